@@ -1,0 +1,42 @@
+# Two commands are all a newcomer needs: `make test` and `make report`.
+# Each makes .venv by itself; the second time they start at once.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+  command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+TORCH := 2.13.0
+BIN := .venv/bin
+JOBS ?= 2
+
+.PHONY: test report lint types unit test-gpu clean
+
+test: lint types unit
+
+lint: .venv/ready
+	@echo "── ruff: style and common mistakes"
+	@$(BIN)/ruff check src tests bench
+
+types: .venv/ready
+	@echo "── mypy: types"
+	@$(BIN)/mypy
+
+unit: .venv/ready
+	@echo "── pytest: unit tests and docstring examples, $(JOBS) processes"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not gpu"
+
+report: .venv/ready
+	@echo "── otformer reproduce: every experiment, then the report"
+	@$(BIN)/otformer reproduce --out report
+
+# On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
+test-gpu:
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests
+
+.venv/ready: pyproject.toml Makefile
+	@test -n "$(PYTHON)" || { echo "otformer needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
+	@echo "── set-up: .venv with $$($(PYTHON) --version), torch $(TORCH), then otformer and its tools (minutes, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q --disable-pip-version-check torch==$(TORCH)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf .venv report build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,110 @@
+"""Input checks: one clear line that names the argument, what came and what was expected."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def positive(name: str, value: Any) -> float:
+    """A finite number above zero, as float."""
+    number = _number(name, value, "a positive number")
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be a positive, finite number, got {value!r}")
+    return number
+
+
+def not_negative(name: str, value: Any) -> float:
+    """A finite number that is zero or above, as float."""
+    number = _number(name, value, "a number")
+    if not (math.isfinite(number) and number >= 0):
+        raise ValueError(f"{name} must be zero or a positive, finite number, got {value!r}")
+    return number
+
+
+def count(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def _number(name: str, value: Any, expected: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be {expected}, got {_describe(value)}") from None
+
+
+def tensor(name: str, value: Any) -> Tensor:
+    """Anything array-like as a float32 or float64 tensor of finite numbers; whole numbers become float64."""
+    if isinstance(value, Tensor):
+        t = value
+    else:
+        try:
+            t = torch.as_tensor(np.asarray(value))
+        except (TypeError, ValueError, RuntimeError):
+            raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}") from None
+    if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
+        t = t.to(torch.float64)
+    if t.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"{name} must be float32 or float64, got dtype {str(t.dtype).removeprefix('torch.')}")
+    if not bool(torch.isfinite(t).all()):
+        raise ValueError(f"{name} must be finite, got {_first_not_finite(t)}")
+    return t
+
+
+def points(name: str, value: Any, dim: int | None = None, batch: bool = False) -> Tensor:
+    """Points as rows: shape (n, d), or (batch, n, d) where ``batch`` allows it."""
+    t = tensor(name, value)
+    allowed = (2, 3) if batch else (2,)
+    if t.ndim not in allowed:
+        shapes = "(n, d) or (batch, n, d)" if batch else "(n, d)"
+        raise ValueError(f"{name} must have shape {shapes}, got {tuple(t.shape)}")
+    if dim is not None and t.shape[-1] != dim:
+        raise ValueError(f"{name} must have {dim} coordinates a point, got shape {tuple(t.shape)}")
+    return t
+
+
+def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Weights of the given shape, none below zero, in the dtype and on the device of ``like``."""
+    t = tensor(name, value)
+    if tuple(t.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(t.shape)}")
+    if bool((t < 0).any()):
+        raise ValueError(f"{name} must not be negative, got {t.min().item():g}")
+    return t.to(like)
+
+
+def same_mass(a: Tensor, b: Tensor) -> None:
+    """The two weight vectors (last axis) have the same total, up to the rounding of float32 sums."""
+    total_a, total_b = a.double().sum(-1), b.double().sum(-1)
+    gap = (total_a - total_b).abs()
+    bad = gap > 1e-5 * torch.maximum(total_a, total_b)
+    if bool(bad.any()):
+        k = int(bad.reshape(-1).nonzero()[0])
+        pair = f"{total_a.reshape(-1)[k].item():g} and {total_b.reshape(-1)[k].item():g}"
+        raise ValueError(f"a and b must have the same sum, got {pair}")
+
+
+def choice(name: str, value: Any, known: Any) -> Any:
+    """One of the known names."""
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}")
+    return value
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, (str, bytes)):
+        return repr(value)
+    dtype = getattr(value, "dtype", None)
+    return f"an array of dtype {dtype}" if dtype is not None else f"{type(value).__name__}"
+
+
+def _first_not_finite(t: Tensor) -> str:
+    where = tuple((~torch.isfinite(t)).nonzero()[0].tolist())
+    return f"{t[where].item()} at index {where[0] if len(where) == 1 else where}"

@@ -1,0 +1,105 @@
+r"""Costs as features: everything that enters the prompt in place of (x, y, ‖x‖², ‖y‖²).
+
+The heads compute −C_ij = 2 x_i·y_j − p_i − q_j from the registers x, y, x_sq = p and y_sq = q. Any cost of the form
+
+    C_ij = p_i + q_j − 2 f_i·g_j
+
+is therefore solved by the *same weights*, given other numbers in the prompt:
+
+    squared Euclidean   f = x,        g = y,          p = ‖x‖²,   q = ‖y‖²
+    Mahalanobis         f = Lx,       g = Ly,         p = ‖Lx‖²,  q = ‖Ly‖²       (W = LᵀL)
+    cosine              f = x/‖x‖/2,  g = y/‖y‖,      p = 1/2,    q = 1/2         (C = 1 − cos)
+    inner product       f = x/2,      g = y,          p = q = 0                   (C = −x·y)
+    cost matrix M       f_i = e_i,    g_j = −M_{·j}/2, p = q = 0                  (d = number of rows)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from otformer import checks
+
+
+@dataclass(frozen=True)
+class Features:
+    """Numbers for the registers x, y, x_sq, y_sq: C_ij = x_sq_i + y_sq_j − 2 x_i·y_j. A leading batch axis is allowed."""
+
+    x: Tensor  # [..., n, d]
+    y: Tensor  # [..., m, d]
+    x_sq: Tensor  # [..., n]
+    y_sq: Tensor  # [..., m]
+
+    def cost(self) -> Tensor:
+        """The cost matrix these features stand for, [..., n, m]."""
+        return self.x_sq[..., :, None] + self.y_sq[..., None, :] - 2 * self.x @ self.y.mT
+
+
+def squared_euclidean(x: Any, y: Any) -> Features:
+    """C_ij = ‖x_i − y_j‖².
+
+    >>> squared_euclidean([[0.0], [1.0]], [[3.0]]).cost()
+    tensor([[9.],
+            [4.]], dtype=torch.float64)
+    """
+    x, y = _pair(x, y)
+    return Features(x, y, (x * x).sum(-1), (y * y).sum(-1))
+
+
+def mahalanobis(x: Any, y: Any, W: Any) -> Features:
+    """C_ij = (x_i − y_j)ᵀ W (x_i − y_j), W symmetric and positive semi-definite, [d, d]."""
+    x, y = _pair(x, y)
+    d = x.shape[-1]
+    W = checks.tensor("W", W).to(x)
+    if tuple(W.shape) != (d, d):
+        raise ValueError(f"W must have shape ({d}, {d}), got {tuple(W.shape)}")
+    if not torch.allclose(W, W.mT, atol=1e-6 * float(W.abs().max())):
+        raise ValueError("W must be symmetric")
+    values, vectors = torch.linalg.eigh(W)
+    if float(values.min()) < -1e-6 * float(values.abs().max()):
+        raise ValueError(f"W must be positive semi-definite, got an eigenvalue of {values.min().item():g}")
+    L = values.clamp_min(0).sqrt()[:, None] * vectors.mT  # W = LᵀL
+    return squared_euclidean(x @ L.mT, y @ L.mT)
+
+
+def cosine(x: Any, y: Any) -> Features:
+    """C_ij = 1 − x_i·y_j/(‖x_i‖‖y_j‖); no point may be zero."""
+    x, y = _pair(x, y)
+    norms = x.norm(dim=-1, keepdim=True), y.norm(dim=-1, keepdim=True)
+    for name, norm in zip("xy", norms, strict=True):
+        if bool((norm == 0).any()):
+            raise ValueError(f"{name} has a zero vector: its cosine with anything is undefined")
+    x, y = x / norms[0], y / norms[1]
+    return Features(x / 2, y, torch.full_like(x[..., 0], 0.5), torch.full_like(y[..., 0], 0.5))
+
+
+def inner_product(x: Any, y: Any) -> Features:
+    """C_ij = −x_i·y_j."""
+    x, y = _pair(x, y)
+    return Features(x / 2, y, torch.zeros_like(x[..., 0]), torch.zeros_like(y[..., 0]))
+
+
+def cost_matrix(M: Any) -> Features:
+    """Any cost matrix, [n, m] or [batch, n, m]: token i is told apart by a one-hot vector, so d = n."""
+    M = checks.tensor("M", M)
+    if M.ndim not in (2, 3):
+        raise ValueError(f"M must have shape (n, m) or (batch, n, m), got {tuple(M.shape)}")
+    eye = torch.eye(M.shape[-2], dtype=M.dtype, device=M.device).expand(*M.shape[:-1], M.shape[-2])
+    return Features(eye, -M.mT / 2, torch.zeros_like(M[..., 0]), torch.zeros_like(M[..., 0, :]))
+
+
+def _pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Two point sets of one dimension, dtype, device and batch shape."""
+    x, y = checks.points("x", x, batch=True), checks.points("y", y, batch=True)
+    if x.shape[-1] != y.shape[-1]:
+        raise ValueError(f"x and y must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
+    if x.shape[:-2] != y.shape[:-2]:
+        raise ValueError(f"x and y must have the same batch shape, got {tuple(x.shape)} and {tuple(y.shape)}")
+    if x.dtype != y.dtype:
+        raise ValueError(f"x and y must have the same dtype, got {x.dtype} and {y.dtype}")
+    if x.device != y.device:
+        raise ValueError(f"x and y must be on the same device, got {x.device} and {y.device}")
+    return x, y

@@ -1,0 +1,135 @@
+r"""Schedules: what each layer's frozen weights are, as small values.
+
+A layer is three numbers: its λ, and the step γ of each head (0: that head does not write). A head moves its dual by
+−γ tanh(½ log(S/a)), which near the solution is −(γ/2) log(S/a); Sinkhorn's own step is −λ log(S/a). So
+
+    γ = 2λ   is Sinkhorn's step near the solution (and never longer than 2λ),
+    γ = 2λω  is Sinkhorn over-relaxed by ω.
+
+No schedule looks at the points or (but for ``Paper``, whose step is a function of n) at their number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from otformer import checks
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: λ and the steps of the two heads."""
+
+    reg: float
+    rows: float
+    columns: float
+
+
+class Schedule(Protocol):
+    """Anything that lists the layers of a network of a given depth."""
+
+    def layers(self, reg: float, depth: int) -> tuple[Layer, ...]: ...
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Both heads, γ = 1/((n+2) e^{2r/λ}): the step of the paper's lemma. It depends on n and on a radius r."""
+
+    n: int = 8
+    radius: float = 1.0
+
+    def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
+        step = math.exp(-2 * self.radius / reg) / (self.n + 2)
+        return (Layer(reg, step, step),) * depth
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Both heads in every layer, any step; by default γ = λ, which converges from anywhere (docs/theory.md)."""
+
+    step: float | None = None
+
+    def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
+        step = reg if self.step is None else self.step
+        return (Layer(reg, step, step),) * depth
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """Heads take turns, γ = 2λω. The best ω for a problem is ``best_omega(σ)``.
+
+    For ω ≤ 1.8 the dual objective falls in every layer, from any start (docs/theory.md).
+    """
+
+    omega: float = 1.8
+
+    def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
+        return turns(reg, self.omega, depth)
+
+
+@dataclass(frozen=True)
+class Alternating(Relaxed):
+    """Heads take turns, γ = 2λ: Sinkhorn's rate."""
+
+    omega: float = 1.0
+
+
+@dataclass(frozen=True)
+class Annealed:
+    """Heads take turns while λ falls geometrically from ``start`` to the network's own, in ``stages`` steps.
+
+    Far from the solution tanh saturates and a layer moves a potential by at most 2λω; with a large λ first, that is far.
+    ``start`` should be about the largest cost (1 for points in the unit cube).
+    """
+
+    start: float = 1.0
+    omega: float = 1.8
+    stages: int = 36
+
+    def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
+        if self.start <= reg:
+            return turns(reg, self.omega, depth)
+        pairs = max(1, depth // (2 * self.stages))  # a stage is this many pairs of layers; the last takes the rest
+        stages = max(1, min(self.stages, depth // (2 * pairs)))
+        falling: list[Layer] = []
+        for k in range(stages - 1):
+            falling += turns(self.start * (reg / self.start) ** (k / (stages - 1)), self.omega, 2 * pairs)
+        return (*falling, *turns(reg, self.omega, depth - len(falling)))
+
+
+def turns(reg: float, omega: float, depth: int) -> tuple[Layer, ...]:
+    """Rows, columns, rows, … with step 2λω."""
+    step = 2 * reg * omega
+    return tuple(Layer(reg, step, 0.0) if k % 2 == 0 else Layer(reg, 0.0, step) for k in range(depth))
+
+
+def best_omega(sigma: float) -> float:
+    """ω* = 2/(1 + √(1−σ²)), σ the second singular value of D_a^{-1/2} P* D_b^{-1/2}; then the rate is ω* − 1 a pair.
+
+    >>> best_omega(0.0), round(best_omega(0.99), 3)
+    (1.0, 1.753)
+    """
+    if not 0 <= sigma < 1:
+        raise ValueError(f"sigma must be in [0, 1), got {sigma!r}")
+    return 2 / (1 + math.sqrt(1 - sigma * sigma))
+
+
+SCHEDULES: dict[str, type] = {
+    "paper": Paper,
+    "gradient": Gradient,
+    "alternating": Alternating,
+    "relaxed": Relaxed,
+    "annealed": Annealed,
+}
+
+
+def named(schedule: str | Schedule) -> Schedule:
+    """A schedule from its name (with its default settings), or the schedule itself."""
+    if isinstance(schedule, str):
+        found: Schedule = SCHEDULES[checks.choice("schedule", schedule, SCHEDULES)]()
+        return found
+    if not hasattr(schedule, "layers"):
+        raise ValueError(f"schedule must be a name or have a method layers(reg, depth), got {type(schedule).__name__}")
+    return schedule
