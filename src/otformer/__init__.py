@@ -1,6 +1,48 @@
-"""otformer: a transformer with frozen softmax-attention weights solves optimal transport, layer by layer."""
+"""otformer: a transformer with frozen softmax-attention weights solves optimal transport, layer by layer.
 
+>>> import otformer as of
+>>> of.sort([0.3, -1.0, 2.5]).tolist()
+[-1.0, 0.3, 2.5]
+>>> of.solve_sample([[0.0], [1.0]], [[0.9], [0.1]], reg=0.01).plan.argmax(1).tolist()
+[1, 0]
+"""
+
+from otformer.network.cost_layer import EuclideanDistance, SmoothCost
+from otformer.network.features import Features, cosine, cost_matrix, inner_product, mahalanobis, squared_euclidean
+from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, best_omega
+from otformer.network.sinkhorn_block import SinkhornTransformer
+from otformer.network.stock import StockTransformer
+from otformer.network.stock_encoder import StockEncoder
+from otformer.network.trace import Trace
 from otformer.network.transformer import AligningTransformer
+from otformer.transport.result import Result
+from otformer.transport.solve import solve, solve_sample
+from otformer.transport.sort import argsort, sort
 
-__all__ = ["AligningTransformer"]
+__all__ = [
+    "AligningTransformer",
+    "Alternating",
+    "Annealed",
+    "EuclideanDistance",
+    "Features",
+    "Gradient",
+    "Paper",
+    "Relaxed",
+    "Result",
+    "SinkhornTransformer",
+    "SmoothCost",
+    "StockEncoder",
+    "StockTransformer",
+    "Trace",
+    "argsort",
+    "best_omega",
+    "cosine",
+    "cost_matrix",
+    "inner_product",
+    "mahalanobis",
+    "solve",
+    "solve_sample",
+    "sort",
+    "squared_euclidean",
+]
 __version__ = "0.1.0"

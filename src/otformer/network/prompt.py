@@ -36,6 +36,10 @@ class Prompt:
     def tokens(self) -> int:
         return self.Z.shape[-2] - 1
 
+    @property
+    def square(self) -> bool:
+        return self.a.shape == self.b.shape
+
 
 def engineered(features: Features, registers: Registers, a: Any = None, b: Any = None) -> Prompt:
     """The paper's prompt, [B, T+1, width]. A weight of 0 means that the point is absent.

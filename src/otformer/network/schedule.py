@@ -47,7 +47,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Gradient:
-    """Both heads in every layer, any step; by default γ = λ, which converges from anywhere (docs/theory.md)."""
+    """Both heads in every layer, any step; by default γ = λ. Every 0 < γ < 2λ converges from anywhere (docs/theory.md)."""
 
     step: float | None = None
 
@@ -58,22 +58,28 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Relaxed:
-    """Heads take turns, γ = 2λω. The best ω for a problem is ``best_omega(σ)``.
+    """Heads take turns, γ = 2λω. The best constant ω for a problem is ``best_omega(σ)``.
 
-    For ω ≤ 1.8 the dual objective falls in every layer, from any start (docs/theory.md).
+    Without ω it climbs over the layers, 1 + k/(k + 12) in the k-th pair, up to 1.8: early pairs suit easy problems, late
+    ones hard problems, and the weights still depend on neither. For ω ≤ 1.8 the dual falls in every layer, from any start
+    (docs/theory.md).
     """
 
-    omega: float = 1.8
+    omega: float | None = None
 
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
-        return turns(reg, self.omega, depth)
+        if self.omega is not None:
+            return turns(reg, self.omega, depth)
+        pairs = [turns(reg, min(1.8, 1 + k / (k + 12)), 2) for k in range((depth + 1) // 2)]
+        return tuple(layer for pair in pairs for layer in pair)[:depth]
 
 
 @dataclass(frozen=True)
-class Alternating(Relaxed):
+class Alternating:
     """Heads take turns, γ = 2λ: Sinkhorn's rate."""
 
-    omega: float = 1.0
+    def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
+        return turns(reg, 1.0, depth)
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Annealed:
     """
 
     start: float = 1.0
-    omega: float = 1.8
+    omega: float = 1.5
     stages: int = 36
 
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:

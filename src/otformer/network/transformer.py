@@ -154,7 +154,11 @@ class AligningTransformer(nn.Module):
             raise ValueError(f"x must have {self.registers.dim} coordinates, got shape {tuple(features.x.shape)}")
         if features.x.device != self.W_Q.device:
             raise ValueError(f"x is on {features.x.device}, the network on {self.W_Q.device}: move one of them")
-        return prompts.engineered(features, self.registers, a, b)
+        prompt = prompts.engineered(features, self.registers, a, b)
+        if self.sink == "token" and not (prompt.x_present.all() and prompt.y_present.all() and prompt.square):
+            # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
+            raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
+        return prompt
 
     def save(self, path: str | Path) -> None:
         """Write the weights as safetensors."""

@@ -1,1 +1,61 @@
+"""The mathematics as functions: the Hilbert metric, the paper's bounds, our rates. Proofs are in docs/theory.md."""
 
+from otformer.theory.bounds import (
+    balanced,
+    bound_from_epsilon,
+    distances,
+    formal_bound,
+    formal_depth,
+    informal_bound,
+    lemma_epsilon,
+    lemma_radius,
+    lemma_step,
+    residual_bound,
+    theorem_radius,
+)
+from otformer.theory.hilbert import (
+    doubly_stochastic_gap,
+    eta,
+    hilbert_metric,
+    log_phi,
+    normalise_columns,
+    normalise_rows,
+    phi,
+)
+from otformer.theory.rates import (
+    alternating_rate,
+    best_gradient_step,
+    best_omega,
+    gradient_rate,
+    measured_rate,
+    relaxed_rate,
+    second_singular_value,
+)
+
+__all__ = [
+    "alternating_rate",
+    "balanced",
+    "best_gradient_step",
+    "best_omega",
+    "bound_from_epsilon",
+    "distances",
+    "doubly_stochastic_gap",
+    "eta",
+    "formal_bound",
+    "formal_depth",
+    "gradient_rate",
+    "hilbert_metric",
+    "informal_bound",
+    "lemma_epsilon",
+    "lemma_radius",
+    "lemma_step",
+    "log_phi",
+    "measured_rate",
+    "normalise_columns",
+    "normalise_rows",
+    "phi",
+    "relaxed_rate",
+    "residual_bound",
+    "second_singular_value",
+    "theorem_radius",
+]

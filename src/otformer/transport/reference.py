@@ -34,7 +34,7 @@ def gradient_descent(
     >>> iterates = gradient_descent(C, reg=0.5, step=0.5)
     >>> u, v = [next(iterates) for _ in range(200)][-1]
     >>> plan(C, u, v, 0.5).sum(1)
-    tensor([1.0000, 1.0000], dtype=torch.float64)
+    tensor([1., 1.], dtype=torch.float64)
     """
     a, b = _ones(C, a, b)
     u, v = torch.zeros_like(a), torch.zeros_like(b)
@@ -62,7 +62,7 @@ def sinkhorn(
     C: Tensor, reg: float, a: Tensor | None = None, b: Tensor | None = None, tol: float = 1e-13, limit: int = 200_000
 ) -> tuple[Tensor, Tensor]:
     """The entropic potentials (u*, v*) by plain Sinkhorn, to an L1 marginal error of ``tol`` times the mass."""
-    a_, b_ = _ones(C, a, b)
+    a_, _ = _ones(C, a, b)
     for k, (u, v) in enumerate(sinkhorn_half_steps(C, reg, a, b)):
         if k % 20 == 0 and float((plan(C, u, v, reg).sum(1) - a_).abs().sum()) < tol * float(a_.sum()) and k:
             return u, v

@@ -1,0 +1,160 @@
+"""The command line: ``otformer solve | sort | reproduce``. Bad input is one line and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="A transformer with frozen softmax-attention weights solves optimal transport, layer by layer.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+@app.command()
+def solve(
+    file: Annotated[Path, typer.Argument(help="npz with x and y (and a, b), or cost; npy or csv with a cost matrix.")],
+    y: Annotated[Path | None, typer.Argument(help="A second npy or csv: then both files hold points, a row each.")] = None,
+    reg: Annotated[float, typer.Option(help="λ, the weight of Σ P log P.")] = 0.1,
+    tol: Annotated[float, typer.Option(help="L1 marginal error to reach.")] = 1e-6,
+    max_depth: Annotated[int, typer.Option(help="Most layers to use.")] = 10_000,
+    schedule: Annotated[str, typer.Option(help="auto, or a fixed network, say relaxed.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Write plan, u and v to this npz.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Solve entropic optimal transport between the points or for the cost in FILE."""
+    from otformer.files import read_problem, write_npz
+    from otformer.transport.solve import solve as solve_cost
+    from otformer.transport.solve import solve_sample
+
+    given = read_problem(file, y)
+    call: Callable[..., Any] = solve_cost if "M" in given else solve_sample
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # said below, in our own words
+        result = call(**given, reg=reg, tol=tol, max_depth=max_depth, schedule=schedule)
+    if out is not None:
+        write_npz(out, plan=result.plan, u=result.potentials[0], v=result.potentials[1])
+    summary = {
+        "n": result.plan.shape[0],
+        "m": result.plan.shape[1],
+        "reg": reg,
+        "value": result.value,
+        "value_linear": result.value_linear,
+        "marginal_error": result.marginal_error,
+        "converged": result.converged,
+        "depth": result.depth,
+        "network": result.network,
+    }
+    if as_json:
+        typer.echo(json.dumps(summary))
+        return
+    for name, value in summary.items():
+        typer.echo(f"{name:<15}{value:.8g}" if isinstance(value, float) else f"{name:<15}{value}")
+    if not result.converged:
+        reached = f"error {result.marginal_error:.3g}, tol {tol:g}"
+        typer.echo(f"not converged: {reached}; raise --reg, --tol or --max-depth", err=True)
+
+
+@app.command()
+def sort(
+    values: Annotated[list[str] | None, typer.Argument(help="Numbers; from standard input if none are given.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Sort numbers by transport: exactly, or an error that says why not. Negative numbers go behind `--`."""
+    from otformer.transport.sort import argsort
+
+    words = values if values else sys.stdin.read().replace(",", " ").split()
+    if not words:
+        raise ValueError("values are missing: give numbers as arguments or on standard input")
+    numbers = [_number(word) for word in words]
+    order = argsort(numbers).tolist()
+    if as_json:
+        typer.echo(json.dumps({"sorted": [numbers[k] for k in order], "order": order}))
+    else:
+        typer.echo("\n".join(words[k] for k in order))
+
+
+def _number(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise ValueError(f"values must be numbers, got {word!r}") from None
+
+
+@app.command()
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments to run; all of them if none is named.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for figures, numbers and index.html.")] = Path("report"),
+    seed: Annotated[int, typer.Option(help="Seed of every random problem.")] = 0,
+    full: Annotated[bool, typer.Option("--full", help="The large sizes, for hours rather than minutes.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep experiments already done with these settings.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the experiments, write a figure, a CSV and a JSON for each, and the report that shows them."""
+    from otformer.experiments.registry import EXPERIMENTS, chosen
+    from otformer.experiments.runner import reproduce as run
+
+    if show:
+        for experiment in EXPERIMENTS.values():
+            typer.echo(f"{experiment.name:<18}{experiment.title}")
+        return
+    wanted = [experiment.name for experiment in chosen(names or None)]
+    with _progress(len(wanted)) as tell:
+        page = run(wanted, out, seed=seed, full=full, resume=resume, progress=tell)
+    records = {name: json.loads((out / name / "run.json").read_text(encoding="utf-8")) for name in wanted}
+    if as_json:
+        typer.echo(json.dumps({"report": str(page), "experiments": records}))
+        return
+    for name, record in records.items():
+        for claim, held in record["checks"].items():
+            typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
+    typer.echo(str(page))
+
+
+@contextmanager
+def _progress(count: int) -> Iterator[Callable[[str, float], None]]:
+    """A bar on standard error over all experiments, with the name of the one that runs."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    shown = TextColumn("{task.description:<18}"), BarColumn(), TextColumn("{task.completed:.1f}/{task.total}"), TimeElapsedColumn()
+    with Progress(*shown, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=count)
+        seen: list[str] = []
+
+        def tell(name: str, fraction: float) -> None:
+            if name not in seen:
+                seen.append(name)
+            bar.update(task, description=name, completed=len(seen) - 1 + fraction)
+
+        yield tell
+
+
+def main() -> None:
+    """Entry point of the console script: errors of input are one line on stderr and exit code 2."""
+    try:
+        app(standalone_mode=False)
+    except (typer.Exit, typer.Abort) as stop:
+        sys.exit(getattr(stop, "exit_code", 130))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (ValueError, OSError) as error:
+        typer.echo(f"otformer: {str(error).splitlines()[0]}", err=True)
+        sys.exit(2)
+    except Exception as error:
+        if hasattr(error, "format_message"):  # click's usage errors
+            typer.echo(f"otformer: {error.format_message()}", err=True)
+            sys.exit(2)
+        raise

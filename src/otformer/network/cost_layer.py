@@ -1,0 +1,260 @@
+r"""Other costs: a frozen ReLU layer that computes their features, before the attention layers.
+
+The heads solve C_ij = p_i + q_j − 2 f_i·g_j (features.py). For a cost that is not of this form, a position-wise
+feed-forward layer, Linear → ReLU → Linear, computes from the raw point x numbers (f, p) for which it *almost* is, and
+from y numbers (g, q). The points live in a known box; apart from that the weights know neither n nor the input.
+
+The hidden units are the same for all costs here: relu(θ·x − τ_k) on equally spaced thresholds τ_k = lo + kh,
+k = 0 … K−1, of a direction θ whose projection of the box is [lo, hi], h = (hi − lo)/K.
+
+If ‖C̃ − C‖_∞ ≤ ε, the transport value (entropic or not) of C̃ is within ε·mass of that of C, since both minimise over the
+same plans; and the exact plan of C̃ costs at most 2ε·mass too much under C.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from otformer import checks
+from otformer.network.features import Features, _pair
+from otformer.network.transformer import AligningTransformer
+
+
+class CostLayer(nn.Module):
+    """relu(x W_1 + b_1), then one linear reading for each side: x → (f, p) and y → (g, q).
+
+    Buffers, all in ``state_dict``: ``W_1`` [dim, width], ``b_1`` [width], and ``W_x``, ``W_y`` [width, features + 1],
+    ``b_x``, ``b_y`` [features + 1], whose last column is p or q; ``low``, ``high`` [dim], the box.
+    """
+
+    W_1: Tensor
+    b_1: Tensor
+    W_x: Tensor
+    b_x: Tensor
+    W_y: Tensor
+    b_y: Tensor
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, low: Tensor, high: Tensor, **weights: Tensor) -> None:
+        super().__init__()
+        for name, weight in {"low": low, "high": high, **weights}.items():
+            self.register_buffer(name, weight)
+
+    @property
+    def width(self) -> int:
+        """The number of ReLU units."""
+        return len(self.b_1)
+
+    @property
+    def features(self) -> int:
+        """The number of features: the ``dim`` of the network that follows."""
+        return len(self.b_x) - 1
+
+    def forward(self, x: Any, y: Any) -> Features:
+        """Features of points x [..., n, dim] and y [..., m, dim] of the box."""
+        x, y = _pair(x, y)
+        (f, p), (g, q) = self._read("x", x, self.W_x, self.b_x), self._read("y", y, self.W_y, self.b_y)
+        return Features(f, g, p, q)
+
+    def exact(self, x: Tensor, y: Tensor) -> Tensor:
+        """The cost that the layer approximates, [..., n, m]."""
+        raise NotImplementedError
+
+    def _read(self, name: str, points: Tensor, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+        if points.shape[-1] != len(self.low):
+            raise ValueError(f"{name} must have {len(self.low)} coordinates a point, got shape {tuple(points.shape)}")
+        if bool((points < self.low.to(points)).any() or (points > self.high.to(points)).any()):
+            box = f"[{self.low.tolist()}, {self.high.tolist()}]"
+            raise ValueError(f"{name} must lie in the layer's box {box}, got {points.min():g} to {points.max():g}")
+        hidden = torch.relu(points @ self.W_1.to(points) + self.b_1.to(points))
+        out = hidden @ W.to(points) + b.to(points)
+        return out[..., :-1], out[..., -1]
+
+
+class EuclideanDistance(CostLayer):
+    r"""C = ‖x − y‖, and |x − y| for dim = 1, by thresholds along directions.
+
+    **On the line**, min(s, t) = lo + ∫ 1[s > τ] 1[t > τ] dτ over τ ≥ lo, so
+
+        |s − t| = s + t − 2 min(s, t) = (s − lo) + (t − lo) − 2 ∫ 1[s > τ] 1[t > τ] dτ:
+
+    features are the indicators "s is above τ", and p(s) = s − lo. The indicator of cell [τ_k, τ_k + h] becomes the ramp
+    r_k(s) = clamp((s − τ_k)/h, 0, 1) = (relu(s − τ_k) − relu(s − τ_{k+1}))/h, and f_k = g_k = √h r_k; p is the unit k = 0.
+    Two points in different cells get |s − t| exactly. In one cell, at τ_k + αh and τ_k + βh, they get
+    h(α + β − 2αβ): too much by 2h min(α, β)(1 − max(α, β)) ≤ h/2. Hence ‖C̃ − C‖_∞ = (hi − lo)/(2·width): order −1.
+
+    **In d dimensions** ‖z‖ = c_d · mean |θ·z| over unit vectors θ, with c_d = √π Γ((d+1)/2)/Γ(d/2) (c_1 = 1, c_2 = π/2,
+    c_3 = 2): each |θ·x − θ·y| is the case of the line. We take M directions and K thresholds on each.
+    d = 2: angles (m + ½)π/M, for which the mean is off by a factor 1 ± π²/(12M²) at most (to first order). d ≥ 3: lines
+    that repelled one another, from a start given by ``seed``. The best M directions are off by about M^{−q},
+    q = (d+2)/(2(d−1)) [1], and the thresholds by c_d h/2 ∝ 1/K. Width W = MK is best split where both errors are alike:
+    M ∝ W^{1/(1+q)}, for an error of W^{−q/(1+q)}, that is W^{−2/3} for d = 2, W^{−5/9} for d = 3, tending to W^{−1/3}.
+
+    ``width`` is the number of ReLU units asked for (2·dim or more, if dim > 1); ``layer.width`` = MK is the number used.
+    ``low``, ``high``: the box, numbers or one number a coordinate.
+
+    [1] Bourgain and Lindenstrauss (1988), Distribution of points on spheres and approximation by zonotopes.
+
+    >>> layer = EuclideanDistance(dim=1, width=10, low=0.0, high=1.0)
+    >>> layer([[0.25], [0.9]], [[0.4]]).cost()
+    tensor([[0.1500],
+            [0.5000]], dtype=torch.float64)
+    """
+
+    def __init__(self, dim: int, width: int, low: Any, high: Any, seed: int = 0) -> None:
+        least = 1 if checks.count("dim", dim) == 1 else 2 * dim
+        M = direction_count(dim, checks.count("width", width, least))
+        K = width // M
+        low_, high_ = _box(low, high, dim)
+        theta = unit_directions(dim, M, seed)  # [M, dim]
+        lo = torch.minimum(theta * low_, theta * high_).sum(1)
+        h = (torch.maximum(theta * low_, theta * high_).sum(1) - lo) / K
+        scale = math.sqrt(math.pi) * math.exp(math.lgamma((dim + 1) / 2) - math.lgamma(dim / 2)) / M  # c_d / M
+
+        thresholds = lo[:, None] + h[:, None] * torch.arange(K)  # [M, K]
+        ramps = torch.block_diag(*(math.sqrt(scale / float(each)) * _ramps(K) for each in h))  # √h/h = 1/√h
+        p = torch.zeros(M, K, dtype=torch.float64)
+        p[:, 0] = scale  # relu(θ·x − lo) = θ·x − lo
+        W = torch.cat([ramps, p.reshape(-1, 1)], dim=1)
+        b = torch.zeros(M * K + 1, dtype=torch.float64)
+        W_1 = theta.T.repeat_interleave(K, dim=1)
+        super().__init__(low_, high_, W_1=W_1, b_1=-thresholds.reshape(-1), W_x=W, b_x=b, W_y=W.clone(), b_y=b.clone())
+
+    def exact(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def direction_count(dim: int, width: int) -> int:
+    """M ≈ W^{1/(1+q)} directions, q = (d+2)/(2(d−1)), but at least d of them and at least two thresholds on each."""
+    if dim == 1:
+        return 1
+    q = (dim + 2) / (2 * (dim - 1))
+    return max(dim, min(round(width ** (1 / (1 + q))), width // 2))
+
+
+def unit_directions(dim: int, count: int, seed: int = 0, steps: int = 100) -> Tensor:
+    """Unit vectors whose lines are spread evenly, [count, dim]: equal angles in the plane, repelling lines above.
+
+    Repulsion is descent on Σ_{i≠j} 1/sin∠(θ_i, θ_j) = Σ (1 − (θ_i·θ_j)²)^{−1/2} with shrinking steps.
+    """
+    if dim == 1:
+        return torch.ones(count, 1, dtype=torch.float64)
+    if dim == 2:
+        angles = math.pi * (torch.arange(count, dtype=torch.float64) + 0.5) / count
+        return torch.stack([angles.cos(), angles.sin()], dim=1)
+    start = torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    theta = nn.functional.normalize(start, dim=1)
+    for k in range(steps):
+        cosines = (theta @ theta.T).fill_diagonal_(0)
+        slope = (cosines * (1 - cosines**2).clamp_min(1e-12) ** -1.5) @ theta
+        slope -= (slope * theta).sum(1, keepdim=True) * theta  # along the sphere
+        longest = 0.5 * count ** (-1 / (dim - 1)) * (1 - k / steps)  # half the distance of neighbours, then less
+        theta = nn.functional.normalize(theta - longest * slope / slope.norm(dim=1).max().clamp_min(1e-300), dim=1)
+    return theta
+
+
+class SmoothCost(CostLayer):
+    r"""Any cost C(x, y) of numbers x, y in [low, high], by bilinear interpolation at width + 1 knots.
+
+        C̃(x, y) = Σ_kl hat_k(x) C(τ_k, τ_l) hat_l(y),   f_k = hat_k(x),   g_k = −½ Σ_l C(τ_k, τ_l) hat_l(y),   p = q = 0,
+
+    where hat_k = r_{k−1} − r_k is a difference of the ramps above (r_{−1} = 1, r_K = 0). For C with bounded second
+    derivatives the error is at most h²/8 · (max|C_xx| + max|C_yy|) to first order: order −2. For C = |x − y| it is
+    h/2, the numbers of `EuclideanDistance`: order −1.
+
+    ``cost_function(x, y)`` takes tensors, element by element, with broadcasting. In d dimensions the knots form a grid:
+    (width + 1)^d features, the products of d hats, which one ReLU layer does not compute; only d = 1 is built here.
+
+    >>> layer = SmoothCost(lambda x, y: (x - y) ** 2, width=8, low=0.0, high=1.0)
+    >>> layer([[0.25]], [[0.5], [1.0]]).cost()          # knots: exact
+    tensor([[0.0625, 0.5625]], dtype=torch.float64)
+    """
+
+    def __init__(self, cost_function: Callable[[Tensor, Tensor], Tensor], width: int, low: float, high: float) -> None:
+        K = checks.count("width", width)
+        low_, high_ = _box(low, high, 1)
+        knots = torch.linspace(float(low_), float(high_), K + 1, dtype=torch.float64)
+        C = checks.tensor("cost_function(x, y)", cost_function(knots[:, None], knots[None, :])).double()
+        if tuple(C.shape) != (K + 1, K + 1):
+            raise ValueError(f"cost_function must broadcast to shape {(K + 1, K + 1)}, got {tuple(C.shape)}")
+        difference = torch.eye(K, K + 1, dtype=torch.float64).roll(1, 1) - torch.eye(K, K + 1, dtype=torch.float64)
+        hats = K / float(high_ - low_) * _ramps(K) @ difference  # hidden units → hats
+        first = torch.eye(1, K + 1, dtype=torch.float64)  # hat_0 = 1 − r_0
+        square = torch.zeros(K, 1, dtype=torch.float64)  # p = q = 0
+        super().__init__(
+            low_,
+            high_,
+            W_1=torch.ones(1, K, dtype=torch.float64),
+            b_1=-knots[:-1],
+            W_x=torch.cat([hats, square], dim=1),
+            b_x=torch.cat([first[0], square[0]]),
+            W_y=torch.cat([-hats @ C.T / 2, square], dim=1),
+            b_y=torch.cat([-(first @ C.T)[0] / 2, square[0]]),
+        )
+        self.cost_function = cost_function
+
+    def exact(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.cost_function(x, y.mT)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of `error_table`."""
+
+    width: int  # ReLU units
+    features: int  # dim of the network
+    max_error: float  # max |C̃ − C| over all pairs
+    value_error: float  # of the entropic value; at most max_error, for mass 1
+    plan_error: float  # Σ |P̃ − P| / 2, for mass 1
+
+
+def approximation_error(layer: CostLayer, x: Any, y: Any) -> float:
+    """max_ij |C̃_ij − C_ij| over the given points."""
+    x, y = _pair(x, y)
+    return float((layer(x, y).cost() - layer.exact(x, y)).abs().max())
+
+
+def error_table(layers: Iterable[CostLayer], x: Any, y: Any, reg: float, depth: int = 400) -> list[Row]:
+    """Layer and network on one problem (uniform weights of mass 1), against POT's Sinkhorn on the true cost."""
+    import ot
+
+    x, y = _pair(x, y)
+    a, b = (each.new_full((len(each),), 1 / len(each)) for each in (x, y))
+
+    def value(C: Tensor, P: Tensor) -> float:
+        return float((C * P).sum() - reg * torch.special.entr(P).sum())
+
+    rows = []
+    for layer in layers:
+        C, features = layer.exact(x, y), layer(x, y)
+        P = ot.bregman.sinkhorn_log(a, b, C, reg, numItermax=10_000, stopThr=1e-13)
+        mine = AligningTransformer(layer.features, reg, depth, "relaxed")(features, a=a, b=b, keep="last").plan()
+        gap = abs(value(features.cost(), mine) - value(C, P))
+        error = approximation_error(layer, x, y)
+        rows.append(Row(layer.width, layer.features, error, gap, float((mine - P).abs().sum() / 2)))
+    return rows
+
+
+def _ramps(count: int) -> Tensor:
+    """From the hidden units relu(s − τ_k) to h r_k = relu(s − τ_k) − relu(s − τ_{k+1}), [count, count]."""
+    return torch.eye(count, dtype=torch.float64) - torch.diag(torch.ones(count - 1, dtype=torch.float64), -1)
+
+
+def _box(low: Any, high: Any, dim: int) -> tuple[Tensor, Tensor]:
+    """The box as two vectors [dim], low below high."""
+    corners = []
+    for name, value in (("low", low), ("high", high)):
+        corner = checks.tensor(name, value).double()
+        if corner.ndim > 1 or corner.numel() not in (1, dim):
+            raise ValueError(f"{name} must be a number or {dim} numbers, got shape {tuple(corner.shape)}")
+        corners.append(corner.expand(dim).clone())
+    if bool((corners[0] >= corners[1]).any()):
+        raise ValueError(f"low must be below high, got {corners[0].tolist()} and {corners[1].tolist()}")
+    return corners[0], corners[1]

@@ -1,0 +1,225 @@
+r"""The same weights inside unmodified ``torch.nn.MultiheadAttention``: nothing but standard attention is used.
+
+A layer of the network is Z ← Z + Σ_h softmax(Z W_Q W_Kᵀ Zᵀ) Z W_V W_O. Torch's module, with H heads of width k and
+embed_dim E = H k, computes on rows z ∈ R^E
+
+    z ← Σ_h softmax(q_h k_hᵀ/√k) v_h O_h,     q_h = z Q_h,  k_h = z K_h,  v_h = z V_h,     Q_h, K_h, V_h ∈ R^{E×k}
+
+and its caller adds z. So, line by line:
+
+    rows      z = (registers, 0): the width 2d+11 (2d+9 without marginals) is filled up to E = 2(d+6) (or 2(d+5)) with zeros
+    queries   Q_h = √k · W_Q, against the division by √k;     keys   K_h = W_K;     k = d+6 (or d+5), one per product
+    values    V_h = (W_V, 0, …, 0): a head's first coordinate is ``sign``, the rest is 0
+    output    O_h = W_O in its first row, 0 below: −γ times the first coordinate into u or v
+    sink      a key and a value that belong to no token: ``add_bias_kv``, with bias_k = z_sink K and bias_v = z_sink V,
+              z_sink = (sign = −1, all else 0). No query, so no update: the sink is frozen by construction
+    H > 2     the other heads' Q, K, V and O are 0: they attend everywhere and write nothing
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from otformer import checks
+from otformer.network.prompt import Prompt
+from otformer.network.registers import Registers
+from otformer.network.transformer import AligningTransformer
+from otformer.network.weights import HEADS, HeadName
+
+Absent = Literal["value", "mask"]
+
+
+@dataclass(frozen=True)
+class StockRun:
+    """What stock modules computed: potentials of every layer, attention of the layers asked for."""
+
+    prompt: Prompt
+    memory: Tensor  # [depth+1, B, T, 2]: u and v of every token
+    weights: dict[int, Tensor]  # layer -> [B, heads, T, T+1], as the module returned it, sink last
+
+    @property
+    def depth(self) -> int:
+        return len(self.memory) - 1
+
+    def potentials(self, layer: int | None = None) -> tuple[Tensor, Tensor]:
+        """(u, v) after ``layer`` layers (default: all), [(B,) n] and [(B,) m]; −inf where a point is absent."""
+        layer = self.depth if layer is None else layer
+        if not 0 <= layer <= self.depth:
+            raise ValueError(f"layer must be from 0 to {self.depth}, got {layer!r}")
+        u, v = self.memory[layer].unbind(-1)  # [B, T] each
+        p = self.prompt
+        u = u[:, : p.x_present.shape[-1]].masked_fill(~p.x_present, -torch.inf)
+        v = v[:, : p.y_present.shape[-1]].masked_fill(~p.y_present, -torch.inf)
+        return (u, v) if p.batched else (u[0], v[0])
+
+    def attention(self, layer: int, head: HeadName = "rows") -> Tensor:
+        """Attention of one head reading Z_layer, the sink as last column: [(B,) n, m+1], or [(B,) m, n+1] for columns."""
+        checks.choice("head", head, HEADS)
+        if layer not in self.weights:
+            raise ValueError(f"layer must be one whose attention was asked for, {sorted(self.weights)}, got {layer!r}")
+        n, m = self.prompt.x_present.shape[-1], self.prompt.y_present.shape[-1]
+        queries, keys = (n, m) if head == "rows" else (m, n)
+        A = self.weights[layer][:, HEADS.index(head), :queries]
+        A = torch.cat([A[..., :keys], A[..., -1:]], dim=-1)
+        return A if self.prompt.batched else A[0]
+
+    def plan(self, layer: int) -> Tensor:
+        """The plan in the attention: A_ij = M_ij/(S_i + a_i) and A_i,sink = a_i/(S_i + a_i), so M_ij = a_i A_ij/A_i,sink."""
+        A = self.attention(layer, "rows")
+        a = self.prompt.a if self.prompt.batched else self.prompt.a[0]
+        return a[..., None] * A[..., :-1] / A[..., -1:]
+
+
+class StockTransformer(nn.Module):
+    """The layers of a network as ``torch.nn.MultiheadAttention`` modules, one for each of its distinct weights.
+
+    Parameters
+    ----------
+    net : a network with a frozen sink. Its weights are copied, in float64; ``.float()`` gives a float32 module.
+    heads : 2 or more; heads beyond the two of the construction have zero weights.
+
+    >>> net = AligningTransformer(dim=1, reg=0.1, depth=50)
+    >>> run = StockTransformer(net)([[0.9], [0.1]], [[0.0], [1.0]], attention=[50])
+    >>> run.plan(50).round(decimals=3)
+    tensor([[0., 1.],
+            [1., 0.]], dtype=torch.float64)
+    """
+
+    layer: Tensor
+
+    def __init__(self, net: AligningTransformer, heads: int = 2) -> None:
+        super().__init__()
+        if net.sink != "frozen":
+            raise ValueError(f"net must have a frozen sink (a key and value of its own), got sink={net.sink!r}")
+        self.heads = checks.count("heads", heads, least=2)
+        self.registers = net.registers
+        self.prompt = net.prompt  # a bound method: net itself must not become a submodule
+        self.register_buffer("layer", net.layer.clone())
+        self.attention = nn.ModuleList()
+        head_dim = net.W_Q.shape[-1]
+        self.embed_dim = self.heads * head_dim
+        sink = sink_row(net.registers)
+        for k in range(len(net.reg)):
+            module = nn.MultiheadAttention(
+                self.embed_dim, self.heads, bias=False, add_bias_kv=True, batch_first=True, dtype=torch.float64
+            )
+            W_K, W_V = net.W_K[k].double(), net.W_V[k].double()
+            state = attention_state(net.W_Q[k], W_K, W_V, net.W_O[k], self.heads, head_dim)
+            state["bias_k"] = _in_heads(sink.to(W_K) @ W_K, self.heads, head_dim)[None]
+            state["bias_v"] = _in_heads(sink.to(W_V) @ W_V, self.heads, head_dim)[None]
+            module.load_state_dict(state)
+            self.attention.append(module)
+        self.to(net.W_Q.device).eval().requires_grad_(False)
+
+    def forward(
+        self,
+        x: Any,
+        y: Any = None,
+        a: Any = None,
+        b: Any = None,
+        *,
+        absent: Absent = "value",
+        attention: Iterable[int] = (),
+    ) -> StockRun:
+        """Run on a problem, given as to `AligningTransformer`.
+
+        ``absent``: how absent points are hidden, by a huge square in the prompt or by an attention mask of each head.
+        ``attention``: layers whose attention to keep, 0 (the prompt) to depth; after the last, its heads read once more.
+        """
+        checks.choice("absent", absent, ("value", "mask"))
+        depth, kept = len(self.layer), set(attention)
+        if not kept <= set(range(depth + 1)):
+            raise ValueError(f"attention must name layers from 0 to {depth}, got {sorted(kept)}")
+        prompt = self.prompt(x, y, a, b)
+        check_dtype(prompt, self.attention)
+        Z, mask = prompt.Z[:, :-1], None  # the sink is no token here
+        if absent == "mask":
+            Z, mask = without_absent(Z, prompt, self.registers), absent_mask(prompt, self.heads)
+        Z = nn.functional.pad(Z, (0, self.embed_dim - Z.shape[-1]))  # [B, T, E]
+
+        columns = memory_columns(self.registers)
+        memory, weights = [Z[..., columns]], {}
+        for k, which in enumerate(self.layer.tolist()):
+            update, A = self.attention[which](Z, Z, Z, attn_mask=mask, need_weights=k in kept, average_attn_weights=False)
+            Z = Z + update
+            memory.append(Z[..., columns])
+            if k in kept:
+                weights[k] = A
+        if depth in kept:
+            _, weights[depth] = self.attention[which](Z, Z, Z, attn_mask=mask, average_attn_weights=False)
+        return StockRun(prompt, torch.stack(memory), weights)
+
+
+def attention_state(W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor, heads: int, head_dim: int) -> dict[str, Tensor]:
+    """The table above as a state_dict of ``nn.MultiheadAttention`` without biases, in float64.
+
+    W_Q, W_K [2, width, k], W_V [2, width, 1] and W_O [2, 1, width] of one layer; head_dim ≥ k.
+    """
+    E = heads * head_dim
+    Q, K, V = (_in_heads(W.double(), heads, head_dim, E) for W in (math.sqrt(head_dim) * W_Q.double(), W_K, W_V))
+    out = _in_heads(W_O.double().mT, heads, head_dim, E)
+    return {
+        "in_proj_weight": torch.cat([Q.T, K.T, V.T]),  # [3E, E]: torch multiplies by the transpose
+        "out_proj.weight": out,  # [E, E]
+    }
+
+
+def _in_heads(W: Tensor, heads: int, head_dim: int, rows: int | None = None) -> Tensor:
+    """Put W [2, r, k] into the first k of head_dim columns of the first two heads: [rows, heads · head_dim]."""
+    two, r, k = W.shape
+    placed = W.new_zeros(rows or r, heads, head_dim)
+    placed[:r, :two, :k] = W.movedim(0, 1)
+    return placed.flatten(1)
+
+
+def sink_row(registers: Registers) -> Tensor:
+    """The paper's sink: sign = −1 and zeros, [1, width]."""
+    row = torch.zeros(1, registers.width, dtype=torch.float64)
+    row[:, registers["sign"]] = -1
+    return row
+
+
+def memory_columns(registers: Registers) -> list[int]:
+    return [registers.column("u"), registers.column("v")]
+
+
+def without_absent(Z: Tensor, prompt: Prompt, registers: Registers) -> Tensor:
+    """Tokens [B, T, width] whose absent squares are 0 instead of a huge number; a mask must hide them then."""
+    Z = Z.clone()
+    for square, there in zip(("x_sq", "y_sq"), _present(prompt), strict=True):
+        Z[..., registers.column(square)] = Z[..., registers.column(square)].masked_fill(~there, 0)
+    return Z
+
+
+def absent_mask(prompt: Prompt, heads: int, others: int = 0) -> Tensor:
+    """True where a head must not look, [B·heads, T + others, T + others]: rows at absent y, columns at absent x.
+
+    ``others`` are tokens behind the T of the prompt, a sink for example: they look everywhere and everyone may look at
+    them, as with absent values. (With ``add_bias_kv`` torch itself adds the column of the bias key.)
+    """
+    x_there, y_there = _present(prompt)
+    B, T = x_there.shape
+    mask = torch.zeros(B, heads, T + others, T + others, dtype=torch.bool, device=x_there.device)
+    mask[:, HEADS.index("rows"), :T, :T] = ~y_there[:, None, :]
+    mask[:, HEADS.index("columns"), :T, :T] = ~x_there[:, None, :]
+    return mask.flatten(0, 1)
+
+
+def _present(prompt: Prompt) -> list[Tensor]:
+    """Which tokens hold a point x, and which a point y: [B, T] each."""
+    sides = (prompt.x_present, prompt.y_present)
+    return [nn.functional.pad(side, (0, prompt.tokens - side.shape[-1])) for side in sides]
+
+
+def check_dtype(prompt: Prompt, modules: nn.ModuleList) -> None:
+    """Torch's modules take their own dtype only."""
+    weight = next(modules.parameters())
+    if prompt.Z.dtype != weight.dtype:
+        given, wanted = (str(t.dtype).removeprefix("torch.") for t in (prompt.Z, weight))
+        raise ValueError(f"x must be {wanted}, the dtype of the modules, got {given}")

@@ -1,0 +1,151 @@
+r"""The same weights inside unmodified ``torch.nn.TransformerEncoderLayer``: LayerNorm, residuals, feed-forward and all.
+
+**Feed-forward.** Zero weights: its block adds 0, as the paper remarks.
+
+**LayerNorm** maps a token z ∈ R^E to (z − mean(z))/√(var(z) + ε) · w. It disturbs the construction twice, and each has a
+remedy that is a number in the prompt or in the weights:
+
+*The mean.* Read every register relative to one that is always 0, ``spare``: (z_c − mean) − (0 − mean) = z_c. In weights,
+W ← W − e_spare 1ᵀW for W_Q, W_K and W_V. Exact, whatever the mean.
+
+*The scale.* The factor 1/√(var + ε) differs from token to token and from layer to layer, and a constant w cannot undo it.
+So give every token two constant registers +R and −R (the anchor). They do not move the mean, and
+
+    var(z) = (2R² + ‖z₀‖²)/E − mean²  →  √(var + ε) = √(2R²/E + ε) · (1 + O(‖z₀‖²/R²)),
+
+z₀ being the other registers. With w = √(2R²/E + ε) LayerNorm is the identity up to ‖z₀‖²/R², below rounding for
+R = 2⁴⁸ in float64 and 2²⁴ in float32. (R = 0 with an enormous ε does the same by the other summand; R = 0 with the usual
+ε = 1e-5 does not work. docs/stock.md has the numbers.)
+
+**The sink.** An encoder layer has no bias key: the sink is a token, updated like the others. That is the paper's network
+(``sink="token"``). To freeze it by prompt alone (``sink="frozen"``, marginals only), add one more token, ``null``:
+
+    register          sink        null
+    one3, sign        0, −1       2, 0          the key reading ``one3 − sign`` is 1 for the sink, 2 for null, 0 for a token
+    log_a, log_b      L           L             the query that multiplies it: the sink's logits are L, 2L and 0
+    x_sq, y_sq        0           Q             real tokens have one1 = 1: their logit towards null is below −Q/λ
+    all others        0           0
+
+Sink and null put weight 1 − e^{−L}, in floating point 1, on null, whose value ``sign`` is 0: neither is ever updated.
+Real tokens give null weight e^{−Q/λ}, in floating point 0: for them nothing has changed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from otformer import checks
+from otformer.network.prompt import Prompt
+from otformer.network.stock import StockRun, absent_mask, attention_state, check_dtype, memory_columns, without_absent
+from otformer.network.transformer import AligningTransformer
+
+ANCHOR = {torch.float64: 2.0**48, torch.float32: 2.0**24}
+NULL_LOGIT = 1024.0  # L: e^{−L} is 0 in float64
+NULL_SQUARE = 4096.0  # Q/λ
+
+
+class StockEncoder(nn.Module):
+    """The layers of a network as ``torch.nn.TransformerEncoderLayer`` modules, one for each of its distinct weights.
+
+    Parameters
+    ----------
+    net : a network with either sink; a frozen one needs ``marginals=True``.
+    heads : 2 or more; heads beyond the two of the construction have zero weights.
+    eps, norm_first : of the encoder layers. Torch's defaults are 1e-5 and False; both orders work.
+    anchor : R; 0 leaves LayerNorm as it is.
+    dtype : of the modules and of the points they take, float64 or float32.
+
+    Points that are absent are masked.
+
+    >>> net = AligningTransformer(dim=1, reg=0.1, depth=50)
+    >>> u, v = StockEncoder(net)([[0.9], [0.1]], [[0.0], [1.0]]).potentials()
+    >>> bool(torch.allclose(u, net([[0.9], [0.1]], [[0.0], [1.0]]).potentials()[0], atol=1e-13))
+    True
+    """
+
+    layer: Tensor
+
+    def __init__(
+        self,
+        net: AligningTransformer,
+        heads: int = 2,
+        eps: float = 1e-5,
+        norm_first: bool = True,
+        anchor: float | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        super().__init__()
+        self.heads = checks.count("heads", heads, least=2)
+        self.dtype = checks.choice("dtype", dtype, ANCHOR)
+        self.anchor = ANCHOR[dtype] if anchor is None else checks.not_negative("anchor", anchor)
+        self.registers, self.sink = net.registers, net.sink
+        if self.sink == "frozen" and not self.registers.marginals:
+            raise ValueError("net must have marginals=True: an encoder's sink is frozen through log_a and log_b")
+        self.prompt = net.prompt  # a bound method: net itself must not become a submodule
+        self.null_square = NULL_SQUARE * float(net.reg.max())
+        self.register_buffer("layer", net.layer.clone())
+        self.head_dim = max(net.W_Q.shape[-1], math.ceil((self.registers.width + 2) / self.heads))
+        self.embed_dim = self.heads * self.head_dim
+        self.layers = nn.ModuleList()
+        for k in range(len(net.reg)):
+            module = nn.TransformerEncoderLayer(
+                self.embed_dim,
+                self.heads,
+                dim_feedforward=1,
+                dropout=0.0,
+                layer_norm_eps=checks.positive("eps", eps),
+                batch_first=True,
+                norm_first=norm_first,
+                dtype=dtype,
+            )
+            zeros = {name: torch.zeros_like(weight) for name, weight in module.state_dict().items()}
+            module.load_state_dict(zeros | self._state(net, k, eps))  # what _state does not name stays 0
+            self.layers.append(module)
+        self.to(net.W_Q.device).eval().requires_grad_(False)
+
+    def _state(self, net: AligningTransformer, k: int, eps: float) -> dict[str, Tensor]:
+        """The weights of one layer that are not 0: attention that reads relative to ``spare``, and w of both norms."""
+        Q, K, V = (self._relative(W[k].double()) for W in (net.W_Q, net.W_K, net.W_V))
+        attention = attention_state(Q, K, V, net.W_O[k], self.heads, self.head_dim)
+        w = torch.full((self.embed_dim,), 2 * self.anchor**2 / self.embed_dim + eps, dtype=torch.float64).sqrt()
+        return {f"self_attn.{name}": weight for name, weight in attention.items()} | {"norm1.weight": w, "norm2.weight": w}
+
+    def _relative(self, W: Tensor) -> Tensor:
+        """Read every register relative to ``spare``: W − e_spare 1ᵀW, [2, width, k]."""
+        W = W.clone()
+        W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)
+        return W
+
+    def forward(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> StockRun:
+        """Run on a problem, given as to `AligningTransformer`."""
+        prompt = self.prompt(x, y, a, b)
+        check_dtype(prompt, self.layers)
+        Z = self.embed(prompt)
+        everyone = bool(prompt.x_present.all() and prompt.y_present.all()) and prompt.a.shape == prompt.b.shape
+        mask = None if everyone else absent_mask(prompt, self.heads, others=Z.shape[1] - prompt.tokens)
+        columns, T = memory_columns(self.registers), prompt.tokens
+        memory = [Z[:, :T, columns]]
+        for which in self.layer.tolist():
+            Z = self.layers[which](Z, src_mask=mask)
+            memory.append(Z[:, :T, columns] - Z[:, :T, self.registers["spare"]])
+        return StockRun(prompt, torch.stack(memory), {})
+
+    def embed(self, prompt: Prompt) -> Tensor:
+        """The prompt with the sink as a token, the null token behind it if the sink is to freeze, and the anchor."""
+        r, T = self.registers, prompt.tokens
+        tokens = [without_absent(prompt.Z[:, :T], prompt, r), prompt.Z[:, T:]]
+        if self.sink == "frozen":
+            sink, null = tokens[1].clone(), torch.zeros_like(tokens[1])
+            null[..., r["one3"]] = 2
+            for name in ("log_a", "log_b"):
+                sink[..., r[name]] = null[..., r[name]] = NULL_LOGIT
+            for name in ("x_sq", "y_sq"):
+                null[..., r[name]] = self.null_square
+            tokens = [tokens[0], sink, null]
+        Z = nn.functional.pad(torch.cat(tokens, dim=1), (0, self.embed_dim - r.width))  # [B, T+1 or T+2, E]
+        Z[..., -2], Z[..., -1] = self.anchor, -self.anchor
+        return Z

@@ -1,0 +1,140 @@
+r"""The paper's convergence bounds, as printed and as its proof supports them, and the bound of docs/theory.md.
+
+**Radius.** The paper defines r twice:
+
+    theorem   ¼ r² = ‖p₁ − p*‖² + ‖q₁ − q*‖²,      p = e^{u/λ}, q = e^{v/λ}          `theorem_radius`
+    lemma      r  = 2(‖θ₁ − θ*‖ + ‖θ*‖),            θ = (u, v)                        `lemma_radius`
+
+**Gauge.** (u* + c, v* − c) is a solution for every c, and r depends on c. Here c makes Σu* = Σv* (`balanced`): that is
+the solution of least norm, hence the smallest lemma radius from the paper's start θ₁ = 0. For n ≠ m, Σ is the mean.
+
+**From the lemma to the theorem.** The lemma puts a matrix A of the form diag(p) Q diag(q) into S_ε (marginals within ε
+of 1). Propositions S and d and the contraction of Sinkhorn then give, for ε < 1/36 (proposition d is used on S_9ε, and
+needs 9ε < ¼),
+
+    μ(q, q*) ≤ 12ε/(1 − η),     μ(p, p*) ≤ 36ε/(1 − η) + 4ε,
+
+the last 4ε because the proof's w₁ belongs to g(A), not to A. Every function returns inf where its value overflows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from otformer import checks
+from otformer.theory.hilbert import exp, inverse_gap, spread
+
+Potentials = tuple[Tensor, Tensor]
+Form = Literal["printed", "proof", "corrected"]
+
+
+def balanced(u: Tensor, v: Tensor) -> Potentials:
+    """The same solution, (u + c, v − c), with equal means.
+
+    >>> balanced(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 0.0]))
+    (tensor([2., 0.]), tensor([1., 1.]))
+    """
+    c = (v.mean(-1, keepdim=True) - u.mean(-1, keepdim=True)) / 2
+    return u + c, v - c
+
+
+def theorem_radius(start: Potentials, solution: Potentials, reg: float) -> float:
+    """r of the formal theorem, 2√(‖p₁ − p*‖² + ‖q₁ − q*‖²), with the solution balanced."""
+    pairs = zip(start, balanced(*solution), strict=True)
+    squares = sum(float(((t / reg).exp() - (s / reg).exp()).square().sum()) for t, s in pairs)
+    return 2 * math.sqrt(squares) if math.isfinite(squares) else math.inf
+
+
+def lemma_radius(start: Potentials, solution: Potentials) -> float:
+    """r of the lemma's proof, 2(‖θ₁ − θ*‖ + ‖θ*‖), with the solution balanced."""
+    theta, target = torch.cat(start), torch.cat(balanced(*solution))
+    return 2 * float((theta - target).norm() + target.norm())
+
+
+def lemma_step(n: int, reg: float, radius: float) -> float:
+    """γ = 1/((n+2) e^{2r/λ}), the lemma's step.
+
+    >>> lemma_step(8, reg=1.0, radius=0.0)
+    0.1
+    """
+    n, reg, radius = _check(n, reg, radius)
+    return exp(-2 * radius / reg) / (n + 2)
+
+
+def lemma_epsilon(n: int, reg: float, radius: float, depth: int, form: Form = "printed") -> float:
+    """ε of the lemma: within ``depth`` layers some A is in S_ε. With ζ = (n+2) e^{2r/λ}, ε² is
+
+    - ``"printed"``: 3n e^{3r/λ} r/ℓ, the lemma's statement;
+    - ``"proof"``: ζ (n e^{r/λ} + 1) r/ℓ, the last line of its proof: n² instead of n;
+    - ``"corrected"``: ζ² (n e^{r/λ} + 1) r²/(4ℓ), with Δ₁ = ‖θ₁ − θ*‖² in the norm of Λ₁⁻¹ ≤ ζ(n e^{r/λ} + 1) and
+      ‖θ₁ − θ*‖ ≤ r/2: n³.
+
+    None is proved: the telescoping is a gap (docs/errata.md, 15).
+    """
+    n, reg, radius = _check(n, reg, radius)
+    depth = checks.count("depth", depth)
+    checks.choice("form", form, ("printed", "proof", "corrected"))
+    zeta, lowest = (n + 2) * exp(2 * radius / reg), n * exp(radius / reg) + 1
+    squares = {
+        "printed": 3 * n * exp(3 * radius / reg) * radius,
+        "proof": zeta * lowest * radius,
+        "corrected": zeta * zeta * lowest * radius * radius / 4,
+    }
+    return math.sqrt(squares[form] / depth)
+
+
+def informal_bound(n: int, reg: float, depth: int, constant: float = 1.0) -> float:
+    """O(n^{3/2} e^{1/λ}/√ℓ), the bound of the main text; the constant hidden in the O is an argument."""
+    n, reg, _ = _check(n, reg, 0.0)
+    return constant * n**1.5 * exp(1 / reg) / math.sqrt(checks.count("depth", depth))
+
+
+def formal_depth(n: int, reg: float, radius: float, form: Literal["printed", "corrected"] = "printed") -> float:
+    """The depth from which the formal bound is claimed, 64 n e^{3r/λ} r.
+
+    ``"corrected"``: the depth at which the printed ε falls below the 1/36 that the proof needs, 3·36² n e^{3r/λ} r.
+    """
+    n, reg, radius = _check(n, reg, radius)
+    checks.choice("form", form, ("printed", "corrected"))
+    return (64 if form == "printed" else 3 * 36**2) * n * exp(3 * radius / reg) * radius
+
+
+def formal_bound(n: int, reg: float, radius: float, depth: int, log_phi: float) -> float:
+    """36 √n e^{1.5 r/λ}/(√ℓ (1 − η)), as printed; claimed for ℓ ≥ `formal_depth`, with `lemma_step`."""
+    n, reg, radius = _check(n, reg, radius)
+    depth = checks.count("depth", depth)
+    return 36 * math.sqrt(n) * exp(1.5 * radius / reg) / math.sqrt(depth) * inverse_gap(log_phi)
+
+
+def bound_from_epsilon(epsilon: float, log_phi: float) -> float:
+    """What A ∈ S_ε implies, proved: max(μ(p, p*), μ(q, q*)) ≤ 36ε/(1 − η) + 4ε for ε < 1/36; inf above that."""
+    epsilon = checks.not_negative("epsilon", epsilon)
+    return 36 * epsilon * inverse_gap(log_phi) + 4 * epsilon if epsilon < 1 / 36 else math.inf
+
+
+def residual_bound(reg: float, distance: float, depth: int, step: float | None = None) -> float:
+    """Ours, for `gradient`: after ℓ layers of step γ < 2λ, max_i |S_i − a_i|/(S_i + a_i) ≤ R/(λ √(π ℓ g(1−g))), g = γ/2λ.
+
+    R = ‖(u₀, −v₀) − (u*, −v*)‖_∞ for any solution. No n, no e^{r/λ}, and it holds at the last layer, not at the best
+    (docs/theory.md, section 4; Baillon and Bruck 1996). With γ = λ it is 2R/(λ√(πℓ)).
+    """
+    reg, distance = checks.positive("reg", reg), checks.not_negative("distance", distance)
+    g = 0.5 if step is None else checks.positive("step", step) / (2 * reg)
+    if g >= 1:
+        raise ValueError(f"step must be below 2 reg = {2 * reg:g}, got {step!r}")
+    return distance / (reg * math.sqrt(math.pi * checks.count("depth", depth) * g * (1 - g)))
+
+
+def distances(iterates: Iterable[Potentials], solution: Potentials, reg: float) -> Tensor:
+    """max(μ(p_k, p*), μ(q_k, q*)) of every iterate, computed from the potentials; the bounds are on its running minimum."""
+    u, v = solution
+    return torch.stack([torch.maximum(spread((uk - u) / reg), spread((vk - v) / reg)) for uk, vk in iterates])
+
+
+def _check(n: int, reg: float, radius: float) -> tuple[int, float, float]:
+    return checks.count("n", n), checks.positive("reg", reg), checks.not_negative("radius", radius)

@@ -1,0 +1,67 @@
+"""A transport problem: a cost matrix and two weight vectors, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from otformer import checks
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Cost C [n, m] and weights a [n], b [m] of equal mass, one dtype, one device."""
+
+    C: Tensor
+    a: Tensor
+    b: Tensor
+
+    @classmethod
+    def from_cost(cls, M: Any, a: Any = None, b: Any = None) -> Problem:
+        """From a cost matrix; default weights are uniform with total mass 1, as in POT."""
+        C = checks.tensor("M", M)
+        if C.ndim != 2:
+            raise ValueError(f"M must have shape (n, m), got {tuple(C.shape)}")
+        n, m = C.shape
+        if (n == 0) != (m == 0):
+            raise ValueError(f"M must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
+        weights = [
+            checks.weights(name, w, (size,), C) if w is not None else C.new_full((size,), 1 / max(size, 1))
+            for name, w, size in (("a", a, n), ("b", b, m))
+        ]
+        if n:
+            for name, w in zip("ab", weights, strict=True):
+                if float(w.sum()) <= 0:
+                    raise ValueError(f"{name} must have a positive sum, got all zeros")
+            checks.same_mass(*weights)
+            # Sums that agree up to rounding are made to agree exactly: otherwise the error could never reach zero.
+            weights[1] = (weights[1].double() * (weights[0].double().sum() / weights[1].double().sum())).to(C)
+        return cls(C, weights[0], weights[1])
+
+    @classmethod
+    def from_points(cls, X_a: Any, X_b: Any, a: Any = None, b: Any = None) -> Problem:
+        """From points, rows of X_a (n, d) and X_b (m, d): C_ij = ‖X_a[i] − X_b[j]‖², by differences of centred points."""
+        x, y = checks.points("X_a", X_a), checks.points("X_b", X_b)
+        if x.shape[1] != y.shape[1]:
+            raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
+        if x.dtype != y.dtype or x.device != y.device:
+            raise ValueError(f"X_a and X_b must agree, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
+        if len(x) == 0 or len(y) == 0:
+            return cls.from_cost(x.new_zeros(len(x), len(y)), a, b)
+        return cls.from_cost(squared_distances(x, y), a, b)
+
+
+def squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """‖x_i − y_j‖², [n, m], a coordinate at a time: no cancellation, no n × m × d array."""
+    C = x.new_zeros(len(x), len(y))
+    for k in range(x.shape[1]):
+        C.addcmul_(*((x[:, None, k] - y[None, :, k]),) * 2)
+    return C
+
+
+def like_input(value: Any, result: Tensor) -> Any:
+    """A numpy array if the user gave numpy (or lists), a tensor if a tensor."""
+    return result if isinstance(value, Tensor) else np.asarray(result.cpu())

@@ -1,0 +1,206 @@
+"""of.solve and of.solve_sample against POT, at the edges of what floats can hold, and on bad input."""
+
+import math
+import warnings
+
+import numpy as np
+import ot
+import pytest
+import torch
+
+import otformer as of
+
+
+def problem(seed, n, m, d=3):
+    rng = np.random.default_rng(seed)
+    a, b = rng.random(n) + 0.1, rng.random(m) + 0.1
+    return rng.random((n, d)), rng.random((m, d)), a / a.sum(), b / b.sum()
+
+
+@pytest.mark.parametrize(("n", "m", "reg"), [(5, 5, 0.1), (20, 30, 0.05), (60, 40, 0.01), (1, 7, 0.1), (3, 3, 10.0)])
+def test_plan_value_and_potentials_equal_POT(n, m, reg):
+    x, y, a, b = problem(n, n, m)
+    C = ot.dist(x, y)
+    ours = of.solve_sample(x, y, a, b, reg=reg, tol=1e-11)
+    theirs = ot.solve(C, a, b, reg=reg, reg_type="entropy", max_iter=200_000, tol=1e-13)
+    assert ours.converged
+    assert np.abs(ours.plan - theirs.plan).max() < 1e-10
+    assert ours.value == pytest.approx(theirs.value, abs=1e-9)
+    assert ours.value_linear == pytest.approx(theirs.value_linear, abs=1e-9)
+    u, v = ours.potentials
+    np.testing.assert_allclose(np.exp((u[:, None] + v - C) / reg - 1), ours.plan, atol=1e-12)
+    error = np.abs(ours.plan.sum(1) - a).sum() + np.abs(ours.plan.sum(0) - b).sum()
+    assert ours.marginal_error == pytest.approx(error, abs=1e-14)
+
+
+def test_small_lambda_reaches_the_exact_cost():
+    x, y, _, _ = problem(1, 50, 50)
+    C = ot.dist(x, y)
+    result = of.solve(C, reg=1e-4, tol=1e-8)
+    assert result.converged
+    assert result.value_linear == pytest.approx(ot.emd2(np.full(50, 0.02), np.full(50, 0.02), C), abs=1e-4)
+
+
+@pytest.mark.parametrize("schedule", ["gradient", "alternating", "relaxed", "annealed"])
+def test_fixed_networks_reach_the_same_plan(schedule):
+    x, y, a, b = problem(2, 12, 9)
+    fixed = of.solve_sample(x, y, a, b, reg=0.1, tol=1e-10, schedule=schedule)
+    assert fixed.converged
+    assert np.abs(fixed.plan - of.solve_sample(x, y, a, b, reg=0.1, tol=1e-12).plan).max() < 1e-9
+
+
+def test_not_converged_is_said_and_is_true():
+    x, y, a, b = problem(3, 30, 30)
+    with pytest.warns(RuntimeWarning, match=r"not converged: marginal error [\d.e-]+ after 8 layers, tol is 1e-06"):
+        result = of.solve_sample(x, y, a, b, reg=0.001, max_depth=8)
+    assert not result.converged
+    assert result.depth == 8
+    error = np.abs(result.plan.sum(1) - a).sum() + np.abs(result.plan.sum(0) - b).sum()
+    assert result.marginal_error == pytest.approx(error)
+    assert error > 1e-6
+
+
+@pytest.mark.parametrize("reg", [1e-6, 1e-4, 1e-2, 1.0, 1e3])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("kind", ["random", "duplicates", "equal", "one"])
+def test_never_nan_and_converged_only_if_true(reg, scale, kind):
+    rng = np.random.default_rng(4)
+    C = {
+        "random": rng.random((6, 8)),
+        "duplicates": np.repeat(rng.random((3, 8)), 2, axis=0),
+        "equal": np.ones((6, 8)),
+        "one": np.ones((1, 1)),
+    }[kind] * scale
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        result = of.solve(C, reg=reg, max_depth=600)
+    assert np.isfinite(result.plan).all()
+    assert math.isfinite(result.value)
+    error = np.abs(result.plan.sum(1) - 1 / C.shape[0]).sum() + np.abs(result.plan.sum(0) - 1 / C.shape[1]).sum()
+    assert result.converged == (result.marginal_error < 1e-6)
+    assert error == pytest.approx(result.marginal_error, abs=1e-12)
+    if result.converged:
+        exact = ot.emd2(np.full(C.shape[0], 1 / C.shape[0]), np.full(C.shape[1], 1 / C.shape[1]), C)
+        assert exact - 1e-6 * scale <= result.value_linear <= exact + reg * math.log(C.size + 1) + 1e-6 * scale
+
+
+@pytest.mark.parametrize("schedule", ["paper", "gradient", "annealed"])
+@pytest.mark.parametrize("reg", [1e-6, 1e-2, 1e3])
+def test_fixed_networks_never_give_nan(schedule, reg):
+    C = np.random.default_rng(5).random((4, 5)) * 1e3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        result = of.solve(C, reg=reg, schedule=schedule, max_depth=50)
+    assert np.isfinite(result.plan).all()
+    assert math.isfinite(result.value)
+
+
+def test_zero_weights_carry_no_mass():
+    C = np.random.default_rng(6).random((4, 3))
+    result = of.solve(C, [0.5, 0.0, 0.25, 0.25], [0.0, 0.5, 0.5], reg=0.1, tol=1e-12)
+    inner = of.solve(C[[0, 2, 3]][:, 1:], [0.5, 0.25, 0.25], [0.5, 0.5], reg=0.1, tol=1e-12)
+    np.testing.assert_allclose(result.plan[[0, 2, 3]][:, 1:], inner.plan, atol=1e-12)
+    assert result.plan[1].sum() == 0
+    assert result.plan[:, 0].sum() == 0
+    assert np.isneginf(result.potentials[0][1])
+    assert result.value == pytest.approx(inner.value)
+
+
+def test_no_points_at_all():
+    result = of.solve_sample(np.zeros((0, 2)), np.zeros((0, 2)))
+    assert result.plan.shape == (0, 0)
+    assert result.converged
+    assert result.value == 0
+
+
+def test_numpy_in_numpy_out_tensors_in_tensors_out_and_dtype_stays():
+    x, y, _, _ = problem(7, 4, 4)
+    assert isinstance(of.solve_sample(x, y).plan, np.ndarray)
+    result = of.solve_sample(torch.tensor(x).float(), torch.tensor(y).float(), tol=1e-4)
+    assert result.plan.dtype == torch.float32
+    assert result.potentials[0].dtype == torch.float32
+
+
+def test_a_large_constant_in_the_cost_changes_nothing_but_the_value():
+    C = np.random.default_rng(9).random((5, 5))
+    here, there = of.solve(C, reg=0.01, tol=1e-10), of.solve(C + 1e6, reg=0.01, tol=1e-10)
+    np.testing.assert_allclose(there.plan, here.plan, atol=1e-7)  # 1e6 + C keeps ten digits of C
+    assert there.value == pytest.approx(1e6 + here.value, rel=1e-12)
+
+
+def test_mass_other_than_one():
+    x, y, a, b = problem(8, 6, 6)
+    one, five = of.solve_sample(x, y, a, b, tol=1e-12), of.solve_sample(x, y, 5 * a, 5 * b, tol=1e-11)
+    np.testing.assert_allclose(five.plan, 5 * one.plan, atol=1e-10)
+
+
+M = np.ones((2, 3))
+BAD = [
+    (dict(M=np.ones(3)), r"M must have shape \(n, m\), got \(3,\)"),
+    (dict(M=np.array([["a", "b"]])), "M must be an array of numbers"),
+    (dict(M=M.astype(complex)), "M must be float32 or float64, got dtype complex128"),
+    (dict(M=M.astype(np.float16)), "M must be float32 or float64, got dtype float16"),
+    (dict(M=np.array([[1.0, np.nan]])), r"M must be finite, got nan at index \(0, 1\)"),
+    (dict(M=np.array([[1.0, np.inf]])), r"M must be finite, got inf at index \(0, 1\)"),
+    (dict(M=np.ones((0, 3))), r"M must have rows and columns, or neither, got shape \(0, 3\)"),
+    (dict(M=M, a=[0.5, 0.5, 0.0]), r"a must have shape \(2,\), got \(3,\)"),
+    (dict(M=M, a=[1.5, -0.5]), "a must not be negative, got -0.5"),
+    (dict(M=M, a=[0.5, np.nan]), "a must be finite, got nan at index 1"),
+    (dict(M=M, a=[0.5, 0.6]), "a and b must have the same sum, got 1.1 and 1"),
+    (dict(M=M, b=[0.0, 0.0, 0.0]), "b must have a positive sum, got all zeros"),
+    (dict(M=M, reg=0), "reg must be a positive, finite number, got 0"),
+    (dict(M=M, reg=-1.0), "reg must be a positive, finite number, got -1.0"),
+    (dict(M=M, reg=float("nan")), "reg must be a positive, finite number, got nan"),
+    (dict(M=M, reg="small"), "reg must be a positive number, got 'small'"),
+    (dict(M=M, tol=-1), "tol must be zero or a positive, finite number, got -1"),
+    (dict(M=M, max_depth=0), "max_depth must be a whole number of at least 2, got 0"),
+    (dict(M=M, schedule="fast"), "schedule must be one of paper, gradient, alternating, relaxed, annealed, got 'fast'"),
+    (dict(M=np.eye(2) * 1e300, reg=1e-200), "reg is too small"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=[message[:40] for _, message in BAD])
+def test_bad_input_is_one_clear_line(arguments, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        of.solve(**arguments)
+    assert "\n" not in str(raised.value)
+
+
+def test_bad_points():
+    with pytest.raises(ValueError, match=r"X_a and X_b must have the same dimension, got \(3, 2\) and \(3, 1\)"):
+        of.solve_sample(np.ones((3, 2)), np.ones((3, 1)))
+    with pytest.raises(ValueError, match=r"X_a must have shape \(n, d\), got \(3,\)"):
+        of.solve_sample(np.ones(3), np.ones(3))
+    with pytest.raises(ValueError, match="X_a and X_b must agree, got"):
+        of.solve_sample(torch.ones(3, 2), torch.ones(3, 2, dtype=torch.float64))
+
+
+NET_BAD = [
+    (lambda: of.AligningTransformer(0, 0.1, 5), "dim must be a whole number of at least 1, got 0"),
+    (lambda: of.AligningTransformer(2, 0.1, 2.5), "depth must be a whole number of at least 1, got 2.5"),
+    (lambda: of.AligningTransformer(2, -0.1, 5), "reg must be a positive, finite number"),
+    (lambda: of.AligningTransformer(2, 0.1, 5, schedule="x"), "schedule must be one of"),
+    (lambda: of.AligningTransformer(2, 0.1, 5, sink="no"), "sink must be one of frozen, token, got 'no'"),
+    (lambda: NET(np.ones((3, 2))), "y is missing"),
+    (lambda: NET(np.ones((3, 3)), np.ones((3, 3))), r"x must have 2 coordinates, got shape \(3, 3\)"),
+    (lambda: NET(np.ones((0, 2)), np.ones((0, 2))), "x and y must hold at least one point each, got 0 and 0"),
+    (lambda: NET(np.ones((3, 2)), np.full((3, 2), np.nan)), r"y must be finite, got nan at index \(0, 0\)"),
+    (lambda: NET(np.ones((3, 2)), np.ones((3, 2)), a=[1, 1]), r"a must have shape \(3,\), got \(2,\)"),
+    (lambda: NET(np.ones((3, 2)), np.ones((3, 2)), a=[1, 1, -1]), "a must not be negative"),
+    (lambda: NET(np.ones((3, 2)), np.ones((3, 2)), a=[1, 1, 1], b=[1, 1, 2]), "a and b must have the same sum, got 3 and 4"),
+    (lambda: NET(np.ones((3, 2)), np.ones((3, 2)), keep="some"), "keep must be 'all', 'last' or layer numbers, got 'some'"),
+    (lambda: NET(np.ones((3, 2)), np.ones((3, 2)), keep=[9]), r"keep must name layers from 0 to 5, got \[9\]"),
+    (lambda: NET(np.ones((3, 2)), np.ones((3, 2))).attention(5, head="diagonal"), "head must be one of rows, columns"),
+    (lambda: TOKEN(np.ones((3, 2)), np.ones((4, 2))), "sink='token' needs as many x as y"),
+    (lambda: of.cosine(np.zeros((1, 2)), np.ones((1, 2))), "x has a zero vector"),
+    (lambda: of.mahalanobis(np.ones((1, 2)), np.ones((1, 2)), [[1, 0], [0, -1]]), "W must be positive semi-definite"),
+]
+NET = of.AligningTransformer(2, 0.1, 5)
+TOKEN = of.AligningTransformer(2, 0.1, 5, sink="token")
+
+
+@pytest.mark.parametrize(("call", "message"), NET_BAD, ids=[message[:40] for _, message in NET_BAD])
+def test_the_network_refuses_bad_input_in_one_line(call, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        call()
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,202 @@
+"""The aligning transformer against gradient descent, POT and its own solo runs."""
+
+import itertools
+
+import ot
+import pytest
+import torch
+
+import otformer as of
+from otformer.network.registers import Registers
+from otformer.network.weights import HEADS, head
+from otformer.transport.reference import gradient_descent
+
+
+def points(seed, *sizes, dtype=torch.float64):
+    g = torch.Generator().manual_seed(seed)
+    return [torch.rand(*size, generator=g, dtype=dtype) for size in sizes]
+
+
+def distances(x, y):
+    return ((x[:, None] - y[None]) ** 2).sum(-1)
+
+
+def pot_plan(C, a, b, reg):
+    return torch.as_tensor(ot.bregman.sinkhorn_log(a.numpy(), b.numpy(), C.numpy(), reg, numItermax=100_000, stopThr=1e-15))
+
+
+@pytest.mark.parametrize(("d", "reg"), list(itertools.product((1, 2, 5), (0.05, 0.1, 1.0))))
+def test_every_layer_is_gradient_descent_for_every_n_with_one_state_dict(d, reg):
+    net = of.AligningTransformer(d, reg, depth=1000)
+    before = {name: t.clone() for name, t in net.state_dict().items()}
+    for n in (1, 2, 3, 8, 33):
+        x, y = points(n, (n, d), (n, d))
+        trace = net(x, y)
+        for layer, (u, v) in zip(range(1001), gradient_descent(distances(x, y), reg, step=reg), strict=False):
+            got_u, got_v = trace.potentials(layer)
+            assert max((got_u - u).abs().max(), (got_v - v).abs().max()) < 1e-12
+    assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
+
+
+def test_paper_layout_without_marginal_registers_gives_the_same():
+    x, y = points(0, (5, 2), (5, 2))
+    paper = of.AligningTransformer(2, 0.1, 50, marginals=False)
+    assert paper.registers.width == 2 * 2 + 9
+    assert paper(x, y).Z(0).shape == (6, 13)
+    wide = of.AligningTransformer(2, 0.1, 50)
+    torch.testing.assert_close(paper(x, y).plan(), wide(x, y).plan(), rtol=0, atol=1e-14)
+
+
+def test_only_u_and_v_are_written_and_Z_is_what_the_blocks_make():
+    x, y = points(1, (4, 3), (4, 3))
+    net = of.AligningTransformer(3, 0.2, 20)
+    trace = net(x, y)
+    Z = trace.prompt.Z
+    for layer in range(20):
+        Z = net.block(Z, layer)
+    torch.testing.assert_close(trace.Z(20), Z[0], rtol=0, atol=0)
+    changed = (trace.Z(20) != trace.Z(0)).any(0).nonzero()[:, 0].tolist()
+    assert changed == [net.registers.column("u"), net.registers.column("v")]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_P_is_K_times_Q_transposed_and_gives_the_logits_of_the_formula(name):
+    r = Registers(2)
+    x, y = points(2, (3, 2), (3, 2))
+    u, v = points(3, (3,), (3,))
+    h = head(name, 0.3, r)
+    P = h.bilinear(r)
+    torch.testing.assert_close(P, h.query(r) @ h.key(r).T)
+    Z = of.AligningTransformer(2, 0.3, 1)(x, y).Z(0)
+    Z[:3, r.column("u")], Z[:3, r.column("v")] = u, v
+    expected = (u[:, None] + v[None, :] - distances(x, y)) / 0.3 - 1
+    got = (Z @ P @ Z.T)[:3, :3]
+    torch.testing.assert_close(got, expected if name == "rows" else expected.T, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "m", "weighted"), [(6, 6, False), (6, 6, True), (4, 9, True), (9, 4, False), (1, 5, True)])
+def test_attention_and_plan_equal_POT_at_convergence(n, m, weighted):
+    x, y = points(10 * n + m, (n, 2), (m, 2))
+    a = b = None
+    wa, wb = torch.full((n,), 1.0 / n, dtype=torch.float64), torch.full((m,), 1.0 / m, dtype=torch.float64)
+    if weighted:
+        wa, wb = (w / w.sum() for w in points(n, (n,), (m,)))
+        a, b = wa, wb
+    trace = of.AligningTransformer(2, 0.1, 4000)(x, y, a, b, keep="last")
+    expected = pot_plan(distances(x, y), wa, wb, 0.1)
+    if a is None:
+        expected = expected * n  # the paper's convention: mass n
+    assert (trace.plan() - expected).abs().max() < 1e-10
+    assert (trace.attention() - expected / expected.sum(1, keepdim=True)).abs().max() < 1e-10
+    assert (trace.attention(head="columns") - (expected / expected.sum(0)).T).abs().max() < 1e-10
+    assert trace.marginal_error() < 1e-9
+
+
+def test_a_ragged_batch_equals_solo_runs():
+    net = of.AligningTransformer(2, 0.1, 300)
+    sizes = [(3, 5), (7, 7), (1, 2), (6, 4)]
+    xs = [points(k, (n, 2))[0] for k, (n, _) in enumerate(sizes)]
+    ys = [points(50 + k, (m, 2))[0] for k, (_, m) in enumerate(sizes)]
+    weights = [points(90 + k, (n,))[0] for k, (n, _) in enumerate(sizes)]
+    together = net(xs, ys, a=weights)
+    for k, (n, m) in enumerate(sizes):
+        alone = net(xs[k], ys[k], a=weights[k])
+        for layer in (1, 17, 300):
+            assert (together.plan(layer)[k, :n, :m] - alone.plan(layer)).abs().max() < 1e-12
+            assert (together.attention(layer)[k, :n, :m] - alone.attention(layer)).abs().max() < 1e-12
+        assert together.plan()[k, n:].abs().sum() == 0
+        assert together.plan()[k, :, m:].abs().sum() == 0
+        u = together.potentials()[0][k]
+        assert torch.isneginf(u[n:]).all()
+        assert torch.isfinite(u[:n]).all()
+
+
+def test_a_batch_of_equal_sizes_equals_solo_runs():
+    x, y = points(5, (3, 6, 2), (3, 6, 2))
+    net = of.AligningTransformer(2, 0.1, 100, schedule="relaxed")
+    batch = net(x, y)
+    for k in range(3):
+        torch.testing.assert_close(batch.plan()[k], net(x[k], y[k]).plan(), rtol=0, atol=1e-13)
+
+
+def test_zero_weights_are_absent_points():
+    x, y = points(6, (5, 2), (4, 2))
+    a = torch.tensor([0.4, 0.0, 0.3, 0.3, 0.0], dtype=torch.float64)
+    b = torch.tensor([0.5, 0.0, 0.25, 0.25], dtype=torch.float64)
+    net = of.AligningTransformer(2, 0.2, 500)
+    whole = net(x, y, a, b)
+    part = net(x[a > 0], y[b > 0], a[a > 0], b[b > 0])
+    torch.testing.assert_close(whole.plan()[a > 0][:, b > 0], part.plan(), rtol=0, atol=1e-13)
+    assert whole.plan()[a == 0].sum() == 0
+    assert not torch.isnan(whole.attention()).any()
+
+
+def costs(x, y):
+    W = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
+    z = x[:, None] - y[None]
+    return {
+        "mahalanobis": (of.mahalanobis(x, y, W), torch.einsum("nmi,ij,nmj->nm", z, W, z)),
+        "cosine": (of.cosine(x, y), 1 - torch.nn.functional.cosine_similarity(x[:, None], y[None], dim=-1)),
+        "inner_product": (of.inner_product(x, y), -(x @ y.T)),
+        "cost_matrix": (of.cost_matrix(z.abs().sum(-1)), z.abs().sum(-1)),
+    }
+
+
+@pytest.mark.parametrize("name", ["mahalanobis", "cosine", "inner_product", "cost_matrix"])
+def test_other_costs_by_prompt_alone(name):
+    x, y = points(7, (5, 2), (6, 2))
+    features, C = costs(x, y)[name]
+    torch.testing.assert_close(features.cost(), C, rtol=1e-12, atol=1e-12)
+    trace = of.AligningTransformer(features.x.shape[-1], 0.1, 3000)(features, keep="last")
+    uniform = torch.full((5,), 1.0, dtype=torch.float64), torch.full((6,), 5 / 6, dtype=torch.float64)
+    assert (trace.plan() - pot_plan(C, *uniform, 0.1)).abs().max() < 1e-10
+
+
+def test_keep_bounds_what_the_trace_holds():
+    x, y = points(8, (3, 1), (3, 1))
+    net = of.AligningTransformer(1, 0.1, 40)
+    full, some, last = net(x, y), net(x, y, keep=[0, 7]), net(x, y, keep="last")
+    assert (len(full.layers), some.layers, last.layers) == (41, [0, 7, 40], [40])
+    torch.testing.assert_close(some.plan(7), full.plan(7), rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"layer 8 was not kept; this trace holds \[0, 7, 40\]"):
+        some.plan(8)
+
+
+def test_weights_travel_through_safetensors(tmp_path):
+    x, y = points(9, (4, 2), (4, 2))
+    net = of.AligningTransformer(2, 0.1, 60, schedule="annealed")
+    net.save(tmp_path / "net.safetensors")
+    other = of.AligningTransformer(2, 0.1, 60, schedule="annealed")
+    for t in other.buffers():
+        t.zero_()
+    torch.testing.assert_close(other.load(tmp_path / "net.safetensors")(x, y).plan(), net(x, y).plan(), rtol=0, atol=0)
+    with pytest.raises(ValueError, match="path does not hold weights of this network"):
+        of.AligningTransformer(3, 0.1, 60).load(tmp_path / "net.safetensors")
+
+
+def test_float32_follows_float64():
+    x, y = points(11, (8, 2), (8, 2))
+    net = of.AligningTransformer(2, 0.1, 300)
+    single = net(x.float(), y.float()).plan()
+    assert single.dtype == torch.float32
+    assert (single.double() - net(x, y).plan()).abs().max() < 1e-4
+
+
+def test_attention_with_the_sink_column_is_the_softmax_of_the_paper():
+    x, y = points(12, (4, 2), (4, 2))
+    trace = of.AligningTransformer(2, 0.1, 30)(x, y)
+    A = trace.attention(30, sink=True)
+    S = trace.plan(30).sum(1)
+    torch.testing.assert_close(A[:, -1], 1 / (S + 1), rtol=1e-12, atol=0)
+    torch.testing.assert_close(A.sum(1), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.gpu
+def test_gpu_equals_cpu():
+    x, y = points(13, (3, 20, 2), (3, 20, 2))
+    for dtype, atol in ((torch.float64, 1e-11), (torch.float32, 1e-3)):
+        net = of.AligningTransformer(2, 0.05, 400, schedule="relaxed")
+        cpu = net(x.to(dtype), y.to(dtype)).plan()
+        gpu = net.cuda()(x.to(dtype).cuda(), y.to(dtype).cuda()).plan()
+        assert gpu.is_cuda
+        torch.testing.assert_close(gpu.cpu(), cpu, rtol=0, atol=atol)
