@@ -74,13 +74,6 @@ def test_weights_sizes_schedules_heads(schedule: Relaxed | Annealed, heads: int)
         assert gap(encoder(x, y, a, b), iterates, 120) < 1e-12
 
 
-def test_token_sink_with_absent_points() -> None:
-    x, y = points(3, 6, 2)
-    net = AligningTransformer(2, 0.1, 200, sink="token")
-    run, trace = StockEncoder(net)(x, y), net(x, y)
-    assert gap(run, (trace.potentials(k) for k in range(201)), 200) < 1e-12
-
-
 def test_fast_path_of_torch() -> None:
     """In eval mode torch runs one fused kernel instead of the module's lines; both give the same."""
     x, y = points(6, 6, 2)

@@ -129,8 +129,8 @@ def _progress(count: int) -> Iterator[Callable[[str, float], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    shown = TextColumn("{task.description:<18}"), BarColumn(), TextColumn("{task.completed:.1f}/{task.total}"), TimeElapsedColumn()
-    with Progress(*shown, console=Console(stderr=True)) as bar:
+    name, done = TextColumn("{task.description:<18}"), TextColumn("{task.completed:.1f}/{task.total}")
+    with Progress(name, BarColumn(), done, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=count)
         seen: list[str] = []
 

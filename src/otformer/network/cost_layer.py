@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
-from otformer.network.features import Features, _pair
+from otformer.network.features import Features, pair
 from otformer.network.transformer import AligningTransformer
 
 
@@ -59,7 +59,7 @@ class CostLayer(nn.Module):
 
     def forward(self, x: Any, y: Any) -> Features:
         """Features of points x [..., n, dim] and y [..., m, dim] of the box."""
-        x, y = _pair(x, y)
+        x, y = pair(x, y)
         (f, p), (g, q) = self._read("x", x, self.W_x, self.b_x), self._read("y", y, self.W_y, self.b_y)
         return Features(f, g, p, q)
 
@@ -217,7 +217,7 @@ class Row:
 
 def approximation_error(layer: CostLayer, x: Any, y: Any) -> float:
     """max_ij |C̃_ij − C_ij| over the given points."""
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     return float((layer(x, y).cost() - layer.exact(x, y)).abs().max())
 
 
@@ -225,7 +225,7 @@ def error_table(layers: Iterable[CostLayer], x: Any, y: Any, reg: float, depth: 
     """Layer and network on one problem (uniform weights of mass 1), against POT's Sinkhorn on the true cost."""
     import ot
 
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     a, b = (each.new_full((len(each),), 1 / len(each)) for each in (x, y))
 
     def value(C: Tensor, P: Tensor) -> float:

@@ -45,13 +45,13 @@ def squared_euclidean(x: Any, y: Any) -> Features:
     tensor([[9.],
             [4.]], dtype=torch.float64)
     """
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     return Features(x, y, (x * x).sum(-1), (y * y).sum(-1))
 
 
 def mahalanobis(x: Any, y: Any, W: Any) -> Features:
     """C_ij = (x_i − y_j)ᵀ W (x_i − y_j), W symmetric and positive semi-definite, [d, d]."""
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     d = x.shape[-1]
     W = checks.tensor("W", W).to(x)
     if tuple(W.shape) != (d, d):
@@ -67,7 +67,7 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
 
 def cosine(x: Any, y: Any) -> Features:
     """C_ij = 1 − x_i·y_j/(‖x_i‖‖y_j‖); no point may be zero."""
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     norms = x.norm(dim=-1, keepdim=True), y.norm(dim=-1, keepdim=True)
     for name, norm in zip("xy", norms, strict=True):
         if bool((norm == 0).any()):
@@ -78,7 +78,7 @@ def cosine(x: Any, y: Any) -> Features:
 
 def inner_product(x: Any, y: Any) -> Features:
     """C_ij = −x_i·y_j."""
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     return Features(x / 2, y, torch.zeros_like(x[..., 0]), torch.zeros_like(y[..., 0]))
 
 
@@ -91,7 +91,7 @@ def cost_matrix(M: Any) -> Features:
     return Features(eye, -M.mT / 2, torch.zeros_like(M[..., 0]), torch.zeros_like(M[..., 0, :]))
 
 
-def _pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
     """Two point sets of one dimension, dtype, device and batch shape."""
     x, y = checks.points("x", x, batch=True), checks.points("y", y, batch=True)
     if x.shape[-1] != y.shape[-1]:

@@ -37,8 +37,9 @@ class Prompt:
         return self.Z.shape[-2] - 1
 
     @property
-    def square(self) -> bool:
-        return self.a.shape == self.b.shape
+    def complete(self) -> bool:
+        """Whether every token holds both an x and a y: as many of one as of the other, none absent."""
+        return self.a.shape == self.b.shape and bool(self.x_present.all() and self.y_present.all())
 
 
 def engineered(features: Features, registers: Registers, a: Any = None, b: Any = None) -> Prompt:

@@ -125,8 +125,7 @@ class StockEncoder(nn.Module):
         prompt = self.prompt(x, y, a, b)
         check_dtype(prompt, self.layers)
         Z = self.embed(prompt)
-        everyone = bool(prompt.x_present.all() and prompt.y_present.all()) and prompt.a.shape == prompt.b.shape
-        mask = None if everyone else absent_mask(prompt, self.heads, others=Z.shape[1] - prompt.tokens)
+        mask = None if prompt.complete else absent_mask(prompt, self.heads, others=Z.shape[1] - prompt.tokens)
         columns, T = memory_columns(self.registers), prompt.tokens
         memory = [Z[:, :T, columns]]
         for which in self.layer.tolist():

@@ -155,7 +155,7 @@ class AligningTransformer(nn.Module):
         if features.x.device != self.W_Q.device:
             raise ValueError(f"x is on {features.x.device}, the network on {self.W_Q.device}: move one of them")
         prompt = prompts.engineered(features, self.registers, a, b)
-        if self.sink == "token" and not (prompt.x_present.all() and prompt.y_present.all() and prompt.square):
+        if self.sink == "token" and not prompt.complete:
             # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
             raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
         return prompt
