@@ -24,7 +24,7 @@ unit: .venv/ready
 
 report: .venv/ready
 	@echo "── otformer reproduce: every experiment, then the report"
-	@$(BIN)/otformer reproduce --out report
+	@OMP_NUM_THREADS=1 $(BIN)/otformer reproduce --out report
 
 # On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
 test-gpu:

@@ -1,0 +1,53 @@
+"""What an experiment is: a claim, a function that measures it, and what the measurement leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Row = dict[str, Any]  # a line of the CSV: column -> text, number or None
+
+
+@dataclass(frozen=True)
+class Context:
+    """How to run: the seed, whether at the size of the claim (``full``) or smaller, and whom to tell the fraction done."""
+
+    seed: int = 0
+    full: bool = False
+    progress: Callable[[float], None] = field(default=lambda fraction: None)
+
+    def generator(self) -> torch.Generator:
+        """A fresh generator from the seed."""
+        return torch.Generator().manual_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run found.
+
+    ``rows``: the numbers, one dictionary a line of the CSV. ``summary``: sentences with the numbers that matter,
+    what the figure does not show among them. ``checks``: each claim in words, and whether it held in this run.
+    """
+
+    rows: list[Row]
+    figure: Figure
+    summary: str
+    checks: dict[str, bool]
+    settings: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One figure or claim. ``claim`` is what the paper (or the project) says, ``run`` measures it."""
+
+    name: str
+    title: str
+    source: str
+    claim: str
+    run: Callable[[Context], Outcome]

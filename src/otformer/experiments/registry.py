@@ -1,0 +1,48 @@
+"""Every experiment by name, in the order of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from otformer.experiments import (
+    ablation,
+    convergence,
+    depth,
+    errata,
+    general_costs,
+    rates,
+    sizes,
+    sorting,
+    theorem_bound,
+    theorem_gd,
+)
+from otformer.experiments.experiment import Experiment
+
+EXPERIMENTS: dict[str, Experiment] = {
+    module.EXPERIMENT.name: module.EXPERIMENT
+    for module in (
+        convergence,
+        sizes,
+        theorem_gd,
+        theorem_bound,
+        sorting,
+        depth,
+        rates,
+        errata,
+        ablation,
+        general_costs,
+    )
+}
+
+
+def chosen(names: Iterable[str] | None) -> list[Experiment]:
+    """The experiments of these names, each once, in the order of the report; all of them for None.
+
+    >>> [each.name for each in chosen(["sizes", "convergence"])]
+    ['convergence', 'sizes']
+    """
+    asked = list(EXPERIMENTS) if names is None else list(names)
+    unknown = [name for name in asked if name not in EXPERIMENTS]
+    if unknown:
+        raise ValueError(f"unknown experiment {unknown[0]!r}; known are {', '.join(EXPERIMENTS)}")
+    return [experiment for name, experiment in EXPERIMENTS.items() if name in asked]

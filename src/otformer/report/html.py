@@ -1,0 +1,109 @@
+"""The report: one page from what experiments left in a folder. It needs no network and no script."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+ROWS_SHOWN = 60
+
+
+def write_report(out: str | Path) -> Path:
+    """Write ``out/index.html`` from every ``out/*/run.json``; returns its path. Written whole or not at all."""
+    folder = Path(out)
+    records = sorted(_records(folder), key=lambda record: (record["position"], record["name"]))
+    held = sum(sum(record["checks"].values()) for record in records)
+    asked = sum(len(record["checks"]) for record in records)
+    page = Template(files("otformer.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(
+        contents="\n".join(_entry(record) for record in records),
+        sections="\n".join(_section(record, folder) for record in records),
+        count=len(records),
+        held=held,
+        asked=asked,
+        seconds=f"{sum(record['seconds'] for record in records):.0f}",
+        versions=escape(_versions(records)),
+    )
+    return write_whole(folder / "index.html", page)
+
+
+def write_whole(path: str | Path, text: str) -> Path:
+    """Write a text file so that it is there in full or not at all."""
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise ValueError(f"cannot write {str(target)!r}: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+    return target
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("[!.]*/run.json")]
+
+
+def _versions(records: list[dict[str, Any]]) -> str:
+    found = dict.fromkeys(", ".join(f"{k} {v}" for k, v in record["versions"].items()) for record in records)
+    return "; ".join(found)
+
+
+def _entry(record: dict[str, Any]) -> str:
+    """A line of the table of contents."""
+    passed, total = sum(record["checks"].values()), len(record["checks"])
+    mark = "ok" if passed == total else "no"
+    return (
+        f'<li><a href="#{escape(record["name"])}">{escape(record["title"])}</a> '
+        f'<span class="source">{escape(record["source"])}</span> <span class="{mark}">{passed}/{total}</span></li>'
+    )
+
+
+def _section(record: dict[str, Any], folder: Path) -> str:
+    """Claim, figure, summary, checks and links of one experiment."""
+    name = escape(record["name"])
+    checks = "\n".join(
+        f'<li class="{mark}"><b aria-label="{word}">{sign}</b> {escape(text)}</li>'
+        for text, held in record["checks"].items()
+        for mark, word, sign in [("ok", "held", "✓") if held else ("no", "did not hold", "✗")]
+    )
+    size = "full size" if record["full"] else "quick size"
+    return f"""<section id="{name}">
+<h2>{escape(record["title"])}</h2>
+<p class="claim"><span class="label">{escape(record["source"])}</span> {escape(record["claim"])}</p>
+<figure><a href="{name}/figure.svg"><img src="{name}/figure.png" alt="{escape(record["title"])}" loading="lazy"></a></figure>
+<p>{escape(record["summary"])}</p>
+<ul class="checks">
+{checks}
+</ul>
+<details><summary>Numbers</summary>{_table(folder / record["name"] / "numbers.csv")}</details>
+<p class="links"><code>otformer reproduce {name}</code> · seed {record["seed"]}, {size}, {record["seconds"]:.1f} s ·
+<a href="{name}/numbers.csv">CSV</a> · <a href="{name}/run.json">JSON</a> · <a href="{name}/figure.svg">SVG</a></p>
+</section>"""
+
+
+def _table(path: Path) -> str:
+    """The first rows of a CSV as an HTML table."""
+    with path.open(newline="", encoding="utf-8") as file:
+        header, *rows = list(csv.reader(file))
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    cells = ("".join(f"<td>{escape(_short(cell))}</td>" for cell in row) for row in rows[:ROWS_SHOWN])
+    body = "\n".join(f"<tr>{row}</tr>" for row in cells)
+    more = f"<p>{len(rows) - ROWS_SHOWN} more rows in the CSV.</p>" if len(rows) > ROWS_SHOWN else ""
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+
+
+def _short(cell: str) -> str:
+    """A number at four significant digits; anything else as it is."""
+    if cell == "":
+        return "–"
+    try:
+        return cell if cell.lstrip("-").isdigit() else f"{float(cell):.4g}"
+    except ValueError:
+        return cell

@@ -1,0 +1,86 @@
+"""How figures look: one font, one colour-blind-safe palette (Okabe and Ito, 2008), no global state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY, INK = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#8A8F98",
+    "#1B1F24",
+)
+CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY)
+SEQUENTIAL = "Blues"  # for matrices with entries in [0, 1]
+
+_SETTINGS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E3E6EA",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "figure.facecolor": "white",
+    "savefig.dpi": 160,
+    "svg.hashsalt": "otformer",  # the same figure gives the same file
+    "svg.fonttype": "path",
+}
+
+
+@contextmanager
+def applied() -> Iterator[None]:
+    """Draw and save in the house style inside this block; settings are put back after it."""
+    import matplotlib
+    from cycler import cycler
+
+    settings: Any = {**_SETTINGS, "axes.prop_cycle": cycler(color=CYCLE)}
+    with matplotlib.rc_context(settings):
+        yield
+
+
+def figure(width: float, height: float, rows: int = 1, columns: int = 1, **subplots: Any) -> tuple[Figure, Any]:
+    """A figure of that size in inches and its axes, as ``plt.subplots`` gives them, but without pyplot's registry."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplots(rows, columns, **subplots)
+
+
+def heatmap(axes: Any, matrix: Tensor, title: str, top: float = 1.0) -> Any:
+    """A matrix with rows x and columns y, colours from 0 to ``top``; ticks count points from 1."""
+    image = axes.imshow(matrix.detach().cpu().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=top, interpolation="nearest")
+    n, m = matrix.shape
+    axes.set_xticks(_ticks(m), [str(k + 1) for k in _ticks(m)])
+    axes.set_yticks(_ticks(n), [str(k + 1) for k in _ticks(n)])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.grid(visible=False)
+    axes.set(title=title, xlabel="y, point number")
+    return image
+
+
+def _ticks(n: int) -> list[int]:
+    """All of 0 … n−1 up to twelve, otherwise about eight of them, both ends included."""
+    return list(range(n)) if n <= 12 else sorted({int(k) for k in np.linspace(0, n - 1, 8).round()})
