@@ -12,7 +12,7 @@ test: lint types unit
 
 lint: .venv/ready
 	@echo "── ruff: style and common mistakes"
-	@$(BIN)/ruff check src tests bench
+	@$(BIN)/ruff check .
 
 types: .venv/ready
 	@echo "── mypy: types"
