@@ -1,7 +1,8 @@
 r"""Solving by adding layers until the computed marginal error is below ``tol``.
 
-The default network is made of Anderson-mixed Sinkhorn blocks (transport/blocks.py). λ falls to its value by factors of 4
-from half the range of the cost: potentials travel while steps are long.
+The default network is made of Anderson-mixed Sinkhorn blocks (transport/blocks.py) on the absorbed executor
+(transport/absorbed.py). Where λ is small against the costs it falls to its value by factors of 4: potentials travel while
+steps are long.
 
 With ``schedule`` one of the paper's fixed-weight networks runs instead, to the depth it needs.
 """
@@ -19,7 +20,8 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.network.schedule import Layer, Schedule, named
-from otformer.transport.blocks import LAYERS, blocks
+from otformer.transport.absorbed import Absorbed
+from otformer.transport.blocks import LAYERS, Executor, blocks
 from otformer.transport.dense import Dense, run
 from otformer.transport.problem import Problem, like_input
 from otformer.transport.result import Result
@@ -82,8 +84,11 @@ def _solve(problem: Problem, given: Any, reg: float, tol: float, max_depth: int,
     u, v = torch.full_like(problem.a, -torch.inf), torch.full_like(problem.b, -torch.inf)
     depth = 0
     if problem.C.numel():
-        dense = Dense(problem.C[rows][:, columns], problem.a[rows].log(), problem.b[columns].log())
-        states = _annealed(dense, reg, tol, max_depth) if layers is None else _fixed(dense, layers, tol)
+        parts = problem.C[rows][:, columns], problem.a[rows].log(), problem.b[columns].log()
+        if layers is None:
+            states = annealed(Absorbed(*parts), float(parts[0].max()), reg, tol, max_depth)
+        else:
+            states = _fixed(Dense(*parts), layers, tol)
         u[rows], v[columns], depth = _best(states)
     return _result(problem, low, u, v, reg, tol, depth, name, given)
 
@@ -99,27 +104,28 @@ def _best(states: Iterator[State]) -> tuple[Tensor, Tensor, int]:
     return best[0], best[1], depth
 
 
-def _annealed(dense: Dense, reg: float, tol: float, max_depth: int) -> Iterator[State]:
-    """Blocks at falling λ, then at the final one to ``tol``; the states of the final λ."""
-    mass = float(dense.log_b.exp().sum())
-    v, depth = torch.zeros_like(dense.log_b), 0
-    for lam in _falling(float(dense.C.max()), reg):
-        # Annealing takes at most half of the layers, twelve a stage: a rough answer is all the next stage needs.
-        limit, enough = (max_depth, tol) if lam == reg else (min(depth + 12, max_depth // 2), 0.05 * mass)
-        steps = blocks(dense, lam, v)
+def annealed(executor: Executor, spread: float, reg: float, tol: float, max_depth: int) -> Iterator[State]:
+    """Blocks at falling λ, then at the final one to ``tol``; the states of the final λ. ``spread``: the range of costs."""
+    mass = float(executor.log_b.exp().sum())
+    v, depth = torch.zeros_like(executor.log_b), 0
+    for lam in falling(spread, reg):
+        # Annealing takes at most half of the layers, 24 a stage: a rough answer is all the next stage needs.
+        limit, enough = (max_depth, tol) if lam == reg else (min(depth + 24, max_depth // 2), 0.05 * mass)
+        steps = blocks(executor, lam, v, spread)
         while depth + LAYERS <= limit:
-            u, v, error = next(steps)
+            u, v, errors = next(steps)
+            error = float(errors.sum())
             depth += LAYERS
             if lam == reg:
-                yield u, v, float(error.sum()), depth
-            if float(error.sum()) < enough:
+                yield u, v, error, depth
+            if error < enough:
                 break
 
 
-def _falling(spread: float, reg: float) -> Iterator[float]:
-    """λ of the stages: half the spread of the cost, a quarter of that, …, and last ``reg``."""
-    lam = spread / 2
-    while lam > 1.5 * reg:
+def falling(spread: float, reg: float) -> Iterator[float]:
+    """λ of the stages: ``reg`` alone if costs are within 200 of it; else a tenth of their range, a quarter of that, …"""
+    lam = spread / 10
+    while spread > 200 * reg and lam > 1.5 * reg:
         yield lam
         lam /= 4
     yield reg

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.transport.absorbed import Absorbed
 from otformer.transport.blocks import LAYERS, blocks
-from otformer.transport.dense import Dense
 from otformer.transport.problem import like_input, squared_distances
 
 ROUNDS = 6
@@ -74,7 +74,7 @@ def _transport(distinct: Tensor, counts: Tensor) -> tuple[Tensor, int]:
     x = (distinct - distinct.min()) / (distinct.max() - distinct.min())
     start = 1.0
     for _ in range(ROUNDS):
-        problem = Dense(squared_distances(x[:, None], y[:, None]), counts.log(), torch.zeros_like(y))
+        problem = Absorbed(squared_distances(x[:, None], y[:, None]), counts.log(), torch.zeros_like(y))
         v, lam = torch.zeros_like(y), 4 * start
         while lam > 0.4 / n**2:  # at 0.1/n² neighbours in y are told apart
             lam /= 4
@@ -88,10 +88,10 @@ def _transport(distinct: Tensor, counts: Tensor) -> tuple[Tensor, int]:
     raise ValueError(_too_close(distinct))
 
 
-def _stage(problem: Dense, lam: float, v: Tensor) -> tuple[Tensor, Tensor, int]:
+def _stage(problem: Absorbed, lam: float, v: Tensor) -> tuple[Tensor, Tensor, int]:
     """At most twenty steps at one λ, fewer once every column is right to 1e-3."""
     steps = []
-    for step in islice(blocks(problem, lam, v), 20):
+    for step in islice(blocks(problem, lam, v, spread=1.0), 20):
         steps.append(step)
         if float(step[2].max()) < 1e-3:
             break
