@@ -20,7 +20,7 @@ types: .venv/ready
 
 unit: .venv/ready
 	@echo "── pytest: unit tests and docstring examples, $(JOBS) processes"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not gpu"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not gpu"
 
 report: .venv/ready
 	@echo "── otformer reproduce: every experiment, then the report"
@@ -28,7 +28,7 @@ report: .venv/ready
 
 # On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests/test_gpu.py tests/test_sharded.py
 
 .venv/ready: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "otformer needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }

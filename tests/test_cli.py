@@ -1,21 +1,39 @@
 """The command line: answers, JSON, exit codes, and nothing on disk after bad input."""
 
+import contextlib
+import io
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
+from otformer.cli import main
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
 
 def otformer(*arguments, stdin=""):
-    return subprocess.run(
-        [sys.executable, "-c", "from otformer.cli import main; main()", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    """The command in this process, as the console script calls it."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        pytest.raises(SystemExit) as stop,
+    ):
+        patch.setattr(sys, "argv", ["otformer", *map(str, arguments)])
+        patch.setattr(sys, "stdin", io.StringIO(stdin))
+        main()
+        sys.exit(0)
+    return Done(int(stop.value.code or 0), out.getvalue(), err.getvalue())
 
 
 @pytest.fixture
@@ -34,6 +52,9 @@ def files(tmp_path):
     (tmp_path / "uneven.csv").write_text("1,2\n3\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 nothing")
+    (tmp_path / "typo.csv").write_text("0.1,O.2\n0.3,0.4\n")
+    (tmp_path / "archive.npy").write_bytes((tmp_path / "cost.npz").read_bytes())
+    (tmp_path / "array.npz").write_bytes((tmp_path / "cost.npy").read_bytes())
     (tmp_path / "nan.csv").write_text("1,nan\n2,3\n")
     return tmp_path
 
@@ -67,15 +88,21 @@ def test_solve_says_when_it_has_not_converged(files):
         (["solve", "missing.npz"], "missing.npz does not exist"),
         (["solve", "."], "must end in"),
         (["solve", "empty.csv"], "empty.csv is empty"),
-        (["solve", "words.csv"], "words.csv must hold rows of numbers"),
-        (["solve", "uneven.csv"], "uneven.csv must hold rows of numbers of one length"),
+        (["solve", "words.csv"], "words.csv must hold rows of 2 numbers, got 'c,d'"),
+        (["solve", "uneven.csv"], "uneven.csv must hold rows of 2 numbers, got '3'"),
+        (["solve", "typo.csv"], "typo.csv must hold rows of 2 numbers, got '0.1,O.2'"),
+        (["solve", "archive.npy"], "archive.npy holds an archive, not one array: name it .npz"),
+        (["solve", "array.npz"], "array.npz holds one array, not an archive: name it .npy"),
+        (["solve", "cost.csv", "--out", "plan.txt"], "plan.txt must end in .npz"),
+        (["sort", "9007199254740993", "9007199254740992"], "got the whole number 9007199254740993"),
+        (["sort", "3", "-1"], "negative numbers go behind --"),
         (["solve", "broken.npz"], "broken.npz is not a readable .npz file"),
         (["solve", "other.npz"], "other.npz must hold x and y, or cost (and a, b if you like), got z"),
         (["solve", "nan.csv"], "M must be finite, got nan at index (0, 1)"),
         (["solve", "cost.csv", "--reg", "0"], "reg must be a positive, finite number, got 0.0"),
         (["solve", "cost.csv", "--reg", "x"], "Invalid value for '--reg'"),
         (["solve", "cost.csv", "--schedule", "x"], "schedule must be one of"),
-        (["solve", "cost.csv", "--out", "no/where.npz"], "no is not a folder"),
+        (["solve", "cost.csv", "--out", "no/where.npz"], "no/where.npz cannot be written: no is not a folder for files"),
         (["sort", "1", "two"], "values must be numbers, got 'two'"),
         (["sort", "1", "nan"], "values must be finite, got nan at index 1"),
         (["sort"], "values are missing"),
@@ -102,8 +129,16 @@ def test_sort_from_arguments_and_from_standard_input():
 
 
 def test_help_and_list():
+    assert otformer("--version").stdout.startswith("otformer 0.")
+    assert otformer().stdout == otformer("--help").stdout
     for command in ([], ["solve"], ["sort"], ["reproduce"]):
         assert otformer(*command, "--help").returncode == 0
     listed = otformer("reproduce", "--list").stdout
     assert "theorem-gd" in listed
     assert "sorting" in listed
+
+
+def test_the_console_script():
+    script = [sys.executable, "-c", "from otformer.cli import main; main()", "sort", "2", "x"]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", "otformer: values must be numbers, got 'x'\n")

@@ -11,7 +11,7 @@ import ot
 import pytest
 import torch
 
-from otformer.experiments import convergence, problems, runner, sorting, theorem_gd
+from otformer.experiments import convergence, problems, runner, sizes, sorting, theorem_bound, theorem_gd
 from otformer.experiments.experiment import Context, Experiment, Outcome
 from otformer.experiments.registry import EXPERIMENTS, chosen
 from otformer.experiments.runner import FILES, reproduce
@@ -78,6 +78,20 @@ def test_files_are_written_whole(only_tiny: dict[str, Experiment], tmp_path: Pat
     assert record["versions"]["POT"] == ot.__version__
     assert record["seconds"] >= 0
     assert told == [("tiny", 0.5), ("tiny", 1.0)]
+
+
+def test_torch_has_one_thread_inside_and_its_own_number_after(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        reproduce(["tiny"], tmp_path, progress=lambda *args: seen.append(torch.get_num_threads()))
+        assert set(seen) == {1}
+        only_tiny["tiny"] = tiny("tiny", fails=True)
+        with pytest.raises(ArithmeticError):
+            reproduce(["tiny"], tmp_path)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_same_seed_gives_the_same_figure(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
@@ -171,6 +185,45 @@ def test_mean_marginal_error_counts_both_sides() -> None:
     C, zero = torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
     # P = e^{-1} everywhere: every sum is 2/e, off by 1 − 2/e
     assert problems.mean_marginal_error(C, zero, zero, 1.0) == pytest.approx(1 - 2 / np.e, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("distances", "bound", "verdict"),
+    [
+        ([1.0, 0.5, 0.1], 0.3, theorem_bound.HOLDS),  # says something from layer 2 on, and the measurement is below
+        ([1.0, 0.9, 0.8], 0.3, theorem_bound.FAILS),
+        ([1.0, 0.5, 0.1], 2.0, theorem_bound.UNTESTABLE),  # above the distance at layer 0: true of anything
+    ],
+)
+def test_a_bound_holds_fails_or_is_not_testable(
+    monkeypatch: pytest.MonkeyPatch, distances: list[float], bound: float, verdict: str
+) -> None:
+    monkeypatch.setattr(theorem_bound, "RUN", 2)
+    monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: bound if depth >= 2 else np.inf)
+    path = torch.tensor(distances, dtype=torch.float64)
+    problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, 1.0, path, path)
+    row = theorem_bound._row(problem, theorem_bound.BOUNDS[1], [1, 2])
+    assert row[theorem_bound.VERDICT] == verdict
+
+
+def test_beyond_the_layers_run_a_bound_can_hold_but_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theorem_bound, "RUN", 2)
+    monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: 0.3 if depth > 2 else np.inf)
+    for last, verdict in ((0.1, theorem_bound.HOLDS), (0.8, theorem_bound.UNTESTABLE)):
+        path = torch.tensor([1.0, 0.9, last], dtype=torch.float64)
+        problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, 1.0, path, path)
+        assert theorem_bound._row(problem, theorem_bound.BOUNDS[1], [1, 2, 10])[theorem_bound.VERDICT] == verdict
+
+
+def test_sizes_holds_at_a_near_tie_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "SIZES", (8, 4))
+    with style.applied():
+        outcome = sizes.run(Context(seed=7))  # draws a problem of 8 points with σ = 0.998
+    assert all(outcome.checks.values())
+    tie = outcome.rows[0]
+    assert tie["n"] == 8
+    assert tie[sizes.ERROR] > 1e-6
+    assert tie[sizes.ERROR] == pytest.approx(tie[sizes.PREDICTED], rel=0.5)
 
 
 def test_theorem_gd_gaps_tell_the_frozen_sink_from_the_token() -> None:

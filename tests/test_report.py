@@ -13,8 +13,8 @@ import torch
 
 from otformer.network.trace import Trace
 from otformer.network.transformer import AligningTransformer
-from otformer.report import trace_page
-from otformer.report.html import write_report, write_whole
+from otformer.report import notation, trace_page
+from otformer.report.html import count_checks, write_report, write_whole
 
 
 def record(folder: Path, name: str, position: int, checks: dict[str, bool]) -> None:
@@ -54,6 +54,37 @@ def test_report_holds_every_experiment_in_order(tmp_path: Path) -> None:
     assert "<td>0.3333</td>" in page
     assert not re.search(r'(?:src|href)="(?:https?:)?//', page)
     assert "<script" not in page
+
+
+def test_a_failed_check_is_loud_and_none_is_silent(tmp_path: Path) -> None:
+    record(tmp_path, "good", 1, {"holds": True})
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert 'role="alert"' not in page
+    assert 'class="failed"' not in page
+    record(tmp_path, "bad", 2, {"x_i < 1": False, "holds": True})
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    alert = page[page.index('role="alert"') : page.index("<nav")]
+    assert "1 check does not hold" in alert
+    assert '<a href="#bad">' in alert
+    assert "x<sub>i</sub> &lt; 1" in alert
+    assert re.findall(r'<section id="(\w+)" class="failed">', page) == ["bad"]
+
+
+def test_checks_are_counted_over_records() -> None:
+    assert count_checks([]) == (0, 0)
+    assert count_checks([{"checks": {"a": True, "b": False}}, {"checks": {}}, {"checks": {"c": True}}]) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("O(n^{3/2} e^{1/λ}/√ℓ)", "O(n<sup>3/2</sup> e<sup>1/λ</sup>/√ℓ)"),
+        ("P*_λ, C_ij, |x − y|^2.5, 10^9", "P*<sub>λ</sub>, C<sub>ij</sub>, |x − y|<sup>2.5</sup>, 10<sup>9</sup>"),
+        ("the state_dict, a < b", "the state_dict, a &lt; b"),
+    ],
+)
+def test_scripts_are_shown_as_scripts(text: str, shown: str) -> None:
+    assert notation.html(text) == shown
 
 
 def test_report_of_nothing_is_a_page(tmp_path: Path) -> None:

@@ -95,6 +95,46 @@ def test_fixed_networks_never_give_nan(schedule, reg):
     assert math.isfinite(result.value)
 
 
+@pytest.mark.parametrize("reg", [1e-3, 1e-4, 1e-5, 1e-6])
+@pytest.mark.parametrize("shape", [(5, 4), (10, 8), (30, 17), (20, 20)])
+def test_small_lambda_converges_to_the_exact_cost(shape, reg):
+    for seed in range(3):
+        C = np.random.default_rng(seed).random(shape)
+        result = of.solve(C, reg=reg)
+        assert result.converged
+        exact = ot.emd2(np.full(shape[0], 1 / shape[0]), np.full(shape[1], 1 / shape[1]), C)
+        assert exact - 1e-6 <= result.value_linear <= exact + reg * math.log(C.size) + 1e-6
+
+
+def test_the_error_is_that_from_the_weights_given():
+    C = np.random.default_rng(0).random((5, 4))
+    a, b = np.full(5, 0.2), np.full(4, 0.25) * 1.000009
+    with pytest.warns(RuntimeWarning, match="not converged"):
+        result = of.solve(C, a, b)
+    error = np.abs(result.plan.sum(1) - a).sum() + np.abs(result.plan.sum(0) - b).sum()
+    assert result.marginal_error == pytest.approx(error, rel=1e-6)
+    assert not result.converged
+
+
+def test_little_mass_is_no_excuse():
+    C = 10 * np.random.default_rng(0).random((5, 4))
+    a, b = np.full(5, 0.2), np.full(4, 0.25)
+    small = of.solve(C, a * 1e-7, b * 1e-7)
+    assert small.converged
+    np.testing.assert_allclose(small.plan * 1e7, of.solve(C, a, b).plan, atol=1e-5)
+    with pytest.raises(ValueError, match="a and b must have finite sums"):
+        of.solve(C, np.full(5, 1e308), np.full(4, 1e308))
+
+
+def test_float32_reaches_what_float32_can_hold():
+    for seed in range(5):
+        C = torch.rand(50, 40, generator=torch.Generator().manual_seed(seed))
+        result = of.solve(C, reg=0.01, tol=1e-6)
+        assert result.converged
+        error = (result.plan.double().sum(1) - 1 / 50).abs().sum() + (result.plan.double().sum(0) - 1 / 40).abs().sum()
+        assert float(error) < 2e-6
+
+
 def test_zero_weights_carry_no_mass():
     C = np.random.default_rng(6).random((4, 3))
     result = of.solve(C, [0.5, 0.0, 0.25, 0.25], [0.0, 0.5, 0.5], reg=0.1, tol=1e-12)
@@ -126,6 +166,16 @@ def test_a_large_constant_in_the_cost_changes_nothing_but_the_value():
     here, there = of.solve(C, reg=0.01, tol=1e-10), of.solve(C + 1e6, reg=0.01, tol=1e-10)
     np.testing.assert_allclose(there.plan, here.plan, atol=1e-7)  # 1e6 + C keeps ten digits of C
     assert there.value == pytest.approx(1e6 + here.value, rel=1e-12)
+
+
+def test_arrays_of_any_layout():
+    C = np.random.default_rng(10).random((4, 5))
+    expected = of.solve(C).plan
+    locked = C.copy()
+    locked.setflags(write=False)
+    for same in (C[::-1][::-1], np.asfortranarray(C), C.astype(">f8"), locked, C.tolist()):
+        np.testing.assert_array_equal(of.solve(same).plan, expected)
+    np.testing.assert_allclose(of.solve(C[::-1]).plan, expected[::-1], atol=1e-9)
 
 
 def test_mass_other_than_one():
@@ -191,6 +241,21 @@ NET_BAD = [
     (lambda: NET(np.ones((3, 2)), np.ones((3, 2)), keep="some"), "keep must be 'all', 'last' or layer numbers, got 'some'"),
     (lambda: NET(np.ones((3, 2)), np.ones((3, 2)), keep=[9]), r"keep must name layers from 0 to 5, got \[9\]"),
     (lambda: NET(np.ones((3, 2)), np.ones((3, 2))).attention(5, head="diagonal"), "head must be one of rows, columns"),
+    (lambda: NET(np.ones((3, 2)), np.ones((3, 2)), keep=3), "keep must be 'all', 'last' or layer numbers, got 3"),
+    (lambda: NET(np.ones((3, 2)) * 1e9, np.ones((3, 2))), "x is too large: squared norms must stay below 1e[+]15"),
+    (lambda: NET(torch.ones(3, 2) * 1e20, torch.ones(3, 2)), "x is too large"),
+    (lambda: NET([torch.ones(3, 2)]), "y must list as many problems as x"),
+    (lambda: NET([torch.ones(3, 2)] * 2, [torch.ones(3, 1)] * 2), "x and y must have the same dimension"),
+    (lambda: of.AligningTransformer(2, 1e-299, 5)(np.ones((3, 2)), np.ones((2, 2))), "reg is too small for torch.float64"),
+    (lambda: of.AligningTransformer(2, 1e-5, 5).half()(np.ones((3, 2)), np.ones((2, 2))), "the network must be float32 or"),
+    (lambda: of.StockTransformer(of.SinkhornTransformer(2, 0.1, 5)), "net must be an AligningTransformer, got Sinkhorn"),
+    (lambda: of.Relaxed(2.5), "omega must be between 0 and 2, got 2.5"),
+    (lambda: of.Gradient(float("nan")), "step must be a positive, finite number, got nan"),
+    (lambda: of.Annealed(stages=0), "stages must be a whole number of at least 1, got 0"),
+    (lambda: of.AligningTransformer(2, 0.1, 5, schedule=of.Relaxed), "schedule must be a name or have a method"),
+    (lambda: of.StockTransformer(3), "net must be an AligningTransformer, got int"),
+    (lambda: NET.save("/nowhere/net.safetensors"), "path must be in an existing folder"),
+    (lambda: NET.load(__file__), "path does not hold weights of this network"),
     (lambda: TOKEN(np.ones((3, 2)), np.ones((4, 2))), "sink='token' needs as many x as y"),
     (lambda: of.cosine(np.zeros((1, 2)), np.ones((1, 2))), "x has a zero vector"),
     (lambda: of.mahalanobis(np.ones((1, 2)), np.ones((1, 2)), [[1, 0], [0, -1]]), "W must be positive semi-definite"),

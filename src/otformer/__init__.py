@@ -7,6 +7,7 @@
 [1, 0]
 """
 
+from otformer import nn
 from otformer.network.cost_layer import EuclideanDistance, SmoothCost
 from otformer.network.features import Features, cosine, cost_matrix, inner_product, mahalanobis, squared_euclidean
 from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, best_omega
@@ -15,7 +16,9 @@ from otformer.network.stock import StockTransformer
 from otformer.network.stock_encoder import StockEncoder
 from otformer.network.trace import Trace
 from otformer.network.transformer import AligningTransformer
+from otformer.transport.batch import BrokenProblems, solve_batch
 from otformer.transport.result import Result
+from otformer.transport.sharded import solve_sharded
 from otformer.transport.solve import solve, solve_sample
 from otformer.transport.sort import argsort, sort
 
@@ -23,6 +26,7 @@ __all__ = [
     "AligningTransformer",
     "Alternating",
     "Annealed",
+    "BrokenProblems",
     "EuclideanDistance",
     "Features",
     "Gradient",
@@ -40,8 +44,11 @@ __all__ = [
     "cost_matrix",
     "inner_product",
     "mahalanobis",
+    "nn",
     "solve",
+    "solve_batch",
     "solve_sample",
+    "solve_sharded",
     "sort",
     "squared_euclidean",
 ]

@@ -13,7 +13,7 @@ from torch import Tensor
 def positive(name: str, value: Any) -> float:
     """A finite number above zero, as float."""
     number = _number(name, value, "a positive number")
-    if not (math.isfinite(number) and number > 0):
+    if not (math.isfinite(number) and number > 1e-300):
         raise ValueError(f"{name} must be a positive, finite number, got {value!r}")
     return number
 
@@ -34,6 +34,8 @@ def count(name: str, value: Any, least: int = 1) -> int:
 
 
 def _number(name: str, value: Any, expected: str) -> float:
+    if isinstance(value, (bool, str)):
+        raise ValueError(f"{name} must be {expected}, got {value!r}")
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
@@ -46,7 +48,9 @@ def tensor(name: str, value: Any) -> Tensor:
         t = value
     else:
         try:
-            t = torch.as_tensor(np.asarray(value))
+            array = np.asarray(value)
+            # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
+            t = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}") from None
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
@@ -83,6 +87,8 @@ def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tens
 def same_mass(a: Tensor, b: Tensor) -> None:
     """The two weight vectors (last axis) have the same total, up to the rounding of float32 sums."""
     total_a, total_b = a.double().sum(-1), b.double().sum(-1)
+    if not bool(torch.isfinite(total_a).all() and torch.isfinite(total_b).all()):
+        raise ValueError("a and b must have finite sums")
     gap = (total_a - total_b).abs()
     bad = gap > 1e-5 * torch.maximum(total_a, total_b)
     if bool(bad.any()):

@@ -13,13 +13,27 @@ from typing import Annotated, Any
 import typer
 
 app = typer.Typer(
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     help="A transformer with frozen softmax-attention weights solves optimal transport, layer by layer.",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from otformer import __version__
+
+        typer.echo(f"otformer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -34,10 +48,12 @@ def solve(
     as_json: Json = False,
 ) -> None:
     """Solve entropic optimal transport between the points or for the cost in FILE."""
-    from otformer.files import read_problem, write_npz
+    from otformer.files import check_writable, read_problem, write_npz
     from otformer.transport.solve import solve as solve_cost
     from otformer.transport.solve import solve_sample
 
+    if out is not None:
+        check_writable(out)
     given = read_problem(file, y)
     call: Callable[..., Any] = solve_cost if "M" in given else solve_sample
     with warnings.catch_warnings():
@@ -77,7 +93,7 @@ def sort(
     words = values if values else sys.stdin.read().replace(",", " ").split()
     if not words:
         raise ValueError("values are missing: give numbers as arguments or on standard input")
-    numbers = [_number(word) for word in words]
+    numbers: list[Any] = [_number(word) for word in words]
     order = argsort(numbers).tolist()
     if as_json:
         typer.echo(json.dumps({"sorted": [numbers[k] for k in order], "order": order}))
@@ -87,9 +103,12 @@ def sort(
 
 def _number(word: str) -> float:
     try:
-        return float(word)
+        number = float(word)
     except ValueError:
         raise ValueError(f"values must be numbers, got {word!r}") from None
+    if word.lstrip("+-").isdigit() and int(word) != number:
+        raise ValueError(f"values must be exact in float64, got the whole number {word}")
+    return number
 
 
 @app.command()
@@ -107,8 +126,8 @@ def reproduce(
     from otformer.experiments.runner import reproduce as run
 
     if show:
-        for experiment in EXPERIMENTS.values():
-            typer.echo(f"{experiment.name:<18}{experiment.title}")
+        titles = {experiment.name: experiment.title for experiment in EXPERIMENTS.values()}
+        typer.echo(json.dumps(titles) if as_json else "\n".join(f"{name:<18}{title}" for name, title in titles.items()))
         return
     wanted = [experiment.name for experiment in chosen(names or None)]
     with _progress(len(wanted)) as tell:
@@ -117,9 +136,10 @@ def reproduce(
     if as_json:
         typer.echo(json.dumps({"report": str(page), "experiments": records}))
         return
-    for name, record in records.items():
-        for claim, held in record["checks"].items():
-            typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
+    checks = [(name, claim, held) for name, record in records.items() for claim, held in record["checks"].items()]
+    for name, claim, held in checks:
+        typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
+    typer.echo(f"{sum(held for *_, held in checks)} of {len(checks)} checks hold")
     typer.echo(str(page))
 
 
@@ -144,6 +164,8 @@ def _progress(count: int) -> Iterator[Callable[[str, float], None]]:
 
 def main() -> None:
     """Entry point of the console script: errors of input are one line on stderr and exit code 2."""
+    if len(sys.argv) == 1:
+        sys.argv.append("--help")
     try:
         app(standalone_mode=False)
     except (typer.Exit, typer.Abort) as stop:
@@ -155,6 +177,8 @@ def main() -> None:
         sys.exit(2)
     except Exception as error:
         if hasattr(error, "format_message"):  # click's usage errors
-            typer.echo(f"otformer: {error.format_message()}", err=True)
+            message = error.format_message()
+            hint = " (negative numbers go behind --)" if sys.argv[1] == "sort" and "No such option" in message else ""
+            typer.echo(f"otformer: {message}{hint}", err=True)
             sys.exit(2)
         raise

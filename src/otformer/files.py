@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
-import warnings
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,11 @@ def read_problem(file: Path, second: Path | None = None) -> dict[str, Array]:
 
 def _from_npz(file: Path) -> dict[str, Array]:
     arrays = _load(file)
-    assert isinstance(arrays, dict)
+    if not isinstance(arrays, dict):
+        raise ValueError(f"{file} holds one array, not an archive: name it .npy")
     weights: dict[str, Array] = {name: arrays[name] for name in ("a", "b") if name in arrays}
+    if "cost" in arrays and ("x" in arrays or "y" in arrays):
+        raise ValueError(f"{file} holds both cost and points: keep one of them")
     if "cost" in arrays:
         return {"M": arrays["cost"], **weights}
     if "x" in arrays and "y" in arrays:
@@ -45,7 +47,8 @@ def _matrix(file: Path) -> Array:
         raise ValueError(f"{file} is an npz, which holds both sides: give it alone")
     if file.suffix == ".npy":
         array = _load(file)
-        assert not isinstance(array, dict)
+        if isinstance(array, dict):
+            raise ValueError(f"{file} holds an archive, not one array: name it .npz")
         return array
     if file.suffix in (".csv", ".txt", ".tsv"):
         return _read_text(file)
@@ -57,35 +60,34 @@ def _load(file: Path) -> Array | dict[str, Array]:
     try:
         loaded = np.load(file, allow_pickle=False)
         return dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
-    except (ValueError, EOFError, zipfile.BadZipFile, OSError) as error:
-        raise ValueError(f"{file} is not a readable {file.suffix} file: {str(error).splitlines()[0]}") from None
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, OSError):
+        raise ValueError(f"{file} is not a readable {file.suffix} file of numbers") from None
 
 
 def _read_text(file: Path) -> Array:
-    """Numbers, a row a line; one line of column names at the top is passed over."""
+    """Numbers, a row a line; a first line in which nothing is a number holds column names and is passed over."""
     _readable(file)
     separator = {".csv": ",", ".tsv": "\t"}.get(file.suffix)
     try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError:
         raise ValueError(f"{file} is not a text file") from None
-    if lines and not _numeric(lines[0], separator):
-        lines = lines[1:]
-    if not lines:
+    rows = [[_number(word) for word in line.split(separator)] for line in lines]
+    if rows and all(number is None for number in rows[0]):
+        del lines[0], rows[0]
+    if not rows:
         raise ValueError(f"{file} holds no numbers")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return np.loadtxt(lines, delimiter=separator, ndmin=2)
-    except ValueError as error:
-        raise ValueError(f"{file} must hold rows of numbers of one length: {str(error).splitlines()[0]}") from None
+    for line, row in zip(lines, rows, strict=True):
+        if None in row or len(row) != len(rows[0]):
+            raise ValueError(f"{file} must hold rows of {len(rows[0])} numbers, got {line.strip()[:60]!r}")
+    return np.array(rows, dtype=np.float64)
 
 
-def _numeric(line: str, separator: str | None) -> bool:
+def _number(word: str) -> float | None:
     try:
-        return bool([float(word) for word in line.split(separator)])
+        return float(word)
     except ValueError:
-        return False
+        return None
 
 
 def _readable(file: Path) -> None:
@@ -97,15 +99,22 @@ def _readable(file: Path) -> None:
         raise ValueError(f"{file} is empty")
 
 
+def check_writable(file: Path) -> None:
+    """Say before a long run, not after it, that ``file`` cannot be written."""
+    if file.suffix != ".npz":
+        raise ValueError(f"{file} must end in .npz")
+    if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+        raise ValueError(f"{file} cannot be written: {'it' if file.is_dir() else file.parent} is not a folder for files")
+
+
 def write_npz(file: Path, **arrays: Array) -> None:
-    """Write an npz under a temporary name in the same folder, then put it in place."""
-    if not file.parent.is_dir():
-        raise ValueError(f"{file.parent} is not a folder")
-    handle, name = tempfile.mkstemp(dir=file.parent, suffix=".part")
+    """Write an npz under another name in the same folder, then put it in place."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
-        os.replace(name, file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        with part.open("wb") as stream:
+            np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
+        os.replace(part, file)
+    except OSError as error:
+        raise ValueError(f"{file} cannot be written: {error.strerror}") from None
+    finally:
+        part.unlink(missing_ok=True)

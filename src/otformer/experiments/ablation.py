@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 N, DIM, REG, DEPTH = 10, 2, 0.07, 600
+WHOLE = "the whole network"
 WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 Edit = Callable[[AligningTransformer, Tensor], tuple[AligningTransformer, Tensor]]  # network and Z₀ [B, n+1, width]
 
@@ -29,18 +30,18 @@ def run(context: Context) -> Outcome:
     rows: list[Row] = []
     edits = _edits()
     for k, (group, name, edit) in enumerate(edits):
-        network = AligningTransformer(DIM, REG, DEPTH, sink="frozen" if name != "the sink" else "token", marginals=False)
+        network = AligningTransformer(DIM, REG, DEPTH, sink="token" if group == "token" else "frozen", marginals=False)
         network, Z = edit(network, network.prompt(x, y).Z)
         attention, plan = _read(network, Z)
-        rows.append({"group": group, "taken away": name, **_errors(attention, plan, targets)})
+        rows.append({"group": group, "change": name, **_errors(attention, plan, targets)})
         context.progress((k + 1) / len(edits))
-    error = {str(row["taken away"]): row[ATTENTION] for row in rows}
+    error = {str(row["change"]): row[ATTENTION] for row in rows}
     breaks = [name for name, value in error.items() if value > 0.05]
     bends = [name for name, value in error.items() if 1e-4 < value <= 0.05]
-    harmless = [name for name, value in error.items() if value <= 1e-4 and name != "nothing"]
+    harmless = [name for name, value in error.items() if value <= 1e-4 and name != WHOLE]
     summary = (
         f"{problems} problems of {N} points, d = {DIM}, λ = {REG}, {DEPTH} layers of γ = λ. Number: the share of a row's "
-        f"attention in the wrong place (half the L1 distance to P*), mean over rows. Whole network: {error['nothing']:.1e}. "
+        f"attention in the wrong place (half the L1 distance to P*), mean over rows. Whole network: {error[WHOLE]:.1e}. "
         f"Breaks (above 5 %): {', '.join(breaks)}. Bends: {', '.join(bends) or 'none'}. Harmless (below 1e-4): "
         f"{', '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
         "A missing layer is a missing step, no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the "
@@ -48,13 +49,13 @@ def run(context: Context) -> Outcome:
         "not keep that balance."
     )
     checks = {
-        "the whole network equals POT's plan to 1e-4": error["nothing"] < 1e-4,
+        "the whole network equals POT's plan to 1e-4": error[WHOLE] < 1e-4,
         "without the sink, a head, u or v the plan is lost (above 5 %)": all(
-            error[name] > 0.05 for name in ("the sink", "the columns head", "register u", "register v")
+            error[f"without {part}"] > 0.05 for part in ("the sink", "the columns head", "register u", "register v")
         ),
-        "a layer taken out of the middle changes less than 1e-4": abs(error["layer 300"] - error["nothing"]) < 1e-4,
-        "without the prompt's squares the attention is still right (1e-4)": error["the prompt's squares"] < 1e-4,
-        "bf16 weights cost less than 1 %": error["weights in bf16"] < 0.01,
+        "a layer taken out of the middle changes less than 1e-4": abs(error["without layer 300"] - error[WHOLE]) < 1e-4,
+        "without the prompt's squares the attention is still right (1e-4)": error["without the prompt's squares"] < 1e-4,
+        "bf16 weights cost less than 1 %": error["weights rounded to bf16"] < 0.01,
     }
     settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH, "problems": problems}
     return Outcome(rows, _draw(rows), summary, checks, settings)
@@ -79,22 +80,22 @@ def _errors(attention: Tensor, plan: Tensor, target: Tensor) -> Row:
 def _edits() -> list[tuple[str, str, Edit]]:
     registers = ("x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare")
     middle = {
-        "layer 300": [300],
-        "layers 270 to 329": list(range(270, 330)),
-        "every other layer": list(range(0, DEPTH, 2)),
+        "without layer 300": [300],
+        "without layers 270 to 329": list(range(270, 330)),
+        "without every other layer": list(range(0, DEPTH, 2)),
     }
     roundings: dict[str, Callable[[Tensor], Tensor]] = {
-        "weights in bf16": lambda W: W.to(torch.bfloat16).to(W.dtype),
-        "weights in int8": lambda W: _whole(W, 127),
-        "weights in int4": lambda W: _whole(W, 7),
+        "weights rounded to bf16": lambda W: W.to(torch.bfloat16).to(W.dtype),
+        "weights rounded to int8": lambda W: _whole(W, 127),
+        "weights rounded to int4": lambda W: _whole(W, 7),
     }
     return [
-        ("whole", "nothing", lambda network, Z: (network, Z)),
-        ("token", "the sink", lambda network, Z: (network, Z[:, :-1])),
-        ("head", "the rows head", lambda network, Z: (_without_head(network, 0), Z)),
-        ("head", "the columns head", lambda network, Z: (_without_head(network, 1), Z)),
-        *(("register", f"register {name}", _without_register(name)) for name in registers),
-        ("prompt", "the prompt's squares", _without_squares),
+        ("whole", WHOLE, lambda network, Z: (network, Z)),
+        ("token", "without the sink", lambda network, Z: (network, Z[:, :-1])),
+        ("head", "without the rows head", lambda network, Z: (_without_head(network, 0), Z)),
+        ("head", "without the columns head", lambda network, Z: (_without_head(network, 1), Z)),
+        *(("register", f"without register {name}", _without_register(name)) for name in registers),
+        ("prompt", "without the prompt's squares", _without_squares),
         *(("layer", name, _without_layers(gone)) for name, gone in middle.items()),
         *(("rounding", name, _rounded(how)) for name, how in roundings.items()),
     ]
@@ -160,18 +161,18 @@ def _draw(rows: list[Row]) -> Figure:
         ax.barh(k, max(value, floor * 1.5), left=0, color=colours[str(row["group"])])
         ax.text(max(value, floor * 1.5) * 1.15, k, f"{value:.1e}", va="center", fontsize=7)
     ax.set_xscale("log")
-    ax.set_yticks(range(len(rows)), [str(row["taken away"]) for row in rows])
+    ax.set_yticks(range(len(rows)), [str(row["change"]) for row in rows])
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     ax.set(xlim=(floor, 10), xlabel="attention in the wrong place: half the L1 distance to P*, mean over rows")
-    ax.set_title("Error of the attention without …")
+    ax.set_title("Error of the attention after one change: a part taken away, or the weights rounded")
     return fig
 
 
 EXPERIMENT = Experiment(
     name="ablation",
     title="Taking the network apart",
-    source="section 3, “Prompt engineering is essential”",
+    source="paper, section 3, “Prompt engineering is essential”",
     claim="The extended prompt is memory and statistics that the proof cannot do without. Which parts, exactly?",
     run=run,
 )

@@ -92,7 +92,7 @@ def _draw(matrices: list[Tensor], target: Tensor, errors: dict[str, Tensor]) -> 
 EXPERIMENT = Experiment(
     name="convergence",
     title="Attention converges to the plan",
-    source="figure 3",
+    source="paper, figure 3",
     claim="Attention matrices of layers 1, 300 and 600 converge to the regularised transport plan P*_λ.",
     run=run,
 )

@@ -91,7 +91,7 @@ def _draw(rows: list[Row]) -> Figure:
 EXPERIMENT = Experiment(
     name="general-costs",
     title="Other costs through a feed-forward layer",
-    source="section 5, “Generalized Cost Functions”",
+    source="paper, section 5, “Generalized Cost Functions”",
     claim="The paper conjectures that attention with feed-forward layers solves the problem for general costs. A frozen "
     "ReLU layer that computes features does so for plain Euclidean distance and for smooth costs on the line.",
     run=run,

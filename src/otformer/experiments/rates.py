@@ -90,15 +90,18 @@ def _worst(rows: list[Row], name: str) -> float:
 def _draw(rows: list[Row]) -> Figure:
     fig, (scatter, spread) = style.figure(10, 3.8, 1, 2)
     names = list(dict.fromkeys(str(row["schedule"]) for row in rows))
+    labels: list[str] = []
     scatter.plot([0, 1], [0, 1], color=style.INK, linewidth=0.8)
     for k, (name, marker) in enumerate(zip(names, "oD^v", strict=True)):
         chosen = [row for row in rows if row["schedule"] == name]
-        scatter.plot([r["predicted"] for r in chosen], [r["measured"] for r in chosen], marker, alpha=0.7, label=name)
+        label = f"{name}, {'per layer' if chosen[0]['layers a step'] == 1 else 'per pair'}"
+        labels.append(label.replace(", ", "\n"))
+        scatter.plot([r["predicted"] for r in chosen], [r["measured"] for r in chosen], marker, alpha=0.7, label=label)
         spread.plot([k] * len(chosen), [100 * r["relative difference"] for r in chosen], marker, alpha=0.6)
-    scatter.set(xlabel="predicted rate", ylabel="measured rate", title="Linear rates")
+    scatter.set(xlabel="predicted rate", ylabel="measured rate", title="Linear rates, per layer or per pair of layers")
     scatter.legend(loc="upper left")
     spread.axhline(2, color=style.INK, linewidth=0.8, linestyle="--")
-    spread.set_xticks(range(len(names)), names)
+    spread.set_xticks(range(len(names)), labels)
     spread.set_yscale("log")
     spread.set(ylabel="relative difference, %", title="Difference, one mark a problem (dashed: 2 %)", xlim=(-0.5, 3.5))
     return fig

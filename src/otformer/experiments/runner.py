@@ -1,4 +1,8 @@
-"""Run experiments and write what they found: a folder each, whole or not at all, then the report page."""
+"""Run experiments and write what they found: a folder each, whole or not at all, then the report page.
+
+Experiments stand on `otformer.report`: they draw in its style, and the runner ends by writing its page. The report knows
+nothing of experiments; it reads the files they leave.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +45,27 @@ def reproduce(
     seed = checks.count("seed", seed, least=0)
     tell: Progress = progress or (lambda name, fraction: None)
     folder = _writable(out)
-    for experiment in experiments:
-        key = {"seed": seed, "full": full, "versions": versions()}
-        if not (resume and _is_done(folder / experiment.name, key)):
-            _run_one(experiment, folder, key, tell)
-        tell(experiment.name, 1.0)
+    key = {"seed": seed, "full": full, "versions": versions()}
+    with _one_thread():
+        for experiment in experiments:
+            if not (resume and _is_done(folder / experiment.name, key)):
+                _run_one(experiment, folder, key, tell)
+            tell(experiment.name, 1.0)
     return write_report(folder)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """One thread for torch inside this block: its tensors are small and its layers thousands, so that handing an operation
+    to several threads costs more than the operation, most of all where other processes want the cores."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def versions() -> dict[str, str]:

@@ -101,7 +101,7 @@ def _draw(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> Fi
 EXPERIMENT = Experiment(
     name="theorem-gd",
     title="A layer is a step of gradient descent on the dual",
-    source="theorem 3.1",
+    source="paper, theorem 3.1",
     claim="There are weights, independent of the input and of n, for which every layer's u and v are those of gradient "
     "descent on the dual objective.",
     run=run,

@@ -24,7 +24,7 @@ from torch import Tensor
 from otformer import checks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Features:
     """Numbers for the registers x, y, x_sq, y_sq: C_ij = x_sq_i + y_sq_j − 2 x_i·y_j. A leading batch axis is allowed."""
 
@@ -68,12 +68,17 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
 def cosine(x: Any, y: Any) -> Features:
     """C_ij = 1 − x_i·y_j/(‖x_i‖‖y_j‖); no point may be zero."""
     x, y = pair(x, y)
-    norms = x.norm(dim=-1, keepdim=True), y.norm(dim=-1, keepdim=True)
-    for name, norm in zip("xy", norms, strict=True):
-        if bool((norm == 0).any()):
-            raise ValueError(f"{name} has a zero vector: its cosine with anything is undefined")
-    x, y = x / norms[0], y / norms[1]
+    x, y = _unit("x", x), _unit("y", y)
     return Features(x / 2, y, torch.full_like(x[..., 0], 0.5), torch.full_like(y[..., 0], 0.5))
+
+
+def _unit(name: str, x: Tensor) -> Tensor:
+    """Rows of length 1; scaled by the largest coordinate first, so that squares neither overflow nor vanish."""
+    largest = x.abs().amax(-1, keepdim=True)
+    if bool((largest == 0).any()):
+        raise ValueError(f"{name} has a zero vector: its cosine with anything is undefined")
+    x = x / largest
+    return x / x.norm(dim=-1, keepdim=True)
 
 
 def inner_product(x: Any, y: Any) -> Features:

@@ -56,6 +56,10 @@ def engineered(features: Features, registers: Registers, a: Any = None, b: Any =
     n, m = features.x.shape[-2], features.y.shape[-2]
     if n == 0 or m == 0:
         raise ValueError(f"x and y must hold at least one point each, got {n} and {m}")
+    for name, squares in (("x", features.x_sq), ("y", features.y_sq)):
+        if not bool((squares.abs() < ABSENT / 1e3).all()):
+            largest = squares.abs().max().item()
+            raise ValueError(f"{name} is too large: squared norms must stay below {ABSENT / 1e3:g}, got {largest:g}")
     a_, b_ = fill_weights(features, a, b)
     f = features
     if not batched:

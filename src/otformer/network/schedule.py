@@ -40,6 +40,10 @@ class Paper:
     n: int = 8
     radius: float = 1.0
 
+    def __post_init__(self) -> None:
+        checks.count("n", self.n)
+        checks.not_negative("radius", self.radius)
+
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
         step = math.exp(-2 * self.radius / reg) / (self.n + 2)
         return (Layer(reg, step, step),) * depth
@@ -50,6 +54,10 @@ class Gradient:
     """Both heads in every layer, any step; by default γ = λ. Every 0 < γ < 2λ converges from anywhere (docs/theory.md)."""
 
     step: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.step is not None:
+            checks.positive("step", self.step)
 
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
         step = reg if self.step is None else self.step
@@ -66,6 +74,10 @@ class Relaxed:
     """
 
     omega: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.omega is not None:
+            _omega(self.omega)
 
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
         if self.omega is not None:
@@ -94,6 +106,11 @@ class Annealed:
     omega: float = 1.5
     stages: int = 36
 
+    def __post_init__(self) -> None:
+        checks.positive("start", self.start)
+        _omega(self.omega)
+        checks.count("stages", self.stages)
+
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
         if self.start <= reg:
             return turns(reg, self.omega, depth)
@@ -103,6 +120,11 @@ class Annealed:
         for k in range(stages - 1):
             falling += turns(self.start * (reg / self.start) ** (k / (stages - 1)), self.omega, 2 * pairs)
         return (*falling, *turns(reg, self.omega, depth - len(falling)))
+
+
+def _omega(omega: float) -> None:
+    if not 0 < checks.positive("omega", omega) < 2:
+        raise ValueError(f"omega must be between 0 and 2, got {omega!r}: longer steps do not converge")
 
 
 def turns(reg: float, omega: float, depth: int) -> tuple[Layer, ...]:
@@ -117,7 +139,7 @@ def best_omega(sigma: float) -> float:
     >>> best_omega(0.0), round(best_omega(0.99), 3)
     (1.0, 1.753)
     """
-    if not 0 <= sigma < 1:
+    if not 0 <= checks.not_negative("sigma", sigma) < 1:
         raise ValueError(f"sigma must be in [0, 1), got {sigma!r}")
     return 2 / (1 + math.sqrt(1 - sigma * sigma))
 
@@ -136,6 +158,6 @@ def named(schedule: str | Schedule) -> Schedule:
     if isinstance(schedule, str):
         found: Schedule = SCHEDULES[checks.choice("schedule", schedule, SCHEDULES)]()
         return found
-    if not hasattr(schedule, "layers"):
+    if not hasattr(schedule, "layers") or isinstance(schedule, type):
         raise ValueError(f"schedule must be a name or have a method layers(reg, depth), got {type(schedule).__name__}")
     return schedule

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.network.prompt import Prompt
+from otformer.network.read import read_prompt
 from otformer.network.registers import Registers
 from otformer.network.transformer import AligningTransformer
 from otformer.network.weights import HEADS, HeadName
@@ -76,6 +77,11 @@ class StockRun:
         return a[..., None] * A[..., :-1] / A[..., -1:]
 
 
+def check_network(net: Any) -> None:
+    if type(net) is not AligningTransformer:  # a subclass may hold more than attention
+        raise ValueError(f"net must be an AligningTransformer, got {type(net).__name__}")
+
+
 class StockTransformer(nn.Module):
     """The layers of a network as ``torch.nn.MultiheadAttention`` modules, one for each of its distinct weights.
 
@@ -95,11 +101,12 @@ class StockTransformer(nn.Module):
 
     def __init__(self, net: AligningTransformer, heads: int = 2) -> None:
         super().__init__()
+        check_network(net)
         if net.sink != "frozen":
             raise ValueError(f"net must have a frozen sink (a key and value of its own), got sink={net.sink!r}")
         self.heads = checks.count("heads", heads, least=2)
         self.registers = net.registers
-        self.prompt = net.prompt  # a bound method: net itself must not become a submodule
+        self.reg = float(net.reg.min())
         self.register_buffer("layer", net.layer.clone())
         self.attention = nn.ModuleList()
         head_dim = net.W_Q.shape[-1]
@@ -116,6 +123,10 @@ class StockTransformer(nn.Module):
             module.load_state_dict(state)
             self.attention.append(module)
         self.to(net.W_Q.device).eval().requires_grad_(False)
+
+    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
+        """The engineered prompt of a problem, as `AligningTransformer.prompt`."""
+        return read_prompt(x, y, a, b, self.registers, "frozen", next(self.parameters()), self.reg)
 
     def forward(
         self,

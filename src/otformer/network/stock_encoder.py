@@ -40,7 +40,16 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.network.prompt import Prompt
-from otformer.network.stock import StockRun, absent_mask, attention_state, check_dtype, memory_columns, without_absent
+from otformer.network.read import read_prompt
+from otformer.network.stock import (
+    StockRun,
+    absent_mask,
+    attention_state,
+    check_dtype,
+    check_network,
+    memory_columns,
+    without_absent,
+)
 from otformer.network.transformer import AligningTransformer
 
 ANCHOR = {torch.float64: 2.0**48, torch.float32: 2.0**24}
@@ -79,13 +88,14 @@ class StockEncoder(nn.Module):
         dtype: torch.dtype = torch.float64,
     ) -> None:
         super().__init__()
+        check_network(net)
         self.heads = checks.count("heads", heads, least=2)
         self.dtype = checks.choice("dtype", dtype, ANCHOR)
         self.anchor = ANCHOR[dtype] if anchor is None else checks.not_negative("anchor", anchor)
         self.registers, self.sink = net.registers, net.sink
         if self.sink == "frozen" and not self.registers.marginals:
             raise ValueError("net must have marginals=True: an encoder's sink is frozen through log_a and log_b")
-        self.prompt = net.prompt  # a bound method: net itself must not become a submodule
+        self.reg = float(net.reg.min())
         self.null_square = NULL_SQUARE * float(net.reg.max())
         self.register_buffer("layer", net.layer.clone())
         self.head_dim = max(net.W_Q.shape[-1], math.ceil((self.registers.width + 2) / self.heads))
@@ -119,6 +129,10 @@ class StockEncoder(nn.Module):
         W = W.clone()
         W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)
         return W
+
+    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
+        """The engineered prompt of a problem, as `AligningTransformer.prompt`."""
+        return read_prompt(x, y, a, b, self.registers, self.sink, next(self.parameters()), self.reg)
 
     def forward(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> StockRun:
         """Run on a problem, given as to `AligningTransformer`."""

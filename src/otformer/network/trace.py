@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Trace:
-    """The run of a network on a prompt. Results carry a leading batch axis if the points did."""
+    """The run of a network on a prompt. Results carry a leading batch axis if the points did.
+
+    A trace reads the weights of its network when asked for attention or a plan: do not change them in between.
+    """
 
     def __init__(
         self, network: AligningTransformer, prompt: Prompt, written: list[int], memory: dict[int, Tensor]

@@ -8,7 +8,7 @@ u or v. The same weights serve every n and every input.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
-from otformer.network import prompt as prompts
-from otformer.network.features import Features, squared_euclidean
+from otformer.network.prompt import Prompt
+from otformer.network.read import read_prompt
 from otformer.network.registers import Registers
 from otformer.network.schedule import Layer, Schedule, named
 from otformer.network.trace import Trace
@@ -39,6 +39,8 @@ class AligningTransformer(nn.Module):
     sink : ``"frozen"`` (a token that is only a key and a value: equal to gradient descent at every layer) or ``"token"``
         (the paper's: updated like the others; marginals tend to 1/n, see docs/errata.md).
     marginals : whether tokens have the two registers that carry weights a and b (2d+11 columns instead of 2d+9).
+
+    The logits are 2x·y − ‖x‖² − ‖y‖² over λ, as in the paper: an offset common to all points costs digits, so centre them.
 
     Buffers, all in ``state_dict``: ``W_Q``, ``W_K`` [weights, 2, width, head], ``W_V`` [weights, 2, width, 1],
     ``W_O`` [weights, 2, 1, width], ``reg`` [weights], and ``layer`` [depth], which of the weights a layer uses.
@@ -138,32 +140,16 @@ class AligningTransformer(nn.Module):
                 Z = self.block(Z, layer)
         return Trace(self, prompt, written, memory)
 
-    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> prompts.Prompt:
+    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
         """The engineered prompt of a problem, checked."""
-        if isinstance(x, (list, tuple)) and len(x) and isinstance(x[0], (Tensor, Features)):
-            features, a, b = _ragged(x, y, a, b)
-        elif isinstance(x, Features):
-            if y is not None:
-                raise ValueError("y must be left out when x is a Features value, which holds both sides")
-            features = x
-        elif y is None:
-            raise ValueError("y is missing: give points x and y, or one Features value")
-        else:
-            features = squared_euclidean(x, y)
-        if features.x.shape[-1] != self.registers.dim:
-            raise ValueError(f"x must have {self.registers.dim} coordinates, got shape {tuple(features.x.shape)}")
-        if features.x.device != self.W_Q.device:
-            raise ValueError(f"x is on {features.x.device}, the network on {self.W_Q.device}: move one of them")
-        prompt = prompts.engineered(features, self.registers, a, b)
-        if self.sink == "token" and not prompt.complete:
-            # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
-            raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
-        return prompt
+        return read_prompt(x, y, a, b, self.registers, self.sink, self.W_Q, float(self.reg.min()))
 
     def save(self, path: str | Path) -> None:
         """Write the weights as safetensors."""
         from safetensors.torch import save_file
 
+        if not Path(path).parent.is_dir():
+            raise ValueError(f"path must be in an existing folder, got {str(path)!r}")
         save_file({name: t.contiguous() for name, t in self.state_dict().items()}, str(path))
 
     def load(self, path: str | Path) -> AligningTransformer:
@@ -172,8 +158,9 @@ class AligningTransformer(nn.Module):
 
         try:
             self.load_state_dict(load_file(str(path)))
-        except (RuntimeError, OSError, ValueError) as error:
-            raise ValueError(f"path does not hold weights of this network: {str(error).splitlines()[0]}") from None
+        except Exception as error:  # safetensors has an error class of its own
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"path does not hold weights of this network: {reason}") from None
         return self
 
 
@@ -182,23 +169,9 @@ def _layers_to_keep(keep: Keep, depth: int) -> set[int]:
         return set(range(depth + 1))
     if keep == "last":
         return {depth}
-    if isinstance(keep, str):
+    if isinstance(keep, str) or not isinstance(keep, Iterable):
         raise ValueError(f"keep must be 'all', 'last' or layer numbers, got {keep!r}")
-    kept = {int(k) for k in keep}
+    kept = {checks.count("keep", k, least=0) for k in keep}
     if any(not 0 <= k <= depth for k in kept):
         raise ValueError(f"keep must name layers from 0 to {depth}, got {sorted(kept)}")
     return kept | {depth}
-
-
-def _ragged(x: Sequence[Any], y: Any, a: Any, b: Any) -> tuple[Features, Tensor, Tensor]:
-    """Lists of problems as one padded batch; each keeps its own default weights."""
-    if y is not None and len(y) != len(x):
-        raise ValueError(f"x and y must list the same number of problems, got {len(x)} and {len(y)}")
-    for name, weights in (("a", a), ("b", b)):
-        if weights is not None and len(weights) != len(x):
-            raise ValueError(f"{name} must list one weight vector a problem ({len(x)}), got {len(weights)}")
-    problems = [each if isinstance(each, Features) else squared_euclidean(each, y[k]) for k, each in enumerate(x)]
-    filled = [
-        prompts.fill_weights(f, None if a is None else a[k], None if b is None else b[k]) for k, f in enumerate(problems)
-    ]
-    return prompts.pad(problems, filled)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import os
+from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
+
+from otformer.report import notation
 
 ROWS_SHOWN = 60
 
@@ -18,9 +21,9 @@ def write_report(out: str | Path) -> Path:
     """Write ``out/index.html`` from every ``out/*/run.json``; returns its path. Written whole or not at all."""
     folder = Path(out)
     records = sorted(_records(folder), key=lambda record: (record["position"], record["name"]))
-    held = sum(sum(record["checks"].values()) for record in records)
-    asked = sum(len(record["checks"]) for record in records)
+    held, asked = count_checks(records)
     page = Template(files("otformer.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(
+        banner=_banner(records),
         contents="\n".join(_entry(record) for record in records),
         sections="\n".join(_section(record, folder) for record in records),
         count=len(records),
@@ -30,6 +33,16 @@ def write_report(out: str | Path) -> Path:
         versions=escape(_versions(records)),
     )
     return write_whole(folder / "index.html", page)
+
+
+def count_checks(records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+    """How many checks hold, of how many, in the records that ``run.json`` files hold.
+
+    >>> count_checks([{"checks": {"a": True, "b": False}}, {"checks": {"c": True}}])
+    (2, 3)
+    """
+    found = [held for record in records for held in record["checks"].values()]
+    return sum(found), len(found)
 
 
 def write_whole(path: str | Path, text: str) -> Path:
@@ -57,28 +70,42 @@ def _versions(records: list[dict[str, Any]]) -> str:
 
 def _entry(record: dict[str, Any]) -> str:
     """A line of the table of contents."""
-    passed, total = sum(record["checks"].values()), len(record["checks"])
+    passed, total = count_checks([record])
     mark = "ok" if passed == total else "no"
     return (
         f'<li><a href="#{escape(record["name"])}">{escape(record["title"])}</a> '
-        f'<span class="source">{escape(record["source"])}</span> <span class="{mark}">{passed}/{total}</span></li>'
+        f'<span class="source">{notation.html(record["source"])}</span> <span class="{mark}">{passed}/{total}</span></li>'
     )
+
+
+def _banner(records: list[dict[str, Any]]) -> str:
+    """The checks that failed, at the top of the page, with links to their sections; nothing if none did."""
+    failed = [(record, text) for record in records for text, held in record["checks"].items() if not held]
+    if not failed:
+        return ""
+    lines = "\n".join(
+        f'<li><a href="#{escape(record["name"])}">{escape(record["title"])}</a>: {notation.html(text)}</li>'
+        for record, text in failed
+    )
+    words = "1 check does" if len(failed) == 1 else f"{len(failed)} checks do"
+    return f'<div class="banner" role="alert"><b>✗ {words} not hold</b>\n<ul>\n{lines}\n</ul></div>'
 
 
 def _section(record: dict[str, Any], folder: Path) -> str:
     """Claim, figure, summary, checks and links of one experiment."""
     name = escape(record["name"])
     checks = "\n".join(
-        f'<li class="{mark}"><b aria-label="{word}">{sign}</b> {escape(text)}</li>'
+        f'<li class="{mark}"><b aria-label="{word}">{sign}</b> {notation.html(text)}</li>'
         for text, held in record["checks"].items()
         for mark, word, sign in [("ok", "held", "✓") if held else ("no", "did not hold", "✗")]
     )
     size = "full size" if record["full"] else "quick size"
-    return f"""<section id="{name}">
+    failed = "" if all(record["checks"].values()) else ' class="failed"'
+    return f"""<section id="{name}"{failed}>
 <h2>{escape(record["title"])}</h2>
-<p class="claim"><span class="label">{escape(record["source"])}</span> {escape(record["claim"])}</p>
+<p class="claim"><span class="label">{notation.html(record["source"])}</span> {notation.html(record["claim"])}</p>
 <figure><a href="{name}/figure.svg"><img src="{name}/figure.png" alt="{escape(record["title"])}" loading="lazy"></a></figure>
-<p>{escape(record["summary"])}</p>
+<p>{notation.html(record["summary"])}</p>
 <ul class="checks">
 {checks}
 </ul>
@@ -92,8 +119,8 @@ def _table(path: Path) -> str:
     """The first rows of a CSV as an HTML table."""
     with path.open(newline="", encoding="utf-8") as file:
         header, *rows = list(csv.reader(file))
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    cells = ("".join(f"<td>{escape(_short(cell))}</td>" for cell in row) for row in rows[:ROWS_SHOWN])
+    head = "".join(f"<th>{notation.html(cell)}</th>" for cell in header)
+    cells = ("".join(f"<td>{notation.html(_short(cell))}</td>" for cell in row) for row in rows[:ROWS_SHOWN])
     body = "\n".join(f"<tr>{row}</tr>" for row in cells)
     more = f"<p>{len(rows) - ROWS_SHOWN} more rows in the CSV.</p>" if len(rows) > ROWS_SHOWN else ""
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'

@@ -68,6 +68,14 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **subpl
     return made, made.subplots(rows, columns, **subplots)
 
 
+def not_reached(axes: Any, x: float, cap: float, colour: str, marker: str) -> None:
+    """An open mark with an arrow upwards: the value is above ``cap``, or there is none."""
+    axes.plot([x], [cap], marker=marker, color=colour, markerfacecolor="white")
+    axes.annotate(
+        "", (x, cap), (0, 16), textcoords="offset points", arrowprops={"arrowstyle": "<-", "color": colour, "shrinkB": 4}
+    )
+
+
 def heatmap(axes: Any, matrix: Tensor, title: str, top: float = 1.0) -> Any:
     """A matrix with rows x and columns y, colours from 0 to ``top``; ticks count points from 1."""
     image = axes.imshow(matrix.detach().cpu().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=top, interpolation="nearest")

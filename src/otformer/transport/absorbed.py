@@ -4,10 +4,10 @@ Fix reference potentials (u⁰, v⁰) and keep K_ij = exp((u⁰_i + v⁰_j − C
 
     log Σ_j exp((v_j − C_ij)/λ) = log Σ_j K_ij exp((v_j − v⁰_j)/λ) − u⁰_i/λ,
 
-a product with K instead of n·m exponentials. K is made again ("absorbed") when λ changes, or when a potential has moved
-so far from its reference that what underflowed in K could matter: by more than ``drift``·λ. With u⁰ the soft minimum that
-belongs to v⁰ no row of K is ever empty. A column can be, far from the solution: its sum is then taken as the smallest
-float, and the step that follows is long but finite.
+a product with K instead of n·m exponentials. K is made again ("absorbed") when λ changes, or when v has moved so far from
+its reference, or u so far above its own, that what underflowed in K could matter: by more than ``DRIFT``·λ. With u⁰ the
+minimum of C − v⁰ in its row, no row of K is ever empty. A column can be, far from the solution: its sum is then taken as
+the smallest float, and the step that follows is long but finite.
 """
 
 from __future__ import annotations
@@ -29,22 +29,26 @@ class Absorbed:
 
     def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of the rows [..., n], or log(S/b) of the columns [..., m]."""
-        if self._K is None or reg != self._reg or self._far(self._v, v) or (not rows and self._far(self._u, u)):
-            self._absorb(v, reg)
+        limit = DRIFT[self.C.dtype] * reg
+        stale = self._K is None or reg != self._reg or bool(((v - self._v).abs() > limit).any())
+        if stale or (not rows and bool((u - self._u > limit).any())):
+            self._K = self._absorb(v, reg)
         assert self._K is not None
         u_moved, v_moved = (u - self._u) / reg, (v - self._v) / reg
         if rows:
             return _log((self._K @ v_moved.exp()[..., None])[..., 0]) + u_moved - 1 - self.log_a
         return _log((u_moved.exp()[..., None, :] @ self._K)[..., 0, :]) + v_moved - 1 - self.log_b
 
-    def _far(self, reference: Tensor, potential: Tensor) -> bool:
-        return float((potential - reference).abs().max()) > DRIFT[self.C.dtype] * self._reg
+    def _absorb(self, v: Tensor, reg: float) -> Tensor:
+        """K for reference potentials v and the u that belongs to it."""
+        self._u, self._v, self._reg = (self.C - v[..., None, :]).amin(-1), v, reg
+        return (v[..., None, :] - self.C).add_(self._u[..., None]).mul_(1 / reg).exp_()
 
-    def _absorb(self, v: Tensor, reg: float) -> None:
-        u = (self.C - v[..., None, :]).amin(-1)
-        K = v[..., None, :] - self.C
-        self._K = K.add_(u[..., None]).mul_(1 / reg).exp_()
-        self._u, self._v, self._reg = u, v, reg
+    def select(self, keep: Tensor) -> None:
+        """Go on with some of the problems only; ``keep`` are indices into the batch axis."""
+        self.C, self.log_a, self.log_b = self.C[keep], self.log_a[keep], self.log_b[keep]
+        self._u, self._v = self._u[keep], self._v[keep]
+        self._K = None if self._K is None else self._K[keep]
 
 
 def _log(sums: Tensor) -> Tensor:

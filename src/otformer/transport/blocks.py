@@ -30,13 +30,16 @@ class Executor(Protocol):
 
 
 class Blocks:
-    """An iteration from v [..., m] at one λ: each step gives (u, v, error), rows exact, error_j = |Σ_i P_ij − b_j|."""
+    """Steps from v [..., m] at one λ, for ever: (u, v, error) with exact rows and error_j = |Σ_i P_ij − b_j|.
 
-    def __init__(self, executor: Executor, reg: float, v: Tensor, spread: float) -> None:
+    ``spread`` is the range of the costs, or a bound on it; ``memory`` that of the mixing.
+    """
+
+    def __init__(self, executor: Executor, reg: float, v: Tensor, spread: float, memory: int = 32) -> None:
         self.executor, self.reg, self.v = executor, reg, v
         self.reach = spread + 100 * reg  # potentials of a plan differ by no more than costs do, and a little entropy
         self.b = executor.log_b.exp()
-        self.mixing = Anderson(weight=self.b)
+        self.mixing = Anderson(self.b, memory)
         self.least = torch.full(v.shape[:-1], torch.inf, dtype=v.dtype, device=v.device)
         self.best = v
         self._nothing = torch.zeros_like(executor.log_a)
@@ -71,6 +74,6 @@ class Blocks:
         self.mixing.select(keep)
 
 
-def blocks(executor: Executor, reg: float, v: Tensor, spread: float) -> Blocks:
-    """Steps from v, for ever; ``spread`` is the range of the costs, or a bound on it."""
+def blocks(executor: Executor, reg: float, v: Tensor, spread: float = torch.inf) -> Blocks:
+    """Steps from v, for ever."""
     return Blocks(executor, reg, v, spread)

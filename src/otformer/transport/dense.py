@@ -15,7 +15,7 @@ from torch import Tensor
 from otformer.network.schedule import Layer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dense:
     """A cost C [..., n, m] with the logs of positive weights a [..., n], b [..., m]. A leading batch axis is allowed."""
 

@@ -11,13 +11,17 @@ from torch import Tensor
 from otformer import checks
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
-    """Cost C [n, m] and weights a [n], b [m] of equal mass, one dtype, one device."""
+    """Cost C [n, m] and weights a [n], b [m] of equal mass, one dtype, one device.
+
+    Sums that agree up to rounding are made to agree exactly in ``b``; errors are measured against ``target``, b as given.
+    """
 
     C: Tensor
     a: Tensor
     b: Tensor
+    target: Tensor
 
     @classmethod
     def from_cost(cls, M: Any, a: Any = None, b: Any = None) -> Problem:
@@ -34,16 +38,23 @@ class Problem:
         ]
         if n:
             for name, w in zip("ab", weights, strict=True):
-                if float(w.sum()) <= 0:
+                if float(w.detach().sum()) <= 0:
                     raise ValueError(f"{name} must have a positive sum, got all zeros")
             checks.same_mass(*weights)
-            # Sums that agree up to rounding are made to agree exactly: otherwise the error could never reach zero.
-            weights[1] = (weights[1].double() * (weights[0].double().sum() / weights[1].double().sum())).to(C)
-        return cls(C, weights[0], weights[1])
+        a, target = weights
+        b = (target.double() * (a.double().sum() / target.double().sum())).to(C) if n else target
+        return cls(C, a, b, target)
+
+    def double(self) -> Problem:
+        """In float64, differentiably."""
+        return Problem(self.C.double(), self.a.double(), self.b.double(), self.target.double())
+
+    def detach(self) -> Problem:
+        return Problem(self.C.detach(), self.a.detach(), self.b.detach(), self.target.detach())
 
     @classmethod
     def from_points(cls, X_a: Any, X_b: Any, a: Any = None, b: Any = None) -> Problem:
-        """From points, rows of X_a (n, d) and X_b (m, d): C_ij = ‖X_a[i] − X_b[j]‖², by differences of centred points."""
+        """From points, rows of X_a (n, d) and X_b (m, d): C_ij = ‖X_a[i] − X_b[j]‖², by differences."""
         x, y = checks.points("X_a", X_a), checks.points("X_b", X_b)
         if x.shape[1] != y.shape[1]:
             raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")

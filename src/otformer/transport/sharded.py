@@ -27,7 +27,7 @@ from otformer.transport.absorbed import Absorbed
 from otformer.transport.blocks import Executor
 from otformer.transport.dense import Dense
 from otformer.transport.problem import like_input, squared_distances
-from otformer.transport.solve import _best, annealed
+from otformer.transport.solve import annealed, best
 
 TIMEOUT = 300.0  # seconds one rank waits for another
 TEXT = 512  # bytes of a message between ranks
@@ -51,8 +51,10 @@ class Ranks:
         options = dist.AllreduceOptions()
         options.reduceOp, options.timeout = op, self.timeout
         try:
-            # `dist.all_reduce` takes no timeout. gloo heeds the one in the options, and its thread ends then; nccl this one.
-            self.group.allreduce([t], options).wait(self.timeout)
+            # `dist.all_reduce` takes no timeout. gloo heeds that of the options; waiting with one as well, we could give up
+            # while its thread is at work, and that aborts the process at exit. nccl heeds the one it is waited for with.
+            work = self.group.allreduce([t], options)
+            work.wait(self.timeout) if self.nccl else work.wait()
         except RuntimeError as error:
             why = str(error).split("This is typically")[0].strip()
             raise RuntimeError(f"a rank stopped answering; heard by rank {self.rank} of {self.size}: {why}") from error
@@ -86,10 +88,10 @@ class Sharded:
         if rows:
             return self.local.excess(u, v, reg, rows=True) if len(u) else u
         part = self.local.excess(u, v, reg, rows=False) if len(u) else torch.full_like(v, -torch.inf)
-        mark = torch.stack([v.sum(), torch.as_tensor(reg).to(v)])  # max x = −max(−x): all the same
+        mark = torch.stack([v.sum(), v.new_tensor(reg)])  # max x = −max(−x): all the same
         high, most, least = self.ranks.reduce(torch.cat([part, mark, -mark]), dist.ReduceOp.MAX).split([len(v), 2, 2])
         if not torch.equal(most, -least):
-            raise RuntimeError(f"ranks disagree about v or reg: sum of v and reg are from {-least} to {most}")
+            raise RuntimeError(f"ranks disagree: sum of v and reg run from {(-least).tolist()} to {most.tolist()}")
         high = high.clamp_min(torch.finfo(v.dtype).min)
         return high + self.ranks.reduce((part - high).exp()).log()
 
@@ -151,9 +153,10 @@ def solve_sharded(
     spread = high + minus_low
     if not math.isfinite(spread / reg):
         raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
-    executor = Sharded(Absorbed(C + minus_low, a[rows].log(), b[columns].log()), group, timeout)
     u, v = torch.full_like(a, -torch.inf), torch.full_like(b, -torch.inf)
-    u[rows], v[columns], depth = _best(annealed(executor, spread, reg, tol, max_depth))
+    local = Absorbed(C + minus_low, a[rows].log(), b[columns].log())
+    u[rows], v[columns], depth = best(annealed(Sharded(local, group, timeout), spread, reg, tol, max_depth))
+    del local  # two n × m arrays
     u -= minus_low
 
     C = C if C.dtype == torch.float64 else squared_distances(x[rows].double(), y[columns].double())

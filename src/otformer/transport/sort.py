@@ -17,12 +17,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
 from otformer.transport.absorbed import Absorbed
-from otformer.transport.blocks import LAYERS, blocks
+from otformer.transport.blocks import LAYERS, Blocks
 from otformer.transport.problem import like_input, squared_distances
 
 ROUNDS = 6
@@ -37,7 +38,14 @@ def argsort(values: Any) -> Any:
     x = checks.tensor("values", values)
     if x.ndim != 1:
         raise ValueError(f"values must be a list of numbers, got shape {tuple(x.shape)}")
+    if x.dtype == torch.float64 and bool((x.abs() >= 2**53).any()) and not _is_float(values):
+        raise ValueError("values must be whole numbers below 2**53 or floats: larger whole numbers are not exact in float64")
     return like_input(values, _order(x)[0])
+
+
+def _is_float(values: Any) -> bool:
+    kind = values.dtype if isinstance(values, Tensor) else np.asarray(values).dtype
+    return "float" in str(kind)
 
 
 def sort(values: Any) -> Any:
@@ -46,9 +54,8 @@ def sort(values: Any) -> Any:
     >>> sort([0.3, -1.0, 2.5]).tolist()
     [-1.0, 0.3, 2.5]
     """
-    x = checks.tensor("values", values)
-    order = torch.as_tensor(argsort(values), device=x.device)
-    return like_input(values, x[order])
+    order = argsort(values)
+    return values[order] if isinstance(values, Tensor) else np.asarray(values)[order]
 
 
 def _order(x: Tensor) -> tuple[Tensor, int]:
@@ -70,6 +77,9 @@ def _order(x: Tensor) -> tuple[Tensor, int]:
 def _transport(distinct: Tensor, counts: Tensor) -> tuple[Tensor, int]:
     """For every target j the value (index into ``distinct``) that it receives, checked to be sorted."""
     n, depth = int(counts.sum()), 0
+    if not bool(torch.isfinite(distinct.max() - distinct.min())):
+        ends = f"{distinct.min().item()} to {distinct.max().item()}"
+        raise ValueError(f"values must span less than the largest float, got {ends}")
     y = torch.linspace(0, 1, n, dtype=distinct.dtype, device=distinct.device)
     x = (distinct - distinct.min()) / (distinct.max() - distinct.min())
     start = 1.0
@@ -91,7 +101,7 @@ def _transport(distinct: Tensor, counts: Tensor) -> tuple[Tensor, int]:
 def _stage(problem: Absorbed, lam: float, v: Tensor) -> tuple[Tensor, Tensor, int]:
     """At most twenty steps at one λ, fewer once every column is right to 1e-3."""
     steps = []
-    for step in islice(blocks(problem, lam, v, spread=1.0), 20):
+    for step in islice(Blocks(problem, lam, v, spread=1.0), 20):
         steps.append(step)
         if float(step[2].max()) < 1e-3:
             break

@@ -1,0 +1,70 @@
+"""From what a user gives (points, batches, ragged lists, features, weights) to a checked prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer.network.features import Features, squared_euclidean
+from otformer.network.prompt import ABSENT, Prompt, engineered, fill_weights, pad
+from otformer.network.registers import Registers
+
+
+def read_prompt(x: Any, y: Any, a: Any, b: Any, registers: Registers, sink: str, weight: Tensor, reg: float) -> Prompt:
+    """The engineered prompt for a network with these registers and sink, any ``weight`` of it and its least λ, ``reg``."""
+    if _lists_problems(x):
+        features, a, b = _ragged(x, y, a, b)
+    elif isinstance(x, Features):
+        if y is not None:
+            raise ValueError("y must be left out when x is a Features value, which holds both sides")
+        features = x
+    elif y is None:
+        raise ValueError("y is missing: give points x and y, or one Features value")
+    else:
+        features = squared_euclidean(x, y)
+    if features.x.shape[-1] != registers.dim:
+        raise ValueError(f"x must have {registers.dim} coordinates, got shape {tuple(features.x.shape)}")
+    if features.x.device != weight.device:
+        raise ValueError(f"x is on {features.x.device}, the network on {weight.device}: move one of them")
+    if weight.dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"the network must be float32 or float64, got {str(weight.dtype).removeprefix('torch.')}")
+    if not ABSENT / reg < torch.finfo(features.x.dtype).max / 4:
+        raise ValueError(f"reg is too small for {features.x.dtype}: {ABSENT:g}/reg must be a number, got reg = {reg:g}")
+    prompt = engineered(features, registers, a, b)
+    if sink == "token" and not prompt.complete:
+        # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
+        raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
+    return prompt
+
+
+def _lists_problems(x: Any) -> bool:
+    """Whether x lists problems (each a matrix of points) rather than being one matrix as a list of rows."""
+    if not isinstance(x, (list, tuple)) or not x:
+        return False
+    return all(isinstance(each, Features) or (isinstance(each, (Tensor, np.ndarray)) and each.ndim == 2) for each in x)
+
+
+def _ragged(x: Sequence[Any], y: Any, a: Any, b: Any) -> tuple[Features, Tensor, Tensor]:
+    """Lists of problems as one padded batch; each keeps its own default weights."""
+    if all(isinstance(each, Features) for each in x):
+        if y is not None:
+            raise ValueError("y must be left out when x lists Features values, which hold both sides")
+        problems = list(x)
+    else:
+        if y is None or len(y) != len(x):
+            raise ValueError(f"y must list as many problems as x ({len(x)}), got {'nothing' if y is None else len(y)}")
+        problems = [squared_euclidean(one, other) for one, other in zip(x, y, strict=True)]
+    for name, weights in (("a", a), ("b", b)):
+        if weights is not None and len(weights) != len(x):
+            raise ValueError(f"{name} must list one weight vector a problem ({len(x)}), got {len(weights)}")
+    kinds = {(f.x.shape[-1], f.x.dtype, f.x.device) for f in problems}
+    if len(kinds) > 1:
+        raise ValueError(f"problems must agree in dimension, dtype and device, got {sorted(map(str, kinds))}")
+    filled = [
+        fill_weights(f, None if a is None else a[k], None if b is None else b[k]) for k, f in enumerate(problems)
+    ]
+    return pad(problems, filled)
