@@ -23,17 +23,15 @@ class Done:
 def otformer(*arguments, stdin=""):
     """The command in this process, as the console script calls it."""
     out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-        pytest.raises(SystemExit) as stop,
-    ):
+    code: object = 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.setattr(sys, "argv", ["otformer", *map(str, arguments)])
         patch.setattr(sys, "stdin", io.StringIO(stdin))
-        main()
-        sys.exit(0)
-    return Done(int(stop.value.code or 0), out.getvalue(), err.getvalue())
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code
+    return Done(code or 0, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

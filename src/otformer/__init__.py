@@ -17,10 +17,14 @@ from otformer.network.stock_encoder import StockEncoder
 from otformer.network.trace import Trace
 from otformer.network.transformer import AligningTransformer
 from otformer.transport.batch import BrokenProblems, solve_batch
+from otformer.transport.partial import solve_partial
+from otformer.transport.pot import sinkhorn, sinkhorn2
 from otformer.transport.result import Result
+from otformer.transport.samples_loss import SamplesLoss, divergence
 from otformer.transport.sharded import solve_sharded
 from otformer.transport.solve import solve, solve_sample
 from otformer.transport.sort import argsort, sort
+from otformer.transport.unbalanced import UnbalancedResult, solve_unbalanced
 
 __all__ = [
     "AligningTransformer",
@@ -33,22 +37,29 @@ __all__ = [
     "Paper",
     "Relaxed",
     "Result",
+    "SamplesLoss",
     "SinkhornTransformer",
     "SmoothCost",
     "StockEncoder",
     "StockTransformer",
     "Trace",
+    "UnbalancedResult",
     "argsort",
     "best_omega",
     "cosine",
     "cost_matrix",
+    "divergence",
     "inner_product",
     "mahalanobis",
     "nn",
+    "sinkhorn",
+    "sinkhorn2",
     "solve",
     "solve_batch",
+    "solve_partial",
     "solve_sample",
     "solve_sharded",
+    "solve_unbalanced",
     "sort",
     "squared_euclidean",
 ]

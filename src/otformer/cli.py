@@ -143,6 +143,37 @@ def reproduce(
     typer.echo(str(page))
 
 
+@app.command()
+def bench(
+    scenario: Annotated[str, typer.Argument(help="cpu, small, ragged or scaling.")],
+    out: Annotated[Path, typer.Option(help="Folder for the CSV, the table and the figure.")] = Path("bench/results"),
+    family: Annotated[list[str] | None, typer.Option(help="Only these problem families.")] = None,
+    peer: Annotated[list[str] | None, typer.Option(help="Only these libraries.")] = None,
+    n: Annotated[list[int] | None, typer.Option(help="Sizes.")] = None,
+    reg: Annotated[list[float] | None, typer.Option(help="Values of λ.")] = None,
+    limit: Annotated[float, typer.Option(help="Seconds for one solve.")] = 15.0,
+    append: Annotated[bool, typer.Option("--append", help="Keep earlier rows of other problems.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare with the OT libraries that are installed: time to the same, computed marginal error."""
+    from dataclasses import asdict
+
+    from otformer.benchmarks.harness import Settings
+    from otformer.benchmarks.harness import bench as run
+    from otformer.benchmarks.report import claims, table
+
+    settings = Settings(
+        n=n or Settings.n,
+        regs=reg or Settings.regs,
+        families=family or [],
+        peers=peer or [],
+        limit=limit,
+        tell=lambda line: typer.echo(line, err=True),
+    )
+    rows = run(scenario, out, settings, append=append)
+    typer.echo(json.dumps([asdict(row) for row in rows]) if as_json else "\n".join([*table(rows), "", *claims(rows)]))
+
+
 @contextmanager
 def _progress(count: int) -> Iterator[Callable[[str, float], None]]:
     """A bar on standard error over all experiments, with the name of the one that runs."""

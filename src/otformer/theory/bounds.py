@@ -120,8 +120,8 @@ def bound_from_epsilon(epsilon: float, log_phi: float) -> float:
 def residual_bound(reg: float, distance: float, depth: int, step: float | None = None) -> float:
     """Ours, for `gradient`: after ℓ layers of step γ < 2λ, max_i |S_i − a_i|/(S_i + a_i) ≤ R/(λ √(π ℓ g(1−g))), g = γ/2λ.
 
-    R = ‖(u₀, −v₀) − (u*, −v*)‖_∞ for any solution. n enters only through R, there is no e^{r/λ}, and it holds at the last layer, not at the best
-    (docs/theory.md, section 4; Baillon and Bruck 1996). With γ = λ it is 2R/(λ√(πℓ)).
+    R = ‖(u₀, −v₀) − (u*, −v*)‖_∞ for any solution. n enters only through R, there is no e^{r/λ}, and it holds at the last
+    layer, not at the best (docs/theory.md, section 4; Baillon and Bruck 1996). With γ = λ it is 2R/(λ√(πℓ)).
     """
     reg, distance = checks.positive("reg", reg), checks.not_negative("distance", distance)
     g = 0.5 if step is None else checks.positive("step", step) / (2 * reg)

@@ -72,8 +72,3 @@ class Blocks:
         self.v, self.b, self.best, self.least = self.v[keep], self.b[keep], self.best[keep], self.least[keep]
         self._nothing = self._nothing[keep]
         self.mixing.select(keep)
-
-
-def blocks(executor: Executor, reg: float, v: Tensor, spread: float = torch.inf) -> Blocks:
-    """Steps from v, for ever."""
-    return Blocks(executor, reg, v, spread)

@@ -1,0 +1,158 @@
+"""One peer on one problem: effort raised until the *computed* error is below tol, then time and memory of that run.
+
+``python -m otformer.benchmarks.measure '{…}'`` does it in a process of its own, which is how the harness calls it: one
+library's memory, threads and crashes are not another's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import time
+import warnings
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from otformer.benchmarks.peers import PEERS, Answer, Peer
+from otformer.benchmarks.problems import FAMILIES, Problem, make
+
+EFFORTS = 1024.0  # a tolerance is tightened at most so often; iterations are doubled until time is up
+WARM = 48  # points of the small problem that warms a library up
+
+
+@dataclass(frozen=True)
+class Run:
+    """``seconds``: wall clock; ``cpu``: of all threads; ``memory``: MiB the solve added to the peak; ``error``: L1."""
+
+    seconds: float
+    cpu: float
+    memory: float
+    error: float
+    passes: float | None
+    effort: float
+
+
+def marginal_error(problem: Problem, answer: Answer, reg: float, rows: int = 512) -> float:
+    """Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j| in float64, from log scalings alone, a block of rows at a time."""
+    f, g = np.asarray(answer.f, dtype=np.float64), np.asarray(answer.g, dtype=np.float64)
+    if f.shape != problem.a.shape or g.shape != problem.b.shape:
+        raise ValueError(f"an answer must have shapes {problem.a.shape} and {problem.b.shape}, got {f.shape} and {g.shape}")
+    columns, error = np.zeros_like(problem.b), 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, len(f), rows):
+            part = slice(start, start + rows)
+            P = np.exp(f[part, None] + g - problem.C[part] / reg)
+            columns += P.sum(0)
+            error += float(np.abs(P.sum(1) - problem.a[part]).sum())
+    error += float(np.abs(columns - problem.b).sum())
+    return error if math.isfinite(error) else math.inf
+
+
+def attempt(peer: Peer, problem: Problem, reg: float, tol: float, effort: float, limit: float | None = None) -> Run:
+    """One timed run. With ``limit``, a solve that uses more processor seconds than that ends this *process*."""
+    call = peer.prepare(problem, reg, tol, effort)
+    before = _reset_peak()
+    if limit is not None:
+        # A signal's default action needs no interpreter: it works inside a library's C++ loop too.
+        signal.signal(signal.SIGPROF, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_PROF, limit)
+    wall, cpu = time.perf_counter(), _cpu()
+    answer = call()
+    wall, cpu = time.perf_counter() - wall, _cpu() - cpu
+    if limit is not None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    memory = max(peak_memory() - before, 0.0)
+    return Run(wall, cpu, memory, marginal_error(problem, answer, reg), answer.passes, effort)
+
+
+def tuned(peer: Peer, problem: Problem, reg: float, tol: float, limit: float | None = None) -> Run:
+    """The run at the least effort (to within 2 in tolerance, 10 % in iterations) whose computed error is below ``tol``.
+
+    Raises RuntimeError if none is. A claim of the peer's own that it has converged counts for nothing.
+    """
+    run = attempt(peer, problem, reg, tol, 1.0, limit)
+    failed = run
+    while not run.error < tol:
+        if not math.isfinite(run.error) or (run.effort >= EFFORTS and not peer.counts):
+            raise RuntimeError(f"computed error {run.error:.2g} at {run.effort:g} times the effort")
+        if peer.counts and limit is not None and 2 * run.cpu > limit:
+            raise RuntimeError(f"computed error {run.error:.2g} after {run.cpu:.1f} s, the next try takes over {limit:g} s")
+        failed, run = run, attempt(peer, problem, reg, tol, 2 * run.effort, limit)
+    return _least(peer, problem, reg, tol, failed, run, limit) if peer.counts and failed is not run else run
+
+
+def _least(peer: Peer, problem: Problem, reg: float, tol: float, low: Run, high: Run, limit: float | None) -> Run:
+    """Between too few iterations and enough: three secant steps on the logarithm of the error."""
+    for _ in range(3):
+        if high.effort < 1.1 * low.effort:
+            break
+        part = math.log(low.error / tol) / math.log(low.error / max(high.error, 1e-15))
+        effort = low.effort + min(max(1.05 * part, 0.1), 0.95) * (high.effort - low.effort)
+        run = attempt(peer, problem, reg, tol, effort, limit)
+        low, high = (low, run) if run.error < tol else (run, high)
+    return high
+
+
+def warm_up(peer: Peer, problem: Problem, reg: float) -> None:
+    """A small problem of the same kind: imports, threads and (KeOps) kernels are in place before anything is timed."""
+    small = make(problem.family, WARM) if problem.family in FAMILIES else problem
+    with suppress(RuntimeError):
+        peer.prepare(small, max(reg, 0.05), 1e-2, 1.0)()
+
+
+def _cpu() -> float:
+    """Processor seconds of this process, all threads. Not time.process_time: a running limit makes that one coarse."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _reset_peak() -> float:
+    with suppress(OSError), open("/proc/self/clear_refs", "w") as file:  # Linux: the peak starts again from here
+        file.write("5")
+    return peak_memory()
+
+
+def peak_memory() -> float:
+    """Peak resident memory of this process in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
+
+
+def pin(threads: int) -> None:
+    """Keep this process on so many processors: libraries that ignore OMP_NUM_THREADS (XLA) obey that."""
+    if hasattr(os, "sched_setaffinity"):
+        mine = sorted(os.sched_getaffinity(0))
+        first = os.getpid() % len(mine)
+        os.sched_setaffinity(0, (mine[first:] + mine[:first])[:threads])
+
+
+def run_spec(spec: dict[str, Any]) -> Run:
+    """What a worker process does: ``spec`` names peer, family, n, seed, reg, tol, limit, threads, and effort if known."""
+    pin(spec["threads"])
+    warnings.simplefilter("ignore")
+    peer, problem = PEERS[spec["peer"]], make(spec["family"], spec["n"], spec["seed"])
+    warm_up(peer, problem, spec["reg"])
+    if spec.get("effort") is None:
+        return tuned(peer, problem, spec["reg"], spec["tol"], spec["limit"])
+    run = attempt(peer, problem, spec["reg"], spec["tol"], spec["effort"], spec["limit"])
+    if not run.error < spec["tol"]:
+        raise RuntimeError(f"computed error {run.error:.2g} in a repeat")
+    return replace(run, effort=spec["effort"])
+
+
+def main() -> None:
+    try:
+        outcome: dict[str, Any] = asdict(run_spec(json.loads(sys.argv[1])))
+    except (RuntimeError, ValueError, ArithmeticError, MemoryError, AssertionError) as error:
+        outcome = {"failed": str(error).splitlines()[0] if str(error) else type(error).__name__}
+    print("\n" + json.dumps(outcome))
+
+
+if __name__ == "__main__":
+    main()

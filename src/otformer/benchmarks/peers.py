@@ -1,0 +1,270 @@
+"""The libraries compared: one small adapter each, at the settings their documentation recommends.
+
+An adapter is given a problem, λ, the L1 marginal error to reach and an *effort*, and returns a function without arguments:
+that call is what is timed, conversion of the data and compilation are not. It answers with the logs of the two scalings,
+P_ij = exp(f_i + g_j − C_ij/λ): the harness computes the error from these itself. Libraries with a tolerance run at
+tol/effort (in their own norm); libraries without one run effort·8 iterations.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from otformer.benchmarks.problems import Array, Problem
+
+MANY = 10**6  # iterations: the time limit ends a run, not the count
+STRIDE = 8  # iterations that one unit of effort buys
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Log scalings f [n], g [m], and the passes over the matrix that took (one Sinkhorn iteration is two), if known."""
+
+    f: Array
+    g: Array
+    passes: float | None = None
+
+
+Prepare = Callable[[Problem, float, float, float], Callable[[], Answer]]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """``counts``: effort is a number of iterations. ``points``: needs points, a cost matrix will not do."""
+
+    name: str
+    package: str
+    prepare: Prepare
+    counts: bool = False
+    points: bool = False
+
+    @property
+    def library(self) -> str:
+        return self.name.split()[0]
+
+    def missing(self) -> str | None:
+        """Why this peer cannot run here, or None."""
+        for module in ("torch", *self.package.split("+")):
+            if importlib.util.find_spec(module) is None:
+                return f"{module} is not installed"
+        return None
+
+
+# ── ours ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _otformer(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    from otformer.transport.solve import solve
+
+    def call() -> Answer:
+        r = solve(p.C, p.a, p.b, reg=reg, tol=tol / effort, max_depth=MANY)
+        return Answer(r.potentials[0] / reg - 1, r.potentials[1] / reg, r.depth)
+
+    return call
+
+
+def _otformer_stream(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    """The same network on the executor that never forms the matrix."""
+    import torch
+
+    from otformer.transport.solve import annealed
+    from otformer.transport.stream import Stream
+
+    x, y, a, b = (torch.from_numpy(np.asarray(part)) for part in (p.x, p.y, p.a, p.b))
+
+    def call() -> Answer:
+        stream = Stream.from_points(x, y, a, b)
+        *_, (u, v, _, depth) = annealed(stream, stream.spread, reg, tol / effort, MANY)
+        return Answer(u.numpy() / reg - 1, v.numpy() / reg, depth)
+
+    return call
+
+
+# ── POT ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# Its stopThr bounds a Euclidean norm of one marginal, about 1/√n of the L1 norm.
+
+
+def _pot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    import ot
+
+    options = dict(numItermax=MANY, stopThr=tol / effort / np.sqrt(len(p.b)), log=True, warn=False)
+
+    def call() -> Answer:
+        if method == "sinkhorn":
+            log = ot.sinkhorn(p.a, p.b, p.C, reg, **options)[1]
+            with np.errstate(divide="ignore"):
+                return Answer(np.log(log["u"]), np.log(log["v"]), 2 * log["niter"])
+        if method == "sinkhorn_log":
+            log = ot.bregman.sinkhorn_log(p.a, p.b, p.C, reg, **options)[1]
+            return Answer(log["log_u"], log["log_v"], 2 * log["niter"])
+        log = ot.bregman.sinkhorn_stabilized(p.a, p.b, p.C, reg, **options)[1]
+        return Answer(log["logu"], log["logv"], 2 * log["n_iter"])
+
+    return call
+
+
+# ── OTT-JAX ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _ott(kind: str, p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    from ott.geometry import epsilon_scheduler, geometry
+    from ott.problems.linear import linear_problem
+    from ott.solvers.linear import acceleration, sinkhorn
+
+    options: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "kernel": {"lse_mode": False, "inner_iterations": 5},  # 10, its default, was slower on two families at λ = 0.05
+        "momentum": {"momentum": acceleration.Momentum(start=30)},
+        "anderson": {"anderson": acceleration.AndersonAcceleration(memory=5)},
+        "scaling": {},
+    }
+    solver = sinkhorn.Sinkhorn(threshold=tol / effort, max_iterations=MANY, **options[kind])
+    # From λ = 1, its decay of 0.9 an iteration; the documentation's example of an ε schedule.
+    epsilon = epsilon_scheduler.Epsilon(reg, init=max(1 / reg, 1.0), decay=0.9) if kind == "scaling" else reg
+
+    def run(C: Any, a: Any, b: Any) -> Any:
+        out = solver(linear_problem.LinearProblem(geometry.Geometry(C, epsilon=epsilon), a=a, b=b))
+        return out.f, out.g, out.n_iters
+
+    arrays = [jax.numpy.asarray(part) for part in (p.C, p.a, p.b)]
+    compiled = jax.jit(run).lower(*arrays).compile()
+
+    def call() -> Answer:
+        f, g, iterations = compiled(*arrays)
+        return Answer(np.asarray(f) / reg, np.asarray(g) / reg, 2 * int(iterations))
+
+    return call
+
+
+# ── GeomLoss: no stopping rule, no tolerance ──────────────────────────────────────────────────────────────────────────
+
+
+def _geomloss(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    """Its solver for a cost matrix: ε falls geometrically to λ, which only the last iteration reaches."""
+    import torch
+    from geomloss import ot as geomloss
+
+    C, a, b = (torch.from_numpy(part) for part in (p.C, p.a, p.b))
+    iterations = round(STRIDE * effort)
+
+    def call() -> Answer:
+        r = geomloss.solve(C, a=a, b=b, reg=reg, max_iter=iterations)
+        return _relative(p, r.potential_a, r.potential_b, reg, iterations)
+
+    return call
+
+
+def _geomloss_loop(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    """Its loop with ε halved to λ and then kept: kinder than its public functions, which have no such setting."""
+    import torch
+    from geomloss._typing import CostMatrices
+    from geomloss.ot._abstract_solvers import annealing_parameters, sinkhorn_loop
+    from geomloss.ot._implementations.matrix import softmin_dense
+
+    C, a, b = (torch.from_numpy(part)[None] for part in (p.C, p.a, p.b))
+    iterations = round(STRIDE * effort)
+    descent = annealing_parameters(maxmin_cost=1.0, eps=reg, n_iter=iterations, scaling=0.5)
+    costs = CostMatrices(xy=C, yx=C.transpose(1, 2).contiguous(), xx=None, yy=None)
+
+    def call() -> Answer:
+        r = sinkhorn_loop(
+            softmin=softmin_dense, log_a_list=[a.log()], log_b_list=[b.log()], C_list=[costs], descent=descent, debias=False
+        )
+        return _relative(p, r.f_ba[0], r.g_ab[0], reg, iterations)
+
+    return call
+
+
+def _geomloss_keops(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    """`SamplesLoss` on KeOps: points in, O(n) memory; its ``scaling``, the ratio of successive blurs, goes to 1.
+
+    Cost ½‖x − y‖² and blur² = λ/2 give the potentials of ‖x − y‖² and λ, halved.
+    """
+    import torch
+    from geomloss import SamplesLoss
+
+    assert p.x is not None
+    assert p.y is not None
+    a, x, b, y = (torch.from_numpy(part) for part in (p.a, p.x, p.b, p.y))
+    iterations = round(STRIDE * effort)
+    blur = (reg / 2) ** 0.5
+    scaling = (blur / 2) ** (1 / iterations)  # from a diameter of at most 2
+    loss = SamplesLoss(
+        "sinkhorn", p=2, blur=blur, scaling=scaling, diameter=2.0, debias=False, potentials=True, backend="online"
+    )
+
+    def call() -> Answer:
+        f, g = loss(a, x, b, y)
+        return _relative(p, 2 * f.reshape(-1), 2 * g.reshape(-1), reg, iterations)
+
+    return call
+
+
+def _relative(p: Problem, f: Any, g: Any, reg: float, iterations: int) -> Answer:
+    """From potentials relative to the product of the weights, P_ij = a_i b_j exp((f_i + g_j − C_ij)/λ)."""
+    return Answer(f.numpy() / reg + np.log(p.a), g.numpy() / reg + np.log(p.b), 2 * iterations)
+
+
+# ── regot and mdot_tnt ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _regot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    """Its tol bounds the Euclidean norm of the dual gradient. C is handed over in the memory order it wants."""
+    import regot
+
+    C = np.asfortranarray(p.C)
+    options = dict(tol=tol / effort / np.sqrt(len(p.a)), max_iter=MANY)
+
+    def call() -> Answer:
+        r = getattr(regot, f"sinkhorn_{method}")(C, p.a, p.b, reg, **options)
+        dual = np.append(r.dual, 0.0)  # it fixes the last potential at 0
+        return Answer(dual[: len(p.a)] / reg, dual[len(p.a) : len(p.a) + len(p.b)] / reg)
+
+    return call
+
+
+def _mdot(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+    """Its error falls with the temperature, H/γᵖ; p is chosen so that this is ``tol`` at the last one, γ = 1/λ."""
+    import torch
+    from mdot_tnt.mdot import mdot
+
+    a, b, C = (torch.from_numpy(part) for part in (p.a, p.b, p.C))
+    gamma = 1 / reg
+    entropy = min(-float((w * np.log(w)).sum()) for w in (p.a, p.b))
+    power = max(1.5, np.log(entropy * effort / tol) / np.log(gamma))
+    start = 16.0 if gamma > 64 else gamma
+
+    def call() -> Answer:
+        u, v, reached, _, logs = mdot(a, b, C, gamma, gamma_i=start, p=power)
+        if reached != gamma:
+            raise RuntimeError(f"mdot_tnt stopped at λ = {1 / reached:g}")
+        # It counts a log-sum-exp as 4 operations and a matrix-vector product as 1; both are one pass here.
+        passes = sum(s["newtonsolve_steps"] + (s["n_iter"] - s["newtonsolve_steps"]) / 4 for s in logs["proj_logs"])
+        return Answer(u.numpy(), v.numpy(), round(passes))
+
+    return call
+
+
+PEERS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in [
+        Peer("otformer", "otformer", _otformer),
+        Peer("otformer stream", "otformer", _otformer_stream, points=True),
+        *(Peer(f"POT {m}", "ot", partial(_pot, m)) for m in ("sinkhorn", "sinkhorn_log", "sinkhorn_stabilized")),
+        *(Peer(f"OTT {k}", "jax+ott", partial(_ott, k)) for k in ("plain", "kernel", "momentum", "anderson", "scaling")),
+        Peer("GeomLoss", "geomloss", _geomloss, counts=True),
+        Peer("GeomLoss loop", "geomloss", _geomloss_loop, counts=True),
+        Peer("GeomLoss KeOps", "geomloss+pykeops", _geomloss_keops, counts=True, points=True),
+        *(Peer(f"regot {m}", "regot", partial(_regot, m)) for m in ("lbfgs_dual", "newton", "ssns", "splr")),
+        Peer("mdot_tnt", "mdot_tnt", _mdot),
+    ]
+}

@@ -1,0 +1,169 @@
+"""What a benchmark writes beside its CSV: a Markdown table with machine and versions, and a figure."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import math
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from otformer.benchmarks.harness import OURS, Row, arrived, late, library
+
+PACKAGES = ("torch", "numpy", "POT", "ott-jax", "jax", "geomloss", "pykeops", "regot", "mdot-tnt")
+RIVALS = ("POT", "OTT", "GeomLoss")  # the libraries people use
+FOUR = ("uniform-2d", "sorting-1d", "gaussian-10d", "random")  # the families of the claim against regot and mdot_tnt
+
+
+def machine() -> str:
+    """Processor, cores, Python and the versions of what is installed, on one line, with the date."""
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
+        model = names[0] if names else model
+    versions = []
+    for package in PACKAGES:
+        try:
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    today = datetime.date.today().isoformat()
+    return f"{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {', '.join(versions)}; {today}"
+
+
+def write_report(folder: Path, scenario: str, rows: Sequence[Row]) -> None:
+    parts = [machine(), ""]
+    parts += exponents(rows) if scenario == "scaling" else [*table(rows), "", *claims(rows)]
+    (folder / f"{scenario}.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
+    figure(rows, folder / f"{scenario}.png")
+
+
+def table(rows: Iterable[Row]) -> list[str]:
+    """A Markdown table, one line a row; what did not arrive is a lower bound and says why."""
+    lines = [
+        "| family | n | λ | peer | time, s | passes | memory, MiB | error | ratio to best peer | |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for r in rows:
+        sign = "" if arrived(r) else "> "
+        time, ratio = f"{sign}{r.time:.3g}", "" if math.isnan(r.ratio) else f"{sign}{r.ratio:.2f}"
+        if not arrived(r) and not late(r):
+            time = ratio = "—"
+        passes = "" if r.passes is None else f"{r.passes:.0f}"
+        memory = "" if math.isnan(r.memory) else f"{r.memory:.0f}"
+        error = f"{r.error:.1e}" if arrived(r) else ""
+        name = f"**{r.peer}**" if library(r) == OURS else r.peer
+        lines.append(
+            f"| {r.family} | {r.n} | {r.reg:g} | {name} | {time} | {passes} | {memory} | {error} | {ratio} | {r.note} |"
+        )
+    return lines
+
+
+def summary(rows: Iterable[Row]) -> list[str]:
+    """One line a problem: our time, and the best setting of every library."""
+    groups: dict[tuple[float, int, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.reg, row.n, row.family), []).append(row)
+    libraries = list(dict.fromkeys(library(r) for group in groups.values() for r in group if library(r) != OURS))
+    lines = [
+        f"| λ | n | family | otformer, s | {' | '.join(libraries)} |",
+        f"|---|---|---|---|{'---|' * len(libraries)}",
+    ]
+    for (reg, n, family), group in groups.items():
+        ours = next((r.time for r in group if r.peer == OURS and arrived(r)), math.nan)
+        cells = []
+        for name in libraries:
+            best = fastest(r for r in group if library(r) == name)
+            cells.append(
+                "—" if best is None else f"{'' if arrived(best) else '> '}{best.time:.3g} (×{best.time / ours:.1f})"
+            )
+        lines.append(f"| {reg:g} | {n} | {family} | {ours:.3g} | {' | '.join(cells)} |")
+    return lines
+
+
+def fastest(rows: Iterable[Row]) -> Row | None:
+    """The fastest that arrived; else one that ran out of time (its time is a lower bound for all of them); else None."""
+    rows = [r for r in rows if arrived(r) or late(r)]
+    return min(rows, key=lambda r: (not arrived(r), r.time), default=None)
+
+
+def claims(rows: Sequence[Row]) -> list[str]:
+    """Our speed-ups over the best of the others, problem by problem, as sentences that can be false."""
+    lines = []
+    for key in dict.fromkeys((r.reg, r.n, r.family) for r in rows):
+        group = [r for r in rows if (r.reg, r.n, r.family) == key]
+        ours = next((r for r in group if r.peer == OURS), None)
+        rivals = fastest(r for r in group if library(r) in RIVALS)
+        newton = fastest(r for r in group if library(r) in ("regot", "mdot_tnt"))
+        if ours is None or not arrived(ours):
+            lines.append(f"- {key[2]}, λ = {key[0]:g}: otformer did not arrive")
+            continue
+        said = [
+            f"{'' if arrived(r) else 'more than '}{r.time / ours.time:.2g} times the speed of {r.peer}"
+            for r in (rivals, newton)
+            if r is not None
+        ]
+        lines.append(f"- {key[2]}, n = {key[1]}, λ = {key[0]:g}: {', '.join(said)}")
+    return lines
+
+
+def exponents(rows: Sequence[Row]) -> list[str]:
+    """Least-squares slopes of log time and log memory against log n, a line a peer."""
+    lines = ["| family | λ | peer | time ∝ n^ | memory ∝ n^ | n |", "|---|---|---|---|---|---|"]
+    for key in dict.fromkeys((r.family, r.reg, r.peer) for r in rows):
+        group = [r for r in rows if (r.family, r.reg, r.peer) == key and arrived(r)]
+        if len(group) >= 3:
+            sizes = f"{group[0].n}–{group[-1].n}"
+            time, memory = (slope(group, value) for value in ("time", "memory"))
+            lines.append(f"| {key[0]} | {key[1]:g} | {key[2]} | {time:.2f} | {memory:.2f} | {sizes} |")
+    return lines
+
+
+def slope(rows: Sequence[Row], value: str) -> float:
+    """The exponent k of value ∝ n^k.
+
+    >>> slope([Row("scaling", "words", n, 0.1, "otformer", 1e-6 * n**2) for n in (10, 20, 40)], "time").__round__(6)
+    2.0
+    """
+    pairs = [(r.n, getattr(r, value)) for r in rows if getattr(r, value) > 0]
+    if len(pairs) < 3:
+        return math.nan
+    n, y = np.log(np.array(pairs)).T
+    return float(np.polyfit(n, y, 1)[0])
+
+
+def figure(rows: Sequence[Row], path: Path) -> None:
+    """Against n, where there are several; else a dot a peer and problem, on a log scale. No matplotlib, no figure."""
+    try:
+        import matplotlib
+    except ImportError:
+        return
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    peers = list(dict.fromkeys(r.peer for r in rows))
+    colours = dict(zip(peers, plt.get_cmap("tab20")(np.linspace(0, 1, len(peers))), strict=True))
+    against_n = len({r.n for r in rows}) > 1
+    panels = ("time", "memory") if against_n else tuple(dict.fromkeys(r.reg for r in rows))
+    fig, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 4.5), squeeze=False, layout="constrained")
+    for axis, panel in zip(axes[0], panels, strict=True):
+        for peer in peers:
+            mine = [r for r in rows if r.peer == peer and arrived(r) and (against_n or r.reg == panel)]
+            place = [r.n if against_n else r.family for r in mine]
+            value = [getattr(r, str(panel)) if against_n else r.time for r in mine]
+            style = {"marker": "o", "linewidth": 1.5 if against_n else 0, "color": colours[peer]}
+            axis.plot(place, value, label=peer, markersize=9 if peer.startswith(OURS) else 5, **style)
+        axis.set_yscale("log")
+        if against_n:
+            axis.set(xscale="log", xlabel="n", ylabel="time, s" if panel == "time" else "memory, MiB")
+        else:
+            axis.set(title=f"λ = {panel:g}", ylabel="time, s")
+            axis.tick_params(axis="x", rotation=40)
+    axes[0][-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+    fig.savefig(path, dpi=120)
+    plt.close(fig)

@@ -1,0 +1,290 @@
+r"""GeomLoss's ``SamplesLoss("sinkhorn")`` on our engine, and the debiased divergence in our own conventions.
+
+Between weighted points (α, x) and (β, y), with a cost C and ε > 0,
+
+    OT(α, β) = min_P Σ P C + ε KL(P | α⊗β) = Σ α f + Σ β g,      P_ij = α_i β_j exp((f_i + g_j − C_ij)/ε),
+    S(α, β)  = OT(α, β) − ½ OT(α, α) − ½ OT(β, β)                                        (debiased).
+
+With ``reach`` the marginals are penalised by ρ KL instead (transport/unbalanced.py), and Σ α f becomes Σ α φ(f) with
+φ(f) = (ρ + ε/2)(1 − exp(−f/ρ)) [Séjourné et al. 2019, prop. 12].
+
+**OT(α, α)** has f = g, and one block averaged with the identity, f ← f − ½ ε log(P1/α), solves it. At the solution its
+Jacobian is ½(I − D_α⁻¹P); the kernels exp(−‖x − y‖ᵖ/pε), p = 1 or 2, are positive definite, so its eigenvalues lie in [0, ½]
+and every step at least halves the error, at any ε. (It is the paper's layer with both heads and γ = λ, without its tanh.)
+
+**Gradients** are those of the envelope theorem: P for C, and through it for x and y; f for α (with reach
+(ρ + ε)(1 − exp(−f/ρ)) − ε/2); the same for β. They are first derivatives only; a second one is an error, not a wrong number.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from otformer import checks
+from otformer.transport.absorbed import Absorbed
+from otformer.transport.dense import Dense
+from otformer.transport.solve import annealed
+from otformer.transport.unbalanced import damped
+
+Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]
+LEAST = 1e-30  # of the mass: the weight that stands for 0, far below rounding
+DEPTH = 10_000  # layers, at most
+TOL = {torch.float64: 1e-8, torch.float32: 1e-6}
+
+
+class SamplesLoss(torch.nn.Module):
+    """GeomLoss's loss between point clouds: ``SamplesLoss("sinkhorn", p=2, blur=.05)(x, y)``.
+
+    Parameters, with GeomLoss's names and meaning
+    ---------------------------------------------
+    loss : "sinkhorn"; the kernel losses of GeomLoss are not transport, and not here.
+    p : cost ½‖x − y‖² (p = 2, the default) or ‖x − y‖ (p = 1), and ε = blurᵖ.
+    blur : the length below which nothing counts.
+    reach : None (balanced, equal masses) or the length of ρ = reachᵖ (unbalanced, any masses).
+    cost : a function of (B, N, D) and (B, M, D) tensors that gives (B, N, M), instead of the above.
+    debias : S(α, β), else OT(α, β).
+    potentials : return (F, G), shaped as the weights, instead of the loss: f and g, less those of OT(α, α) and OT(β, β) if
+        debiased. Balanced f and g are fixed up to a constant, chosen so that Σ α f = Σ β g.
+    tol : ours. The relative L1 error of the marginals to reach, by default 1e-8 in float64 and 1e-6 in float32.
+    diameter, scaling, truncate, cluster_scale, kernel, verbose, backend : accepted, without effect: they trade accuracy
+        for time, and here ``tol`` is reached whatever they are. Work is done in float64, on dense cost matrices.
+
+    Call it with (x, y) or (α, x, β, y); points (N, D), or (B, N, D) for B losses at once; weights (N,) or (B, N).
+
+    >>> x, y = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [2.0]])
+    >>> round(float(SamplesLoss("sinkhorn", p=2, blur=0.01)(x, y)), 4)
+    0.5
+    """
+
+    def __init__(
+        self,
+        loss: str = "sinkhorn",
+        p: int = 2,
+        blur: float = 0.05,
+        reach: float | None = None,
+        diameter: float | None = None,
+        scaling: float = 0.5,
+        truncate: float | None = 5,
+        cost: Cost | None = None,
+        kernel: Any = None,
+        cluster_scale: float | None = None,
+        debias: bool = True,
+        potentials: bool = False,
+        verbose: bool = False,
+        backend: str = "auto",
+        tol: float | None = None,
+    ) -> None:
+        super().__init__()
+        checks.choice("loss", loss, ("sinkhorn",))
+        checks.choice("p", p, (1, 2))
+        checks.choice("backend", backend, ("auto", "tensorized", "online", "multiscale"))
+        if cost is not None and not callable(cost):
+            raise ValueError(f"cost must be a function of two tensors (KeOps formulas are not read), got {cost!r}")
+        self.loss, self.p, self.blur, self.reach, self.cost = loss, p, checks.positive("blur", blur), reach, cost
+        self.diameter, self.scaling, self.truncate, self.kernel = diameter, scaling, truncate, kernel
+        self.cluster_scale, self.verbose, self.backend = cluster_scale, verbose, backend
+        self.debias, self.potentials, self.tol = debias, potentials, tol
+        self.eps = self.blur**p
+        self.rho = None if reach is None else checks.positive("reach", reach) ** p
+
+    def forward(self, *args: Any) -> Any:
+        """The loss, () or (B,), or the potentials, of (x, y) or (α, x, β, y)."""
+        if len(args) == 6:
+            raise ValueError("cluster labels (l_x, α, x, l_y, β, y) are not supported: give x, y or α, x, β, y")
+        if len(args) not in (2, 4):
+            raise ValueError(f"SamplesLoss takes x, y or α, x, β, y, got {len(args)} arguments")
+        α, x, β, y = args if len(args) == 4 else (None, args[0], None, args[1])
+        x, y = checks.points("x", x, batch=True), checks.points("y", y, batch=True)
+        if x.ndim != y.ndim or x.shape[-1] != y.shape[-1] or x.shape[:-2] != y.shape[:-2]:
+            raise ValueError(f"x and y must agree in dimension and batch, got {tuple(x.shape)} and {tuple(y.shape)}")
+        a, b = _weights("α", α, x), _weights("β", β, y)
+        points, weights = ((x, y), (a, b)) if x.ndim == 3 else ((x[None], y[None]), (a[None], b[None]))
+        tol = TOL[x.dtype] if self.tol is None else checks.positive("tol", self.tol)
+        cost = self.cost or (_distance if self.p == 1 else _half_squares)
+        F, G, value = _losses(points, weights, cost, self.eps, self.rho, tol, self.debias)
+        if self.potentials:
+            return F.to(x).reshape(a.shape if α is None else α.shape), G.to(x).reshape(b.shape if β is None else β.shape)
+        return value.to(x).reshape(x.shape[:-2])
+
+
+def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, tol: float = 1e-8) -> Any:
+    """The debiased divergence in the conventions of `solve_sample`: cost ‖x − y‖², not half of it, and reg = λ,
+
+        D(x, y) = W(x, y) − ½ W(x, x) − ½ W(y, y),      W = min Σ P C + λ Σ P log P.
+
+    Not negative, and 0 only where the weighted points are the same, up to ``tol``. (Σ P log P or KL(P | a⊗b): the difference
+    cancels.) It is twice ``SamplesLoss(p=2, blur=√(λ/2))``. Points (n, d) and (m, d); weights of equal sum, default uniform
+    with mass 1. Tensors give a tensor, differentiable once in points and weights; arrays or lists give a float.
+
+    >>> round(divergence([[0.0], [1.0]], [[1.0], [2.0]], reg=0.01), 6)
+    1.0
+    """
+    reg, tol = checks.positive("reg", reg), checks.positive("tol", tol)
+    p, q = checks.points("x", x), checks.points("y", y)
+    if p.shape[1] != q.shape[1]:
+        raise ValueError(f"x and y must have the same dimension, got {tuple(p.shape)} and {tuple(q.shape)}")
+    weights = _weights("a", a, p)[None], _weights("b", b, q)[None]
+    _, _, values = _losses((p[None], q[None]), weights, _squares, reg, None, tol, debias=True)
+    return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) else float(values[0])
+
+
+def _losses(
+    points: tuple[Tensor, Tensor],
+    weights: tuple[Tensor, Tensor],
+    cost: Cost,
+    eps: float,
+    rho: float | None,
+    tol: float,
+    debias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(F [B, N], G [B, M], losses [B]) of batches [B, N, D], [B, M, D] in float64; the losses are differentiable."""
+    (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
+    if rho is None:
+        checks.same_mass(a, b)
+    costs = [cost(x, y), cost(x, x), cost(y, y)] if debias else [cost(x, y)]
+    with torch.no_grad():
+        F, G = transport(costs[0], a, b, eps, rho, tol)
+        at_a, at_b = _phi(F, eps, rho), _phi(G, eps, rho)
+        plans = [_plan(costs[0], a, b, F, G, eps)]
+        if debias:
+            f, g = self_transport(costs[1], a, eps, rho, tol), self_transport(costs[2], b, eps, rho, tol)
+            at_a, at_b = at_a - _phi(f, eps, rho), at_b - _phi(g, eps, rho)
+            plans += [-0.5 * _plan(costs[1], a, a, f, f, eps), -0.5 * _plan(costs[2], b, b, g, g, eps)]
+            F, G = F - f, G - g
+        value = (a * at_a[0]).sum(-1) + (b * at_b[0]).sum(-1)
+    return F, G, _Envelope.apply(value, [at_a[1], at_b[1], *plans], a, b, *costs)
+
+
+class _Envelope(Function):
+    """A value [B] with given gradients, each shaped as its input [B, ...]."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *inputs: Tensor) -> Tensor:
+        ctx.save_for_backward(*gradients)
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        if (
+            torch.is_grad_enabled()
+        ):  # the gradients are numbers: a derivative of them would be wrong, and nothing would say so
+            raise RuntimeError("this loss can be differentiated once only: create_graph=True is not supported")
+        return None, None, *(g.reshape(-1, *[1] * (t.ndim - 1)) * t for t in ctx.saved_tensors)
+
+
+def transport(C: Tensor, a: Tensor, b: Tensor, eps: float, rho: float | None, tol: float) -> tuple[Tensor, Tensor]:
+    """f [B, n] and g [B, m] for costs [B, n, m]; balanced (rho None) with Σ a f = Σ b g."""
+    log_a, log_b, spread = _logs(a), _logs(b), float(C.max() - C.min())
+    tol = max(tol, _rounding(spread, eps, rho))
+    if rho is not None:
+        f, g, error, _ = damped(C, log_a, log_b, (log_a, log_b), eps, (rho, rho), tol, DEPTH)
+        _warn(error, tol)
+        return f, g
+    executor, mass = _Watched(C, log_a, log_b), b.sum(-1, keepdim=True)
+    best, least = (eps * log_a, eps * log_b), torch.full_like(mass, torch.inf)
+    for u, v, _, _ in annealed(executor, spread, eps, 0.0, DEPTH):
+        error = executor.errors / mass
+        best = torch.where(error < least, u, best[0]), torch.where(error < least, v, best[1])
+        least = torch.minimum(error, least)
+        if bool((least < tol).all()):
+            break
+    _warn(least, tol)
+    f, g = best[0] - eps * log_a, best[1] - eps * (log_b + 1)
+    half = ((a * f).sum(-1, keepdim=True) - (b * g).sum(-1, keepdim=True)) / (2 * mass)
+    return f - half, g + half
+
+
+class _Watched(Absorbed):
+    """Keeps the L1 norm of Pᵀ1 − b [B, 1] of the last column pass: the engine's is that of the whole batch."""
+
+    errors: Tensor
+
+    def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        excess = super().excess(u, v, reg, rows)
+        if not rows:
+            self.errors = (self.log_b.exp() * torch.expm1(excess).abs()).sum(-1, keepdim=True)
+        return excess
+
+
+def self_transport(C: Tensor, a: Tensor, eps: float, rho: float | None, tol: float) -> Tensor:
+    """f = g [B, n] of measures with themselves, by the averaged step; C [B, n, n] symmetric."""
+    log_a, mass, spread = _logs(a), a.sum(-1), float(C.max() - C.min())
+    damping = 1.0 if rho is None else 1 / (1 + eps / rho)
+    near = rho is None or spread < 50 * (rho + eps)  # as in unbalanced.py
+    executor = Absorbed(C, log_a, log_a) if near else Dense(C, log_a, log_a)
+    tol = max(tol, _rounding(spread, eps, rho))
+    f = -damping / (1 + damping) * eps * log_a  # the solution where points are far apart
+    for _ in range(DEPTH):
+        u = f + eps * (log_a + 0.5)
+        excess = executor.excess(u, u, eps, rows=True)
+        move = damping * (f - eps * excess) - f
+        error = (a * torch.expm1(move / eps).abs()).sum(-1) / mass
+        if bool((error < tol).all()):
+            break
+        f = f + move / 2
+    _warn(error, tol)
+    if rho is not None:
+        return f
+    # With the mass of the plan exact, Σ α f is stationary: its error is of second order.
+    return f - eps / 2 * ((a * excess.exp()).sum(-1) / mass).log()[..., None]
+
+
+def _phi(f: Tensor, eps: float, rho: float | None) -> Tensor:
+    """[2, B, N]: what a unit of mass with potential f adds to the loss, and the derivative of the loss in that mass."""
+    if rho is None:
+        return torch.stack([f, f])
+    lost = -torch.expm1(-f / rho)
+    return torch.stack([(rho + eps / 2) * lost, (rho + eps) * lost - eps / 2])
+
+
+def _plan(C: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, eps: float) -> Tensor:
+    return a[..., :, None] * b[..., None, :] * ((f[..., :, None] + g[..., None, :] - C) / eps).exp()
+
+
+def _rounding(spread: float, eps: float, rho: float | None) -> float:
+    """The least error that can be told from rounding: potentials of the size of costs, divided by ε."""
+    contraction = 1.0 if rho is None else 1 - (1 / (1 + eps / rho)) ** 2
+    return 16 * torch.finfo(torch.float64).eps * spread / (eps * contraction)
+
+
+def _logs(weights: Tensor) -> Tensor:
+    return weights.clamp_min(LEAST * float(weights.sum(-1).max())).log()
+
+
+def _warn(error: Tensor, tol: float) -> None:
+    if not bool((error < tol).all()):
+        message = f"not converged: error {float(error.max()):.3g} after {DEPTH} layers, tol is {tol:g}; raise blur or tol"
+        warnings.warn(message, RuntimeWarning, stacklevel=5)
+
+
+def _weights(name: str, given: Any, points: Tensor) -> Tensor:
+    """Weights [..., N], uniform with mass 1 if not given."""
+    shape = tuple(points.shape[:-1])
+    if 0 in points.shape:
+        raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
+    if given is None:
+        return points.new_full(shape, 1 / shape[-1])
+    w = checks.tensor(name, given)
+    w = checks.weights(name, w[..., 0] if tuple(w.shape) == (*shape, 1) else w, shape, points)
+    if not bool((w.sum(-1) > 0).all()):
+        raise ValueError(f"{name} must have a positive sum, got all zeros")
+    return w
+
+
+def _distance(x: Tensor, y: Tensor) -> Tensor:
+    """‖x_i − y_j‖, from differences: no cancellation, no N × M × D array, and gradient 0 where points coincide."""
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _squares(x: Tensor, y: Tensor) -> Tensor:
+    return _distance(x, y).square()
+
+
+def _half_squares(x: Tensor, y: Tensor) -> Tensor:
+    return _squares(x, y) / 2

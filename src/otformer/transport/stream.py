@@ -1,0 +1,244 @@
+r"""The streaming executor: the passes of transport/dense.py without the cost matrix, in O(n + m) memory.
+
+Every cost with features (network/features.py) is a squared distance up to terms that belong to one side,
+
+    C_ij = x_sq_i + y_sq_j − 2 x_i·y_j = ‖x_i − y_j‖² + p_i + q_j,     p_i = x_sq_i − ‖x_i‖²,  q_j = y_sq_j − ‖y_j‖²,
+
+and a squared distance may be taken from any origin. Points are put in Morton order and cut into tiles of neighbours. For
+the rows of one tile, with c its centre and h_j = v_j − q_j,
+
+    h_j − ‖x_i − y_j‖² = (h_j − ‖y_j − c‖²) + 2 (x_i − c)·(y_j − c) − ‖x_i − c‖²:
+
+one matrix product per block, whose rounding is that of *local* coordinates. Tiles that cannot matter are left out: by the
+bounding boxes no entry of tile J exceeds max_J h − dist(I, J)², and where that lies log(m/ε) below the greatest entry of
+every row of I, its share of the sums is under ε, the rounding of the dtype. At small λ in few dimensions most tiles go.
+
+The blocks are torch operations, on a CPU and on a CUDA device alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from otformer import checks
+from otformer.network.features import Features, squared_euclidean
+
+TILE = 128  # points in a tile of the torch path
+LEAST = -1e30  # stands for −∞ where a difference of two of them is taken
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """One side's points in Morton order, with the boxes around its tiles."""
+
+    points: Tensor  # [n, d]
+    order: Tensor  # [n], where each point stood in the list given
+    shift: Tensor  # [n], p or q: the part of the cost that is this side's own
+    low: Tensor  # [tiles, d], corners of the boxes
+    high: Tensor
+
+    @classmethod
+    def build(cls, points: Tensor, shift: Tensor) -> Cloud:
+        order = morton(points)
+        points = points[order].contiguous()
+        filled = torch.cat([points, points[-1:].expand(-len(points) % TILE, -1)]).view(-1, TILE, points.shape[1])
+        return cls(points, order, shift[order], filled.amin(1), filled.amax(1))
+
+    def sort(self, potential: Tensor) -> Tensor:
+        """h = potential − shift, in this order, [n]."""
+        return potential[self.order] - self.shift
+
+    def tops(self, h: Tensor) -> Tensor:
+        """The greatest h of every tile, [tiles]."""
+        filled = torch.cat([h, h.new_full((-len(h) % TILE,), -torch.inf)])
+        return filled.view(-1, TILE).amax(1)
+
+    @cached_property
+    def norm_bound(self) -> Tensor:
+        """Opposite corners of the box around all points, [2, d]."""
+        return torch.stack([self.low.amin(0), self.high.amax(0)])
+
+
+def morton(points: Tensor) -> Tensor:
+    """Indices that put points [n, d] in the order of a Z-shaped curve through their three widest coordinates, 20 bits each.
+
+    >>> morton(torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.1, 0.0], [0.9, 1.0]])).tolist()
+    [0, 2, 3, 1]
+    """
+    low, high = points.amin(0), points.amax(0)
+    axes = (high - low).topk(min(3, points.shape[1])).indices
+    size = (high - low)[axes].clamp_min(torch.finfo(points.dtype).tiny)
+    cell = ((points[:, axes] - low[axes]).double() / size * (2**20 - 1)).long()  # [n, ≤ 3]
+    key = torch.zeros(len(points), dtype=torch.long, device=points.device)
+    for bit in range(20):
+        for k in range(len(axes)):
+            key |= ((cell[:, k] >> bit) & 1) << (bit * len(axes) + k)
+    return key.argsort(stable=True)
+
+
+class Stream:
+    """A problem with features, n × m never formed; ``excess`` as in `Dense`.
+
+    ``log_a`` [n] and ``log_b`` [m] are the logs of positive weights; ``block`` is the number of entries of the cost held
+    at once, by default what fits a CPU's cache (2 MB in float64).
+
+    >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    >>> stream = Stream.from_points(x, x + 0.1)
+    >>> u, v = stream.start()
+    >>> stream.excess(u, v, 1.0, rows=True).round(decimals=4).tolist()
+    [-0.0536, 0.0542]
+    """
+
+    def __init__(self, features: Features, log_a: Tensor, log_b: Tensor, block: int | None = None):
+        x, y = features.x.detach(), features.y.detach()
+        if x.ndim != 2:
+            raise ValueError(f"features must be of one problem, x (n, d), got x of shape {tuple(x.shape)}")
+        if not len(x) or not len(y):
+            raise ValueError(f"features must have points on both sides, got {len(x)} and {len(y)}")
+        for name, weights, points in (("log_a", log_a, x), ("log_b", log_b, y)):
+            if tuple(weights.shape) != (len(points),) or weights.dtype != x.dtype or weights.device != x.device:
+                raise ValueError(
+                    f"{name} must be {x.dtype} of shape ({len(points)},) on {x.device}, "
+                    f"got {weights.dtype} of shape {tuple(weights.shape)} on {weights.device}"
+                )
+        self.log_a, self.log_b = log_a.contiguous(), log_b.contiguous()
+        self.block = checks.count("block", block if block is not None else 2**26 if x.is_cuda else 2**18)
+        # The norms as `features` takes them, so that p and q of a squared distance vanish exactly.
+        p, q = features.x_sq.detach() - (x * x).sum(-1), features.y_sq.detach() - (y * y).sum(-1)
+        centre = _centre(x, y)
+        self.x, self.y = Cloud.build(x - centre, p), Cloud.build(y - centre, q)
+
+    @classmethod
+    def from_points(cls, x: Any, y: Any, a: Any = None, b: Any = None, block: int | None = None) -> Stream:
+        """Squared Euclidean cost between points (n, d) and (m, d); weights positive, by default uniform with mass 1."""
+        features = squared_euclidean(x, y)
+        log_a, log_b = (_log_weights(*side) for side in (("a", a, features.x), ("b", b, features.y)))
+        return cls(features, log_a, log_b, block)
+
+    @property
+    def spread(self) -> float:
+        """An upper bound on max C − min C, from the boxes: where annealing starts."""
+        (low_x, high_x), (low_y, high_y) = self.x.norm_bound, self.y.norm_bound
+        far = torch.maximum(high_x - low_y, high_y - low_x)
+        sides = sum(float(side.shift.max() - side.shift.min()) for side in (self.x, self.y))
+        return float((far * far).sum()) + sides
+
+    def start(self) -> tuple[Tensor, Tensor]:
+        return torch.zeros_like(self.log_a), torch.zeros_like(self.log_b)
+
+    @torch.no_grad()
+    def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        """log(S_i/a_i) of the rows [n], or log(S_j/b_j) of the columns [m]."""
+        if rows:
+            return self._excess(self.x, self.y, u, v, self.log_a, reg)
+        return self._excess(self.y, self.x, v, u, self.log_b, reg)
+
+    def marginals(self, u: Tensor, v: Tensor, reg: float) -> tuple[Tensor, Tensor]:
+        """Row sums [n] and column sums [m] of the plan P_ij = exp((u_i + v_j − C_ij)/λ − 1)."""
+        rows, columns = self.excess(u, v, reg, rows=True), self.excess(u, v, reg, rows=False)
+        return (rows + self.log_a).exp(), (columns + self.log_b).exp()
+
+    @torch.no_grad()
+    def apply(self, u: Tensor, v: Tensor, reg: float, values: Tensor) -> Tensor:
+        """P @ values for values [m] or [m, k]."""
+        return self._apply(self.x, self.y, u, v, self.log_a, reg, values)
+
+    @torch.no_grad()
+    def apply_transposed(self, u: Tensor, v: Tensor, reg: float, values: Tensor) -> Tensor:
+        """Pᵀ @ values for values [n] or [n, k]."""
+        return self._apply(self.y, self.x, v, u, self.log_b, reg, values)
+
+    def _excess(self, own: Cloud, other: Cloud, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
+        h, mine = other.sort(v), own.sort(u).double() / reg - 1 - log_a[own.order].double()
+        out = torch.empty_like(log_a)
+        for rows, chunks in self._tiles(own, other, h, reg, None):
+            top, total = h.new_full((len(rows),), LEAST), h.new_zeros(len(rows))
+            for _, logits, rest in chunks:  # noqa: B007
+                new = torch.maximum(top, logits.amax(1))
+                total = total * (top - new).exp() + _exp(logits.sub_(new[:, None])).sum(1)
+                top = new
+            # top is exact as the reference of the sum: what is added to it in float64 keeps the digits of float32.
+            out[own.order[rows]] = (top.double() + total.log().double() + rest + mine[rows]).to(out)
+        return out
+
+    def _apply(self, own: Cloud, other: Cloud, u: Tensor, v: Tensor, log_a: Tensor, reg: float, values: Tensor) -> Tensor:
+        if values.shape[:1] != other.order.shape or values.ndim > 2:
+            raise ValueError(
+                f"values must have shape ({len(other.order)},) or ({len(other.order)}, k), got {tuple(values.shape)}"
+            )
+        h, mine = other.sort(v), own.sort(u).double()
+        columns = values.to(h).reshape(len(values), -1)[other.order]  # [m, k]
+        out = h.new_zeros(len(own.order), columns.shape[1])
+        least = reg * (1 + log_a[own.order].double()) - mine  # where one entry alone would be all of a_i
+        for rows, chunks in self._tiles(own, other, h, reg, least):
+            total = torch.zeros(len(rows), columns.shape[1], dtype=torch.float64, device=h.device)
+            for places, logits, rest in chunks:
+                scale = (rest + mine[rows] / reg - 1).to(h)
+                total += (_exp(logits.add_(scale[:, None])) @ columns[places]).double()
+            out[own.order[rows]] = total.to(out)
+        return out.reshape(len(out), *values.shape[1:])
+
+    def _tiles(
+        self, own: Cloud, other: Cloud, h: Tensor, reg: float, least: Tensor | None
+    ) -> Iterator[tuple[Tensor, Iterator[tuple[Tensor, Tensor, Tensor]]]]:
+        """For each tile of rows, the blocks of logits (h_j − ‖x_i − y_j‖²)/λ that matter to it.
+
+        Yields (rows [r], blocks); a block is (columns [k], logits [r, k] but for a term of the row alone, that term [r]).
+        What matters is judged against ``least`` [n], by default a lower bound on every row's greatest h_j − ‖x_i − y_j‖².
+        """
+        tops, places = other.tops(h), torch.arange(len(h), device=h.device)
+        cut = reg * (math.log(len(h)) - math.log(torch.finfo(h.dtype).eps))
+        for i, rows in enumerate(torch.arange(len(own.order), device=h.device).split(TILE)):
+            low, high = own.low[i], own.high[i]
+            gap = torch.maximum(other.low - high, low - other.high).clamp_min(0)  # [tiles, d]
+            if least is None:
+                reach = torch.maximum(high - other.low, other.high - low)
+                nearest = int((tops - (reach * reach).sum(1)).argmax())
+                inside = places[nearest * TILE : (nearest + 1) * TILE]
+                apart = torch.cdist(own.points[rows], other.points[inside], compute_mode="donot_use_mm_for_euclid_dist")
+                floor = float((h[inside] - apart.square()).amax(1).min())
+            else:
+                floor = float(least[rows].min())
+            keep = ~(tops - (gap * gap).sum(1) < floor - cut)  # true also where a potential is not a number
+            columns = places[keep.repeat_interleave(TILE)[: len(h)]]
+            yield rows, self._blocks(own.points[rows], other.points, h, columns, (low + high) / 2, reg)
+
+    def _blocks(
+        self, x: Tensor, points: Tensor, h: Tensor, columns: Tensor, centre: Tensor, reg: float
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        x = x - centre
+        rest, x = -(x * x).sum(1).double() / reg, x * (2 / reg)
+        width = max(1, self.block // len(x))
+        room = x.new_empty(len(x) * min(width, len(columns)))
+        for places in columns.split(width):
+            y = points[places] - centre
+            logits = room[: len(x) * len(places)].view(len(x), len(places))
+            yield places, torch.addmm((h[places] - (y * y).sum(1)) / reg, x, y.mT, out=logits), rest
+
+
+def _centre(x: Tensor, y: Tensor) -> Tensor:
+    """The middle of both clouds, [d], to a thousandth of their size: with so few digits, points lose none by x − centre."""
+    sides = torch.stack([x.amin(0), y.amin(0)]).amin(0), torch.stack([x.amax(0), y.amax(0)]).amax(0)
+    size = float((sides[1] - sides[0]).max())
+    step = 2.0 ** (math.frexp(size)[1] - 10)
+    return ((sides[0] / 2 + sides[1] / 2) / step).round() * step
+
+
+def _log_weights(name: str, given: Any, points: Tensor) -> Tensor:
+    size = (points.shape[-2],)
+    weights = checks.weights(name, given, size, points) if given is not None else points.new_full(size, 1 / max(size[0], 1))
+    if not bool((weights > 0).all()):
+        raise ValueError(f"{name} must be positive in a stream: leave out points without mass")
+    return weights.log()
+
+
+def _exp(logits: Tensor) -> Tensor:
+    """exp in place; what is under ε⁵ becomes ε⁵, for near subnormal numbers exp takes a CPU thirty times as long."""
+    return logits.clamp_min_(5 * math.log(torch.finfo(logits.dtype).eps)).exp_()
