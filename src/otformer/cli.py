@@ -151,7 +151,7 @@ def bench(
     peer: Annotated[list[str] | None, typer.Option(help="Only these libraries.")] = None,
     n: Annotated[list[int] | None, typer.Option(help="Sizes.")] = None,
     reg: Annotated[list[float] | None, typer.Option(help="Values of λ.")] = None,
-    limit: Annotated[float, typer.Option(help="Seconds for one solve.")] = 15.0,
+    limit: Annotated[float, typer.Option(help="Seconds for one solve.")] = 30.0,
     append: Annotated[bool, typer.Option("--append", help="Keep earlier rows of other problems.")] = False,
     as_json: Json = False,
 ) -> None:

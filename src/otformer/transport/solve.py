@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.network.schedule import Layer, Schedule, named
+from otformer.network.schedule import SCHEDULES, Layer, Schedule, named
 from otformer.transport.absorbed import Absorbed
 from otformer.transport.blocks import LAYERS, Blocks, Executor
 from otformer.transport.dense import Dense, run
@@ -119,6 +119,8 @@ def _solve(
 ) -> Result:
     lam, tol = checks.positive("reg", _plain(reg)), checks.not_negative("tol", tol)
     checks.count("max_depth", max_depth, least=2)
+    if isinstance(schedule, str):
+        checks.choice("schedule", schedule, ("auto", *SCHEDULES))
     layers = None if schedule == "auto" else named(schedule).layers(lam, max_depth)
     name = "annealed Sinkhorn blocks, Anderson-mixed" if layers is None else f"{type(named(schedule)).__name__} layers"
 
