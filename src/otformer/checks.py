@@ -50,14 +50,15 @@ def tensor(name: str, value: Any) -> Tensor:
         try:
             array = np.asarray(value)
             # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
-            t = torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
+            fit = array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative
+            t = torch.from_numpy(array if fit else np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}") from None
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
         t = t.to(torch.float64)
     if t.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"{name} must be float32 or float64, got dtype {str(t.dtype).removeprefix('torch.')}")
-    if not bool(torch.isfinite(t).all()):
+    if t.numel() and not all(math.isfinite(end) for end in torch.stack(torch.aminmax(t.detach())).tolist()):
         raise ValueError(f"{name} must be finite, got {_first_not_finite(t)}")
     return t
 

@@ -73,7 +73,7 @@ def _otformer_stream(p: Problem, reg: float, tol: float, effort: float) -> Calla
     """The same network on the executor that never forms the matrix."""
     import torch
 
-    from otformer.transport.solve import annealed
+    from otformer.transport.stages import annealed
     from otformer.transport.stream import Stream
 
     x, y, a, b = (torch.from_numpy(np.asarray(part)) for part in (p.x, p.y, p.a, p.b))

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.dense import Dense
-from otformer.transport.solve import falling
+from otformer.transport.newton import falling
 from otformer.transport.unbalanced import Parts, UnbalancedResult, approach, descend, fixed_point
 
 
@@ -54,7 +54,7 @@ def solve_partial(
     log_P = (f[:, None] + g - problem.C) / problem.reg
     P = log_P.exp()
     entropy = float(torch.where(P > 0, P * log_P, 0.0).sum())
-    return problem.result(P, f, g, problem.reg * entropy, error, tol, depth, M)
+    return problem.result(P, f, g, problem.reg * entropy, error, tol, depth, M, "capped Sinkhorn blocks, Anderson-mixed")
 
 
 def _partial(problem: Parts, mass: float, tol: float, max_depth: int) -> tuple[Tensor, Tensor, float, int]:

@@ -28,8 +28,10 @@ from otformer import checks
 from otformer.transport.absorbed import Absorbed
 from otformer.transport.blocks import LAYERS, Blocks
 from otformer.transport.gradient import Potentials, log_plan
+from otformer.transport.newton import newton
 from otformer.transport.problem import Problem, like_input
-from otformer.transport.solve import annealed
+from otformer.transport.small import Ordinary, ordinary
+from otformer.transport.stages import annealed
 
 METHODS = ("sinkhorn", "sinkhorn_log", "greenkhorn", "sinkhorn_stabilized", "sinkhorn_epsilon_scaling")
 METHODS_2 = ("sinkhorn", "sinkhorn_log", "sinkhorn_stabilized")
@@ -66,11 +68,11 @@ def sinkhorn(
 
     Returns
     -------
-    The plan (n, m), or the losses (k,); with ``log=True`` also a dict: ``err`` (‖Pᵀ1 − b‖₂ after every iteration at the
-    final λ, and last that of the returned plan), ``niter`` (index of the last iteration, from 0), ``u`` and ``v`` with
-    P = diag(u) exp(−M/reg) diag(v), their logs ``log_u``, ``log_v``, reg times these ``alpha``, ``beta``, and ``warmstart``.
-    Scalings are fixed up to a factor: it is chosen so that max u = max v. Where reg is so small that a scaling leaves the
-    range of floats, u and v hold 0 or inf there, as exponentials do; the logs, and the plan, are right all the same.
+    The plan (n, m), or the losses (k,); with ``log=True`` also a dict: ``err`` (‖Pᵀ1 − b‖₂ after every step at the final
+    λ, and last that of the returned plan), ``niter`` (index of the last iteration, from 0; a Newton step counts two), ``u``
+    and ``v`` with P = diag(u) exp(−M/reg) diag(v), their logs ``log_u``, ``log_v``, reg times these ``alpha``, ``beta``,
+    and ``warmstart``. Scalings are fixed up to a factor: it is chosen so that max u = max v. Where reg is so small that a
+    scaling leaves the range of floats, u and v hold 0 or inf there, as exponentials do; the logs, and the plan, are right.
 
     The plan and the losses are differentiable in tensors M, a, b and reg.
 
@@ -83,16 +85,23 @@ def sinkhorn(
         raise TypeError(f"unknown argument {sorted(unknown)[0]}: beside POT's own, {', '.join(UNNEEDED)} are accepted")
     checks.count("numItermax", numItermax)
     checks.not_negative("stopThr", stopThr)
-    lam, C = checks.positive("reg", reg.detach() if isinstance(reg, Tensor) else reg), checks.tensor("M", M)
-    b = None if len(b) == 0 else checks.tensor("b", b)
-    several = b is not None and b.ndim == 2
-    histograms = b.unbind(1) if b is not None and several else (b,)
-    starts = _starts(warmstart, len(histograms), several, lam if method.lower() in IN_COST_UNITS else 1.0)
-    limits = _Limits(numItermax, stopThr / math.sqrt(len(histograms)), verbose)  # POT's norm is that of all histograms
-    found = [
-        _solve(Problem.from_cost(C.double(), None if len(a) == 0 else a, histogram), reg, lam, start, limits)
-        for histogram, start in zip(histograms, starts, strict=True)
-    ]
+    lam = checks.positive("reg", reg.detach() if isinstance(reg, Tensor) else reg)
+    a, b = None if len(a) == 0 else a, None if len(b) == 0 else b
+    dtype, several = torch.float64, False
+    quick = None if warmstart is not None or verbose or isinstance(reg, Tensor) else ordinary(M, a, b)
+    if quick is not None:
+        found = [_small(quick, lam, _Limits(numItermax, stopThr, verbose))]
+    else:
+        C = checks.tensor("M", M)
+        dtype, b = C.dtype, None if b is None else checks.tensor("b", b)
+        several = b is not None and b.ndim == 2
+        histograms = b.unbind(1) if several else (b,)
+        starts = _starts(warmstart, len(histograms), several, lam if method.lower() in IN_COST_UNITS else 1.0)
+        limits = _Limits(numItermax, stopThr / math.sqrt(len(histograms)), verbose)  # POT's norm is that of all histograms
+        found = [
+            _solve(Problem.from_cost(C.double(), a, histogram), reg, lam, start, limits)
+            for histogram, start in zip(histograms, starts, strict=True)
+        ]
     error = math.hypot(*(f.errors[-1] for f in found))
     if warn and not error < stopThr:
         warnings.warn(
@@ -102,14 +111,14 @@ def sinkhorn(
             stacklevel=2,
         )
     result = torch.stack([(f.plan * C).sum() for f in found]) if several else found[0].plan
-    result = like_input(M, result.to(C.dtype))
+    result = like_input(M, result.to(dtype))
     if not log:
         return result
     log_u, log_v = (torch.stack(t, -1) for t in zip(*((f.log_u, f.log_v) for f in found), strict=True))
     if not several:
         log_u, log_v = log_u[:, 0], log_v[:, 0]
     tensors = {"log_u": log_u, "log_v": log_v, "u": log_u.exp(), "v": log_v.exp(), "alpha": lam * log_u, "beta": lam * log_v}
-    arrays = {name: like_input(M, t.to(C.dtype)) for name, t in tensors.items()}
+    arrays = {name: like_input(M, t.to(dtype)) for name, t in tensors.items()}
     pair = ("alpha", "beta") if method.lower() in IN_COST_UNITS else ("log_u", "log_v")
     iterations = max(f.iterations for f in found) - 1
     return result, arrays | {
@@ -167,6 +176,21 @@ class _Found:
     log_v: Tensor
     errors: list[float]
     iterations: int
+
+
+def _small(problem: Ordinary, reg: float, limits: _Limits) -> _Found:
+    """A small problem by Newton steps (transport/small.py)."""
+    C, a, b, target, low = problem
+    found = newton(C, a, b, reg, limits.error, LAYERS * limits.iterations, size=_l2)
+    log_u, log_v = (found.u + low) / reg - 1, found.v / reg
+    half = (float(log_u.max()) - float(log_v.max())) / 2
+    errors = [*found.errors, _l2(found.plan.sum(0) - target)]
+    tensor = torch.from_numpy
+    return _Found(tensor(found.plan), tensor(log_u - half), tensor(log_v + half), errors, found.depth // LAYERS)
+
+
+def _l2(t: Any) -> float:
+    return math.sqrt(float(t @ t))
 
 
 def _solve(problem: Problem, reg: float | Tensor, lam: float, start: Tensor | None, limits: _Limits) -> _Found:

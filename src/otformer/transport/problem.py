@@ -55,14 +55,17 @@ class Problem:
     @classmethod
     def from_points(cls, X_a: Any, X_b: Any, a: Any = None, b: Any = None) -> Problem:
         """From points, rows of X_a (n, d) and X_b (m, d): C_ij = ‖X_a[i] − X_b[j]‖², by differences."""
-        x, y = checks.points("X_a", X_a), checks.points("X_b", X_b)
-        if x.shape[1] != y.shape[1]:
-            raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
-        if x.dtype != y.dtype or x.device != y.device:
-            raise ValueError(f"X_a and X_b must agree, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
-        if len(x) == 0 or len(y) == 0:
-            return cls.from_cost(x.new_zeros(len(x), len(y)), a, b)
-        return cls.from_cost(squared_distances(x, y), a, b)
+        return cls.from_cost(points_cost(X_a, X_b), a, b)
+
+
+def points_cost(X_a: Any, X_b: Any) -> Tensor:
+    """‖X_a[i] − X_b[j]‖² of checked points, [n, m], by differences."""
+    x, y = checks.points("X_a", X_a), checks.points("X_b", X_b)
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
+    if x.dtype != y.dtype or x.device != y.device:
+        raise ValueError(f"X_a and X_b must agree, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
+    return squared_distances(x, y)
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from torch.autograd import Function
 from otformer import checks
 from otformer.transport.absorbed import Absorbed
 from otformer.transport.dense import Dense
-from otformer.transport.solve import annealed
+from otformer.transport.stages import annealed
 from otformer.transport.unbalanced import damped
 
 Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]

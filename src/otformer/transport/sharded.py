@@ -27,7 +27,7 @@ from otformer.transport.absorbed import Absorbed
 from otformer.transport.blocks import Executor
 from otformer.transport.dense import Dense
 from otformer.transport.problem import like_input, squared_distances
-from otformer.transport.solve import annealed, best
+from otformer.transport.stages import annealed, best
 
 TIMEOUT = 300.0  # seconds one rank waits for another
 TEXT = 512  # bytes of a message between ranks

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -23,14 +22,18 @@ from torch import Tensor
 from otformer import checks
 from otformer.network.schedule import SCHEDULES, Layer, Schedule, named
 from otformer.transport.absorbed import Absorbed
-from otformer.transport.blocks import LAYERS, Blocks, Executor
-from otformer.transport.dense import Dense, run
+from otformer.transport.dense import Dense
 from otformer.transport.gradient import SquaredDistances, attach
-from otformer.transport.problem import Problem, like_input
+from otformer.transport.newton import falling, newton  # noqa: F401
+from otformer.transport.problem import Problem, like_input, points_cost
 from otformer.transport.result import Result
+from otformer.transport.small import NETWORK as SMALL_NETWORK
+from otformer.transport.small import is_small, quick, warn_not_converged
+from otformer.transport.stages import Pair, annealed, best, fixed, warm
+from otformer.transport.unbalanced import solve_unbalanced
 
-Pair = tuple[Tensor, Tensor]
-State = tuple[Tensor, Tensor, float, int]  # u, v, marginal error, layers so far
+MIXED = "annealed Sinkhorn blocks, Anderson-mixed"
+STUBBORN = 1000  # layers of mixed blocks, then Newton steps, where the smaller side has no more points than this
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -56,12 +59,14 @@ def solve(
     max_depth: int = 10_000,
     schedule: str | Schedule = "auto",
     potentials: tuple[Any, Any] | None = None,
+    unbalanced: float | tuple[float, float] | None = None,
 ) -> Result:
     """Entropic optimal transport for a cost matrix: min Σ P M + λ Σ P log P over plans with marginals a and b.
 
     Parameters: M (n, m); a (n,) and b (m,), default uniform with total mass 1; reg = λ > 0; tol, the L1 marginal error to
     reach; max_depth, the most layers to use; schedule, ``"auto"`` or a fixed-weight network (`AligningTransformer`).
-    potentials (u, v) of an earlier, similar problem are a warm start, given up where they do not help.
+    potentials (u, v) of an earlier, similar problem are a warm start, given up where they do not help. unbalanced = ρ, or a
+    pair, replaces the marginal constraints by ρ KL penalties: see `solve_unbalanced`, whose result it is.
     Warns, and returns ``converged=False``, if ``tol`` is not reached.
 
     Tensors that require a gradient (M, a, b, reg) make ``value``, ``value_linear`` and ``plan`` differentiable, by the
@@ -73,7 +78,11 @@ def solve(
     >>> r.plan.round(4).tolist(), r.converged
     ([[0.5, 0.0], [0.0, 0.5]], True)
     """
-    return _solve(Problem.from_cost(M, a, b), M, reg, tol, max_depth, schedule, potentials)
+    if unbalanced is not None:
+        return _unbalanced(M, a, b, reg, unbalanced, tol, max_depth, schedule, potentials)
+    ordinary = isinstance(schedule, str) and schedule == "auto" and potentials is None
+    found = quick(M, a, b, reg, tol, max_depth) if ordinary else None
+    return found if found is not None else _solve(Problem.from_cost(M, a, b), M, reg, tol, max_depth, schedule, potentials)
 
 
 @eager
@@ -87,17 +96,29 @@ def solve_sample(
     max_depth: int = 10_000,
     schedule: str | Schedule = "auto",
     potentials: tuple[Any, Any] | None = None,
+    unbalanced: float | tuple[float, float] | None = None,
 ) -> Result:
     """`solve` between points, rows of X_a (n, d) and X_b (m, d), with the squared Euclidean cost (not half of it).
 
     >>> solve_sample([[0.0], [1.0]], [[0.1], [0.9]], reg=0.01).plan.argmax(1).tolist()
     [0, 1]
     """
+    if unbalanced is not None:
+        C = like_input(X_a, points_cost(_plain(X_a), _plain(X_b)))
+        return _unbalanced(C, a, b, reg, unbalanced, tol, max_depth, schedule, potentials)
     problem = Problem.from_points(_plain(X_a), _plain(X_b), a, b)
     if _learning(X_a, X_b):
         C = SquaredDistances.apply(checks.tensor("X_a", X_a), checks.tensor("X_b", X_b), problem.C)
         problem = replace(problem, C=C)
     return _solve(problem, X_a, reg, tol, max_depth, schedule, potentials)
+
+
+def _unbalanced(
+    M: Any, a: Any, b: Any, reg: Any, strength: Any, tol: float, max_depth: int, schedule: Any, potentials: Any
+) -> Result:
+    if schedule != "auto" or potentials is not None:
+        raise ValueError("unbalanced goes with neither schedule nor potentials")
+    return solve_unbalanced(M, a, b, reg=reg, reg_m=strength, tol=tol, max_depth=max_depth)
 
 
 def _plain(value: Any) -> Any:
@@ -122,43 +143,67 @@ def _solve(
     if isinstance(schedule, str):
         checks.choice("schedule", schedule, ("auto", *SCHEDULES))
     layers = None if schedule == "auto" else named(schedule).layers(lam, max_depth)
-    name = "annealed Sinkhorn blocks, Anderson-mixed" if layers is None else f"{type(named(schedule)).__name__} layers"
+    name = None if layers is None else f"{type(named(schedule)).__name__} layers"
 
     # float32 problems are solved in float64 too: the errors of float32 passes would stop them near 1e-6.
     dtype, problem = problem.C.dtype, problem.double()
-    # Only differences of costs matter: the smallest is taken out, and given back to u and to the value at the end.
-    low = float(problem.C.detach().min()) if problem.C.numel() else 0.0
-    problem = replace(problem, C=problem.C - low)
+    low, high = (float(t) for t in torch.aminmax(problem.C.detach())) if problem.C.numel() else (0.0, 0.0)
+    if not math.isfinite((high - low) / lam):
+        raise ValueError(f"reg is too small: cost/reg overflows, got reg = {lam:g}, costs {high - low:g} apart")
+    # Only differences of costs matter: what all have in common is taken out, and given back to u and the value at the end.
+    low = low if abs(low) > high - low or is_small(*problem.C.shape) else 0.0
+    problem = replace(problem, C=problem.C - low) if low else problem
     plain = problem.detach()
     tol = tol * min(1.0, float(plain.a.sum())) if plain.C.numel() else tol  # little mass is no excuse
-    if plain.C.numel() and not math.isfinite(float(plain.C.max()) / lam):
-        raise ValueError(f"reg is too small: cost/reg overflows, got reg = {lam:g}, costs {float(plain.C.max()):g} apart")
     start = None if potentials is None else _start(potentials, plain, low)
-    u, v, depth = _potentials(plain, lam, tol, max_depth, layers, start)
+    u, v, depth, network = _potentials(plain, high - low, lam, tol, max_depth, layers, start)
     learning = _learning(problem.C, problem.a, problem.b, reg)
-    result = _result(plain, low, u, v, lam, tol, depth, name, plain.C if learning else given, dtype)
+    result = _result(plain, low, u, v, lam, tol, depth, name or network, plain.C if learning else given, dtype)
     return (attach(result, problem, u, v, reg, low) if learning else result).to(dtype)
 
 
 def _potentials(
-    problem: Problem, reg: float, tol: float, max_depth: int, layers: tuple[Layer, ...] | None, start: Pair | None
-) -> tuple[Tensor, Tensor, int]:
-    """u, v and the layers they took; −inf where a point has no mass: it is absent."""
+    problem: Problem,
+    spread: float,
+    reg: float,
+    tol: float,
+    max_depth: int,
+    layers: tuple[Layer, ...] | None,
+    start: Pair | None,
+) -> tuple[Tensor, Tensor, int, str]:
+    """u, v, the layers they took and which they were; −inf where a point has no mass: it is absent."""
     u, v = torch.full_like(problem.a, -torch.inf), torch.full_like(problem.b, -torch.inf)
     if not problem.C.numel():
-        return u, v, 0
+        return u, v, 0, MIXED
     rows, columns = problem.a > 0, problem.b > 0
-    parts = problem.C[rows][:, columns], problem.a[rows].log(), problem.b[columns].log()
+    whole = bool(rows.all()) and bool(columns.all())
+    C, a, b = problem.C if whole else problem.C[rows][:, columns], problem.a[rows], problem.b[columns]
     if start is not None:
         start = start[0][rows], start[1][columns]
     if layers is not None:
-        states = _fixed(Dense(*parts), layers, tol, start)
-    elif start is not None:
-        states = _warm(Absorbed(*parts), start[1], float(parts[0].max()), reg, tol, max_depth)
-    else:
-        states = annealed(Absorbed(*parts), float(parts[0].max()), reg, tol, max_depth)
+        u[rows], v[columns], depth = best(fixed(Dense(C, a.log(), b.log()), layers, tol, start))
+        return u, v, depth, ""
+    if is_small(*C.shape):
+        u[rows], v[columns], depth = _newton(C, a, b, reg, tol, max_depth, start)
+        return u, v, depth, SMALL_NETWORK
+    executor = Absorbed(C, a.log(), b.log())
+    stubborn = min(C.shape) <= STUBBORN < max_depth
+    limit = STUBBORN if stubborn else max_depth
+    options = spread, reg, tol, limit
+    states = annealed(executor, *options) if start is None else warm(executor, start[1], *options)
     u[rows], v[columns], depth = best(states)
-    return u, v, depth
+    if not stubborn or depth < STUBBORN:
+        return u, v, depth, MIXED
+    u[rows], v[columns], more = _newton(C, a, b, reg, tol, max_depth - depth, (u[rows], v[columns]))
+    return u, v, depth + more, f"{MIXED}, then with Newton steps"
+
+
+def _newton(
+    C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_depth: int, start: Pair | None
+) -> tuple[Tensor, Tensor, int]:
+    warm_start = None if start is None else (start[0].cpu().numpy(), start[1].cpu().numpy())
+    found = newton(C.cpu().numpy(), a.cpu().numpy(), b.cpu().numpy(), reg, tol, max_depth, warm_start)
+    return torch.from_numpy(found.u).to(C), torch.from_numpy(found.v).to(C), found.depth
 
 
 def _start(potentials: Any, problem: Problem, low: float) -> Pair:
@@ -177,74 +222,6 @@ def _start(potentials: Any, problem: Problem, low: float) -> Pair:
     return u, v
 
 
-def best(states: Iterator[State]) -> tuple[Tensor, Tensor, int]:
-    """The potentials with the least error, and the layers run in all."""
-    least = next(states)
-    depth = least[3]
-    for state in states:
-        depth = state[3]
-        if state[2] <= least[2]:
-            least = state
-    return least[0], least[1], depth
-
-
-def annealed(executor: Executor, spread: float, reg: float, tol: float, max_depth: int) -> Iterator[State]:
-    """Blocks at falling λ, then at the final one to ``tol``; the states of the final λ. ``spread``: the range of costs."""
-    mass = float(executor.log_b.exp().sum())
-    v, depth = torch.zeros_like(executor.log_b), 0
-    for lam in falling(spread, reg):
-        # Annealing takes at most half of the layers, 200 a stage: the next stage needs no more than a fair answer.
-        limit, enough = (max_depth, tol) if lam == reg else (min(depth + 200, max_depth // 2), 1e-3 * mass)
-        steps = Blocks(executor, lam, v, spread)
-        while depth + LAYERS <= limit:
-            u, v, errors = next(steps)
-            error = float(errors.sum())
-            depth += LAYERS
-            if lam == reg:
-                yield u, v, error, depth
-            if error < enough:
-                break
-
-
-def _warm(executor: Executor, v: Tensor, spread: float, reg: float, tol: float, max_depth: int) -> Iterator[State]:
-    """Blocks at the final λ from a given v; `annealed` instead, if the plan of v misplaces more than half of the mass."""
-    mass, depth = float(executor.log_b.exp().sum()), 0
-    steps = Blocks(executor, reg, v, spread)
-    for u, v, errors in steps:
-        error, depth = float(errors.sum()), depth + LAYERS
-        yield u, v, error if math.isfinite(error) else math.inf, depth
-        if error < tol or depth + LAYERS > max_depth:
-            return
-        if depth == LAYERS and not error < mass / 2:
-            break
-    for u, v, error, more in annealed(executor, spread, reg, tol, max_depth - depth):
-        yield u, v, error, depth + more
-
-
-def falling(spread: float, reg: float) -> Iterator[float]:
-    """λ of the stages: ``reg`` alone if costs are within 200 of it; else a tenth of their range, a third of that, …"""
-    lam = spread / 10
-    while spread > 200 * reg and lam > 1.5 * reg:
-        yield lam
-        lam /= 3
-    yield reg
-
-
-def _fixed(dense: Dense, layers: tuple[Layer, ...], tol: float, start: Pair | None) -> Iterator[State]:
-    """A fixed-weight network; the error of its plan at its own last λ, every ten layers and after the last.
-
-    While λ is still falling that plan can be too large for a float: then the error is infinite.
-    """
-    a, b, reg = dense.log_a.exp(), dense.log_b.exp(), layers[-1].reg
-    for depth, (u, v) in enumerate(run(dense, layers, start)):
-        if depth and (depth % 10 == 0 or depth == len(layers)):
-            P = dense.plan(u, v, reg)
-            error = float((P.sum(1) - a).abs().sum() + (P.sum(0) - b).abs().sum())
-            yield u, v, error if math.isfinite(error) else math.inf, depth
-            if error < tol:
-                return
-
-
 def _result(
     problem: Problem,
     low: float,
@@ -258,23 +235,22 @@ def _result(
     dtype: torch.dtype,
 ) -> Result:
     """The plan of the potentials, and what is true of it once it is rounded to ``dtype``."""
-    C = problem.C
-    log_P = (u[:, None] + v[None, :] - C) / reg - 1
-    P = log_P.exp()
-    rounded = P.to(dtype).double()
-    error = float((rounded.sum(1) - problem.a).abs().sum() + (rounded.sum(0) - problem.target).abs().sum())
+    C, a = problem.C, problem.a
+    f, g = u / reg - 1, v / reg  # log P_ij = f_i + g_j − C_ij/λ
+    P = torch.add(f[:, None], g).sub_(C, alpha=1 / reg).exp_()
+    rows, columns = P.sum(1), P.sum(0)
+    error = float((rows - a).abs().sum() + (columns - problem.target).abs().sum())
+    if dtype != torch.float64:
+        rounded = P.to(dtype).double()
+        error = float((rounded.sum(1) - a).abs().sum() + (rounded.sum(0) - problem.target).abs().sum())
     if not math.isfinite(error):
         raise ValueError(f"schedule and max_depth do not fit this problem: after {depth} layers its plan is still infinite")
-    linear = (P * C).sum() + low * P.sum()
-    value = linear + reg * torch.where(P > 0, P * log_P, 0.0).sum()
+    # Σ P C + λ Σ P log P = λ (Σ_i f_i P_i· + Σ_j g_j P_·j): no second matrix of logarithms.
+    value = low * rows.sum() + reg * sum(torch.where(t > 0, t * h, 0.0).sum() for t, h in ((rows, f), (columns, g)))
+    linear = low * rows.sum() + torch.dot(P.reshape(-1), C.reshape(-1))
     converged = error < tol or not C.numel()
     if not converged:
-        warnings.warn(
-            f"not converged: marginal error {error:.3g} after {depth} layers, tol is {tol:g} (reg = {reg:g}); "
-            "raise reg, tol or max_depth" + (", or use float64" if dtype == torch.float32 else ""),
-            RuntimeWarning,
-            stacklevel=5,
-        )
+        warn_not_converged(error, depth, tol, reg, 6, ", or use float64" if dtype == torch.float32 else "")
     return Result(
         plan=like_input(given, P),
         potentials=(like_input(given, u + low), like_input(given, v)),

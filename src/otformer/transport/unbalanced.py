@@ -36,30 +36,23 @@ from otformer.transport.absorbed import Absorbed
 from otformer.transport.anderson import Anderson
 from otformer.transport.blocks import LAYERS
 from otformer.transport.dense import Dense
+from otformer.transport.newton import falling
 from otformer.transport.problem import like_input
-from otformer.transport.solve import falling
+from otformer.transport.result import Result
 
 Step = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # z [..., k] → T(z) [..., k], mass still to move, error of z [...]
 
 
-@dataclass(frozen=True)
-class UnbalancedResult:
-    """A plan whose marginals need not be a and b.
+@dataclass(frozen=True, eq=False, repr=False)
+class UnbalancedResult(Result):
+    """A `Result` whose marginals need not be a and b: ``marginal_error`` says how far they are, by design.
 
-    plan : P [n, m].   potentials : (f [n], g [m]), see the two functions; 0 where a weight is 0.   mass : Σ P.
-    value : what was minimised.   value_linear : Σ P M.
-    error : how far from the solution; see the two functions. converged : error < tol, and nothing else.
-    depth : layers run (one pass over the cost each).
+    mass : Σ P.   error : how far from the solution; see the two functions. converged : error < tol, and nothing else.
+    potentials : (f [n], g [m]), see the two functions; 0 where a weight is 0.   value : what was minimised.
     """
 
-    plan: Any
-    potentials: tuple[Any, Any]
-    value: float
-    value_linear: float
     mass: float
     error: float
-    converged: bool
-    depth: int
 
 
 def solve_unbalanced(
@@ -96,7 +89,7 @@ def solve_unbalanced(
     penalties = problem.reg * _kl(P, (log_R[0][:, None] + log_R[1]).exp())
     for rho, marginal, log_weights in zip(strength, (P.sum(1), P.sum(0)), (problem.log_a, problem.log_b), strict=True):
         penalties += rho * _kl(marginal, log_weights.exp()) if rho < math.inf else 0.0
-    return problem.result(P, f, g, penalties, float(error), tol, depth, M)
+    return problem.result(P, f, g, penalties, float(error), tol, depth, M, "damped Sinkhorn blocks, Anderson-mixed")
 
 
 @dataclass(frozen=True)
@@ -133,7 +126,7 @@ class Parts:
         return cls(C[rows][:, columns], w_a[rows].log(), w_b[columns].log(), reg, rows, columns, like)
 
     def result(
-        self, P: Tensor, f: Tensor, g: Tensor, rest: float, error: float, tol: float, depth: int, given: Any
+        self, P: Tensor, f: Tensor, g: Tensor, rest: float, error: float, tol: float, depth: int, given: Any, network: str
     ) -> UnbalancedResult:
         """With zeros where there is no mass; ``rest`` is the value beside Σ P M."""
         if not error < tol:
@@ -143,9 +136,20 @@ class Parts:
         plan[self.rows.nonzero(), self.columns.nonzero().T] = P.to(plan)
         u, v = plan.new_zeros(len(self.rows)), plan.new_zeros(len(self.columns))
         u[self.rows], v[self.columns] = f.to(plan), g.to(plan)
-        linear, potentials = float((P * self.C).sum()), (like_input(given, u), like_input(given, v))
-        mass = float(P.sum())
-        return UnbalancedResult(like_input(given, plan), potentials, linear + rest, linear, mass, error, error < tol, depth)
+        off = (P.sum(1) - self.log_a.exp()).abs().sum() + (P.sum(0) - self.log_b.exp()).abs().sum()
+        linear = float((P * self.C).sum())
+        return UnbalancedResult(
+            plan=like_input(given, plan),
+            potentials=(like_input(given, u), like_input(given, v)),
+            value=linear + rest,
+            value_linear=linear,
+            marginal_error=float(off),
+            converged=error < tol,
+            depth=depth,
+            network=network,
+            mass=float(P.sum()),
+            error=error,
+        )
 
 
 def damped(
