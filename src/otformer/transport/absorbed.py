@@ -29,20 +29,27 @@ class Absorbed:
 
     def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of the rows [..., n], or log(S/b) of the columns [..., m]."""
+        K = self._kernel(u, v, reg, rows)
+        u_moved, v_moved = (u - self._u) / reg, (v - self._v) / reg
+        if rows:
+            return _log((K @ v_moved.exp()[..., None])[..., 0]) + u_moved - 1 - self.log_a
+        return _log((u_moved.exp()[..., None, :] @ K)[..., 0, :]) + v_moved - 1 - self.log_b
+
+    def plan(self, u: Tensor, v: Tensor, reg: float) -> Tensor:
+        """P_ij = exp((u_i + v_j − C_ij)/λ − 1), [..., n, m]: no exponentials but those of u and v."""
+        P = self._kernel(u, v, reg, rows=False) * ((v - self._v) / reg).exp()[..., None, :]
+        return P.mul_(((u - self._u) / reg - 1).exp()[..., None])
+
+    def _kernel(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        """K, absorbed again if what underflowed in it could matter; u counts only where it is exponentiated."""
         limit = DRIFT[self.C.dtype] * reg
         stale = self._K is None or reg != self._reg or bool(((v - self._v).abs() > limit).any())
         if stale or (not rows and bool((u - self._u > limit).any())):
-            self._K = self._absorb(v, reg)
+            K = self.C - v[..., None, :]
+            self._u, self._v, self._reg = K.amin(-1), v, reg
+            self._K = K.sub_(self._u[..., None]).mul_(-1 / reg).exp_()
         assert self._K is not None
-        u_moved, v_moved = (u - self._u) / reg, (v - self._v) / reg
-        if rows:
-            return _log((self._K @ v_moved.exp()[..., None])[..., 0]) + u_moved - 1 - self.log_a
-        return _log((u_moved.exp()[..., None, :] @ self._K)[..., 0, :]) + v_moved - 1 - self.log_b
-
-    def _absorb(self, v: Tensor, reg: float) -> Tensor:
-        """K for reference potentials v and the u that belongs to it."""
-        self._u, self._v, self._reg = (self.C - v[..., None, :]).amin(-1), v, reg
-        return (v[..., None, :] - self.C).add_(self._u[..., None]).mul_(1 / reg).exp_()
+        return self._K
 
     def select(self, keep: Tensor) -> None:
         """Go on with some of the problems only; ``keep`` are indices into the batch axis."""

@@ -1,8 +1,7 @@
 r"""Solving by adding layers until the computed marginal error is below ``tol``.
 
-The default network is made of Anderson-mixed Sinkhorn blocks (transport/blocks.py) on the absorbed executor
-(transport/absorbed.py). Where λ is small against the costs it falls to its value by factors of 3: potentials travel while
-steps are long.
+transport/engine.py chooses the layers: Sinkhorn blocks, Anderson-mixed or with Newton steps, λ falling where it is small
+against the costs; small problems that are plainly in order take a short cut (transport/small.py).
 
 With ``schedule`` one of the paper's fixed-weight networks runs instead, to the depth it needs. Derivatives never go through
 the layers: transport/gradient.py has them from the solution.
@@ -20,20 +19,16 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.network.schedule import SCHEDULES, Layer, Schedule, named
-from otformer.transport.absorbed import Absorbed
-from otformer.transport.dense import Dense
+from otformer.network.schedule import SCHEDULES, Schedule, named
+from otformer.transport.engine import Solved, run_layers
 from otformer.transport.gradient import SquaredDistances, attach
-from otformer.transport.newton import falling, newton  # noqa: F401
+from otformer.transport.newton import falling  # noqa: F401
 from otformer.transport.problem import Problem, like_input, points_cost
 from otformer.transport.result import Result
-from otformer.transport.small import NETWORK as SMALL_NETWORK
 from otformer.transport.small import is_small, quick, warn_not_converged
-from otformer.transport.stages import Pair, annealed, best, fixed, warm
+from otformer.transport.stages import Pair
 from otformer.transport.unbalanced import solve_unbalanced
 
-MIXED = "annealed Sinkhorn blocks, Anderson-mixed"
-STUBBORN = 1000  # layers of mixed blocks, then Newton steps, where the smaller side has no more points than this
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -156,54 +151,10 @@ def _solve(
     plain = problem.detach()
     tol = tol * min(1.0, float(plain.a.sum())) if plain.C.numel() else tol  # little mass is no excuse
     start = None if potentials is None else _start(potentials, plain, low)
-    u, v, depth, network = _potentials(plain, high - low, lam, tol, max_depth, layers, start)
+    solved = run_layers(plain, high - low, lam, tol, max_depth, layers, start)
     learning = _learning(problem.C, problem.a, problem.b, reg)
-    result = _result(plain, low, u, v, lam, tol, depth, name or network, plain.C if learning else given, dtype)
-    return (attach(result, problem, u, v, reg, low) if learning else result).to(dtype)
-
-
-def _potentials(
-    problem: Problem,
-    spread: float,
-    reg: float,
-    tol: float,
-    max_depth: int,
-    layers: tuple[Layer, ...] | None,
-    start: Pair | None,
-) -> tuple[Tensor, Tensor, int, str]:
-    """u, v, the layers they took and which they were; −inf where a point has no mass: it is absent."""
-    u, v = torch.full_like(problem.a, -torch.inf), torch.full_like(problem.b, -torch.inf)
-    if not problem.C.numel():
-        return u, v, 0, MIXED
-    rows, columns = problem.a > 0, problem.b > 0
-    whole = bool(rows.all()) and bool(columns.all())
-    C, a, b = problem.C if whole else problem.C[rows][:, columns], problem.a[rows], problem.b[columns]
-    if start is not None:
-        start = start[0][rows], start[1][columns]
-    if layers is not None:
-        u[rows], v[columns], depth = best(fixed(Dense(C, a.log(), b.log()), layers, tol, start))
-        return u, v, depth, ""
-    if is_small(*C.shape):
-        u[rows], v[columns], depth = _newton(C, a, b, reg, tol, max_depth, start)
-        return u, v, depth, SMALL_NETWORK
-    executor = Absorbed(C, a.log(), b.log())
-    stubborn = min(C.shape) <= STUBBORN < max_depth
-    limit = STUBBORN if stubborn else max_depth
-    options = spread, reg, tol, limit
-    states = annealed(executor, *options) if start is None else warm(executor, start[1], *options)
-    u[rows], v[columns], depth = best(states)
-    if not stubborn or depth < STUBBORN:
-        return u, v, depth, MIXED
-    u[rows], v[columns], more = _newton(C, a, b, reg, tol, max_depth - depth, (u[rows], v[columns]))
-    return u, v, depth + more, f"{MIXED}, then with Newton steps"
-
-
-def _newton(
-    C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_depth: int, start: Pair | None
-) -> tuple[Tensor, Tensor, int]:
-    warm_start = None if start is None else (start[0].cpu().numpy(), start[1].cpu().numpy())
-    found = newton(C.cpu().numpy(), a.cpu().numpy(), b.cpu().numpy(), reg, tol, max_depth, warm_start)
-    return torch.from_numpy(found.u).to(C), torch.from_numpy(found.v).to(C), found.depth
+    result = _result(plain, low, solved, lam, tol, name or solved.network, plain.C if learning else given, dtype)
+    return (attach(result, problem, solved.u, solved.v, reg, low) if learning else result).to(dtype)
 
 
 def _start(potentials: Any, problem: Problem, low: float) -> Pair:
@@ -223,21 +174,12 @@ def _start(potentials: Any, problem: Problem, low: float) -> Pair:
 
 
 def _result(
-    problem: Problem,
-    low: float,
-    u: Tensor,
-    v: Tensor,
-    reg: float,
-    tol: float,
-    depth: int,
-    name: str,
-    given: Any,
-    dtype: torch.dtype,
+    problem: Problem, low: float, solved: Solved, reg: float, tol: float, name: str, given: Any, dtype: torch.dtype
 ) -> Result:
     """The plan of the potentials, and what is true of it once it is rounded to ``dtype``."""
-    C, a = problem.C, problem.a
+    C, a, u, v, depth = problem.C, problem.a, solved.u, solved.v, solved.depth
     f, g = u / reg - 1, v / reg  # log P_ij = f_i + g_j − C_ij/λ
-    P = torch.add(f[:, None], g).sub_(C, alpha=1 / reg).exp_()
+    P = solved.plan if solved.plan is not None else torch.add(f[:, None], g).sub_(C, alpha=1 / reg).exp_()
     rows, columns = P.sum(1), P.sum(0)
     error = float((rows - a).abs().sum() + (columns - problem.target).abs().sum())
     if dtype != torch.float64:

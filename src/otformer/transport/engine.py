@@ -1,0 +1,93 @@
+r"""Which layers a problem gets, and their running.
+
+- A fixed-weight network, if one is asked for: transport/stages.py, `fixed`.
+- Few points: Sinkhorn blocks with Newton steps, each the sum of all blocks to come (transport/newton.py).
+- Otherwise Anderson-mixed Sinkhorn blocks (transport/blocks.py) on the absorbed executor (transport/absorbed.py). Where λ is
+  small against the costs it falls to its value by factors of 3: potentials travel while steps are long. What has not
+  converged after STUBBORN layers is finished by Newton steps, if their matrix is not too large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from otformer.network.schedule import Layer
+from otformer.transport.absorbed import Absorbed
+from otformer.transport.dense import Dense
+from otformer.transport.newton import newton
+from otformer.transport.problem import Problem
+from otformer.transport.small import NETWORK as NEWTON
+from otformer.transport.small import is_small
+from otformer.transport.stages import Pair, annealed, best, fixed, warm
+
+MIXED = "annealed Sinkhorn blocks, Anderson-mixed"
+STUBBORN = 1000  # layers of mixed blocks before Newton steps, and the most points of the smaller side for those
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Potentials u [n], v [m], −inf for points without mass; layers run, which they were; the plan if it is at hand."""
+
+    u: Tensor
+    v: Tensor
+    depth: int
+    network: str
+    plan: Tensor | None = None
+
+
+def run_layers(
+    problem: Problem,
+    spread: float,
+    reg: float,
+    tol: float,
+    max_depth: int,
+    layers: tuple[Layer, ...] | None,
+    start: Pair | None,
+) -> Solved:
+    """Layers until the marginal error is below ``tol``: those given, or of our choice. ``spread`` is the range of costs."""
+    u, v = torch.full_like(problem.a, -torch.inf), torch.full_like(problem.b, -torch.inf)
+    if not problem.C.numel():
+        return Solved(u, v, 0, MIXED)
+    rows, columns = problem.a > 0, problem.b > 0
+    if bool(rows.all()) and bool(columns.all()):
+        return _run(problem.C, problem.a, problem.b, spread, reg, tol, max_depth, layers, start)
+    start = None if start is None else (start[0][rows], start[1][columns])
+    part = problem.C[rows][:, columns], problem.a[rows], problem.b[columns]
+    solved = _run(*part, spread, reg, tol, max_depth, layers, start)
+    u[rows], v[columns] = solved.u, solved.v
+    return replace(solved, u=u, v=v, plan=None)
+
+
+def _run(
+    C: Tensor,
+    a: Tensor,
+    b: Tensor,
+    spread: float,
+    reg: float,
+    tol: float,
+    max_depth: int,
+    layers: tuple[Layer, ...] | None,
+    start: Pair | None,
+) -> Solved:
+    if layers is not None:
+        return Solved(*best(fixed(Dense(C, a.log(), b.log()), layers, tol, start)), "")
+    if is_small(*C.shape):
+        return _newton(C, a, b, reg, tol, max_depth, start)
+    executor = Absorbed(C, a.log(), b.log())
+    stubborn = min(C.shape) <= STUBBORN < max_depth
+    options = spread, reg, tol, STUBBORN if stubborn else max_depth
+    u, v, depth = best(annealed(executor, *options) if start is None else warm(executor, start[1], *options))
+    if not stubborn or depth < STUBBORN:
+        return Solved(u, v, depth, MIXED, executor.plan(u, v, reg))
+    more = _newton(C, a, b, reg, tol, max_depth - depth, (u, v))
+    return replace(more, depth=depth + more.depth, network=f"{MIXED}, then with Newton steps")
+
+
+def _newton(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_depth: int, start: Pair | None) -> Solved:
+    warm_start = None if start is None else (start[0].cpu().numpy(), start[1].cpu().numpy())
+    found = newton(C.cpu().numpy(), a.cpu().numpy(), b.cpu().numpy(), reg, tol, max_depth, warm_start)
+    u, v, plan = (torch.from_numpy(t).to(C) for t in (found.u, found.v, found.plan))
+    return Solved(u, v, found.depth, NEWTON, plan)
