@@ -1,12 +1,16 @@
 """of.solve_batch: every problem as if alone, each with its own convergence, broken ones named."""
 
+import math
+
 import numpy as np
 import ot
 import pytest
 import torch
 
+from otformer.benchmarks.problems import FAMILIES, make, sentences
 from otformer.transport.batch import BrokenProblems, solve_batch
 from otformer.transport.solve import solve, solve_sample
+from otformer.transport.stack import NETWORK, solve_stack, stages
 
 
 def ragged(count, seed=0, most=30):
@@ -55,11 +59,24 @@ def test_a_hard_problem_does_not_hold_up_or_spoil_the_easy_ones():
 
 
 def test_broken_problems_are_named_and_the_others_are_kept():
-    costs = [np.ones((2, 2)), np.array([[1.0, np.nan]]), np.ones((3, 2)), (1, 2, 3, 4, 5)]
-    with pytest.raises(BrokenProblems, match=r"problem 1: M must be finite, got nan .* \(and 1 more\)") as raised:
+    x = np.random.default_rng(9).random((3, 2))
+    costs = [np.ones((2, 2)), np.array([[1.0, np.nan]]), np.ones((3, 2)), (1, 2, 3, 4, 5), np.array([[1.0, -np.inf]])]
+    costs += [(x, x, [-1.0, 1, 1], None), (x * np.nan, x), (x, None, np.ones(2)), torch.ones(2, 2).bfloat16(), [[1], [2, 3]]]
+    with pytest.raises(BrokenProblems, match=r"problem 1: M must be finite, got nan .* \(and 7 more\)") as raised:
         solve_batch(costs)
     assert isinstance(raised.value, ValueError)
-    assert sorted(raised.value.errors) == [1, 3]
+    messages = {
+        1: "M must be finite, got nan at index (0, 1)",
+        3: "a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of 5",
+        4: "M must be finite, got -inf at index (0, 1)",
+        5: "a must not be negative, got -1",
+        6: "X_a must be finite, got nan at index (0, 0)",
+        7: "a and b must have the same sum, got 1 and 2",
+        8: "M must be float32 or float64, got dtype bfloat16",
+        9: "M must be an array of numbers, got list",
+    }
+    assert {k: raised.value.errors[k] for k in messages} == messages
+    assert len(raised.value.errors) == len(messages)
     assert raised.value.results[1] is None
     assert raised.value.results[2].converged
 
@@ -73,3 +90,106 @@ def test_kinds_of_input_and_empty_lists():
     assert empty.plan.shape == (0, 0)
     with pytest.raises(ValueError, match="reg must be a positive"):
         solve_batch([np.ones((2, 2))], reg=0)
+    with pytest.raises(BrokenProblems, match="reg is too small: cost/reg overflows"):
+        solve_batch([np.array([[0.0, 1e300]])], reg=1e-20)
+
+
+def true_error(C, a, b, u, v, reg):
+    """In extended precision, from the potentials."""
+    P = np.exp((np.longdouble(1) * u[:, None] + v[None, :] - C) / np.longdouble(reg) - 1)
+    return float(np.abs(P.sum(1) - a).sum() + np.abs(P.sum(0) - b).sum())
+
+
+@pytest.mark.parametrize("reg", [10, 0.05, 0.01, 1e-3])
+def test_every_family_to_the_computed_error_in_stacks(reg):
+    rng = np.random.default_rng(4)
+    problems = sentences(60) + [make(family, int(rng.integers(3, 50)), k) for family in FAMILIES for k in range(8)]
+    results = solve_batch([(p.C, p.a, p.b) for p in problems], reg=reg, tol=1e-7)
+    assert all(r.converged for r in results)
+    assert max(true_error(p.C, p.a, p.b, *r.potentials, reg) for p, r in zip(problems, results, strict=True)) < 1e-7
+    stacked = [r for r in results if r.network == NETWORK]
+    assert len(stacked) > 0.95 * len(results)  # `solve` has to help out rarely
+    assert max(r.depth for r in stacked) < 400
+
+
+def test_stages_begin_near_a_tenth_of_the_range():
+    assert stages(np.array([0.0, 5.0, 49.0]), 1.0).tolist() == [0, 0, 0]
+    ratios = np.array([51, 1e3, 1e6])
+    first = 3.0 ** stages(ratios, 1.0)
+    assert ((first >= ratios / 10) & (first < 3 * ratios / 10)).all()
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 1), (1, 1)])
+def test_tensors_in_a_stack_give_what_arrays_give(shape):
+    """What runs on CUDA tensors, on those of the CPU."""
+    rng = np.random.default_rng(5)
+    C, a, b = rng.random((4, *shape)), np.full((4, shape[0]), 1 / shape[0]), rng.dirichlet(np.ones(shape[1]), 4)
+    for reg in (0.1, 0.005):
+        falls, tol = int(stages(C.max(), reg)), np.full(4, 1e-10)
+        arrays = solve_stack(C, a, b, reg, tol, 1000, falls)
+        tensors = solve_stack(*map(torch.from_numpy, (C, a, b)), reg, torch.from_numpy(tol), 1000, falls)
+        assert arrays.done.all()
+        for array, t in zip(arrays, tensors, strict=True):
+            np.testing.assert_allclose(array, t.numpy(), atol=1e-9)
+        for k in range(4):
+            assert true_error(C[k], a[k], b[k], arrays.u[k], arrays.v[k], reg) < 1e-10
+
+
+def test_large_problems_and_tensors_that_learn_go_through_solve():
+    x = np.random.default_rng(6).random((300, 2))
+    theta = torch.rand(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    large, learning, small = solve_batch([(x, x), theta, x @ x[:9].T], reg=0.05)
+    assert large.network == solve_sample(x, x, reg=0.05).network != NETWORK == small.network
+    np.testing.assert_allclose(large.plan, solve_sample(x, x, reg=0.05).plan, atol=1e-6)
+    (gradient,) = torch.autograd.grad(learning.value, theta)
+    torch.testing.assert_close(gradient, learning.plan.detach())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_a_stack_leaves_unfinished_is_finished_by_solve(monkeypatch, dtype):
+    monkeypatch.setattr("otformer.transport.stack.NEWTON", 0)
+    C = torch.rand(9, 9, dtype=dtype, generator=torch.Generator().manual_seed(2))
+    easy, hard = solve_batch([0 * C, C], reg=0.02, tol=1e-5)
+    assert easy.network == NETWORK != hard.network
+    assert hard.converged
+    assert hard.plan.dtype == hard.value.dtype == hard.potentials[0].dtype == dtype
+    torch.testing.assert_close(hard.plan, solve(C, reg=0.02, tol=1e-7).plan, atol=1e-5, rtol=0)
+
+
+def test_every_kind_of_number_in_its_own_bucket():
+    C = np.random.default_rng(7).random((6, 4))
+    kinds = [C, torch.from_numpy(C), torch.from_numpy(C).float(), C.astype(np.float32), C.tolist(), C.astype(">f8"), C[::-1]]
+    kinds += [(C, None, [0.25] * 4), (C, torch.full((6,), 1 / 6).double(), None), (100 * C).astype(int)]
+    results = solve_batch(kinds, reg=0.1, tol=1e-5)
+    expected = solve(C, reg=0.1, tol=1e-9).plan
+    for given, result in zip(kinds[:9], results, strict=False):
+        first = given[0] if isinstance(given, tuple) else given
+        assert isinstance(result.plan, torch.Tensor) == isinstance(first, torch.Tensor)
+        assert isinstance(result.value, torch.Tensor if isinstance(first, torch.Tensor) else float)
+        assert str(result.plan.dtype).endswith("32" if "32" in str(getattr(first, "dtype", "")) else "64")
+        plan = result.plan[::-1] if given is kinds[6] else result.plan
+        np.testing.assert_allclose(plan, expected, atol=1e-5)
+        assert result.value == pytest.approx(float(solve(C, reg=0.1).value), abs=1e-5)
+    assert all(r.converged for r in results)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [
+        ("cuda:99", r"device is cuda:99, but torch finds \d+ CUDA devices here"),
+        ("tpu", "device must be cpu or cuda, got 'tpu'"),
+        ("meta", "device must be cpu or cuda, got 'meta'"),
+        (3.5, "device must be cpu or cuda, got 3.5"),
+    ],
+)
+def test_a_device_that_is_not_there(device, message):
+    with pytest.raises(ValueError, match=message):
+        solve_batch([np.ones((2, 2))], device=device)
+
+
+def test_asking_for_the_device_it_would_use_anyway():
+    C = np.random.default_rng(8).random((5, 3))
+    (there,), (here,) = solve_batch([C], device="cpu"), solve_batch([C])
+    assert isinstance(there.plan, np.ndarray)
+    np.testing.assert_array_equal(there.plan, here.plan)
+    assert math.isclose(there.value, here.value)

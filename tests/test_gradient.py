@@ -7,6 +7,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import otformer as of
+from otformer.transport.gradient import decompose_marginals, solve_marginals
 
 QUANTITIES = ["value", "value_linear", "plan"]
 n, m, d = 4, 3, 2
@@ -96,9 +97,11 @@ def test_value_gradients_equal_POT():
         torch.testing.assert_close(our, their, atol=1e-8, rtol=1e-6)
 
 
+@pytest.mark.parametrize("direct", [0, 128], ids=["conjugate gradients", "eigenvectors"])
 @pytest.mark.parametrize("reg", [1e-2, 1e-3, 1e-4])
-def test_small_reg_against_a_dense_solve(reg):
+def test_small_reg_against_a_dense_solve(reg, direct, monkeypatch):
     """The plan is nearly a permutation: H is nearly singular in many directions, and the gradient must not feel it."""
+    monkeypatch.setattr("otformer.transport.gradient.DIRECT", direct)
     C, weight = draw(7, 40, 40), draw(8, 40, 40).detach()
     result = of.solve(C, reg=reg, tol=1e-5)
     (ours,) = torch.autograd.grad((result.plan * weight).sum(), C)
@@ -110,7 +113,25 @@ def test_small_reg_against_a_dense_solve(reg):
     torch.testing.assert_close(ours, expected, atol=1e-12 * float((weight * P).max()) / reg, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("rows", "columns"), [(9, 6), (6, 9)])
+def test_marginals_of_a_stack_are_solved_each_for_itself(rows, columns):
+    """Plans of very different conditioning side by side, against a pseudo-inverse of H."""
+    P = draw(10, 3, rows, columns).detach() ** torch.tensor([0.5, 2.0, 6.0]).double()[:, None, None]
+    P /= P.sum((1, 2), keepdim=True)
+    g_u, g_v = draw(11, 3, rows).detach(), draw(12, 3, columns).detach()
+    g_u, g_v = g_u * P.sum(2), g_v * P.sum(1)
+    g_v = g_v + P.sum(1) * (g_u.sum(1) - g_v.sum(1))[:, None]  # in the range of H
+    products = (lambda w: (P @ w[..., None])[..., 0]), (lambda w: (w[:, None, :] @ P)[:, 0])
+    for w_u, w_v in (decompose_marginals(P, g_u, g_v), solve_marginals(*products, g_u, g_v)):
+        for k in range(3):
+            H = torch.cat([torch.cat([P[k].sum(1).diag(), P[k]], 1), torch.cat([P[k].T, P[k].sum(0).diag()], 1)])
+            w = torch.linalg.pinv(H, hermitian=True, rtol=1e-13) @ torch.cat([g_u[k], g_v[k]])
+            expected = P[k] * (w[:rows, None] + w[None, rows:])  # w itself is fixed up to (t, −t) only
+            torch.testing.assert_close(P[k] * (w_u[k, :, None] + w_v[k, None, :]), expected, atol=1e-10, rtol=1e-8)
+
+
 def test_a_gradient_out_of_reach_is_said(monkeypatch):
+    monkeypatch.setattr("otformer.transport.gradient.DIRECT", 0)
     monkeypatch.setattr("otformer.transport.gradient.STEPS", 2)
     C = draw(7, 40, 40)
     result = of.solve(C, reg=0.01)

@@ -78,6 +78,37 @@ def test_gradients_in_points_weights_and_a_learnable_reg(output):
     assert gradcheck(function, inputs)
 
 
+def test_gradients_of_a_masked_batch_with_weights():
+    layer = Transport(reg=0.2, learnable=True, tol=1e-13)
+    x_mask, y_mask = torch.ones(2, 4, dtype=torch.bool), torch.ones(2, 3, dtype=torch.bool)
+    x_mask[1, 2], y_mask[0, 0] = False, False
+
+    def function(cost, theta, phi, log_reg):
+        a, b = (t.masked_fill(~mask, -torch.inf).softmax(1) for t, mask in ((theta, x_mask), (phi, y_mask)))
+        given = {"a": a, "b": b, "x_mask": x_mask, "y_mask": y_mask, "cost": cost}
+        return torch.func.functional_call(layer, {"log_reg": log_reg}, (), given)
+
+    inputs = draw(0, 2, 4, 3), draw(1, 2, 4), draw(2, 2, 3), torch.tensor(-1.6).double()
+    assert gradcheck(function, [t.requires_grad_() for t in inputs])
+
+
+@pytest.mark.parametrize("reg", [0.3, 0.02])
+def test_a_batch_of_very_different_problems_equals_POT(reg):
+    cost = draw(5, 6, 7, 9) * torch.tensor([0.1, 1.0, 10.0]).double().repeat(2)[:, None, None]
+    plan = Transport(reg=reg, tol=1e-9)(cost=cost)
+    for k in range(6):
+        expected = ot.bregman.sinkhorn_log(np.full(7, 1 / 7), np.full(9, 1 / 9), cost[k].numpy(), reg, 200_000, 1e-12)
+        np.testing.assert_allclose(plan[k], expected, atol=1e-7)
+
+
+def test_large_problems_and_not_converged_ones():
+    x = draw(6, 2, 300, 2)
+    np.testing.assert_allclose(Transport(reg=0.05)(x, x)[1], of.solve_sample(x[1], x[1], reg=0.05).plan, atol=1e-6)
+    with pytest.warns(RuntimeWarning, match=r"not converged: 2 of 2 problems, marginal error up to .*, tol is 1e-09"):
+        Transport(reg=0.01, tol=1e-9, max_depth=4)(x[:, :5], x[:, 5:9])
+    assert Transport()(x[:0], x[:0]).shape == (0, 300, 300)
+
+
 def test_reg_learns_to_make_a_plan_sharp():
     layer, x = Transport(reg=1.0, learnable=True, tol=1e-4), draw(0, 6, 2)
     optimizer = torch.optim.Adam(layer.parameters(), lr=0.5)
@@ -167,11 +198,20 @@ BAD = [
     (lambda: Transport()(X, Y[0]), r"x and y must have the same batch and dimension, got \(2, 4, 3\) and \(5, 3\)"),
     (lambda: Transport()(X[0, 0], Y), r"x must have shape \(n, d\) or \(batch, n, d\), got \(3,\)"),
     (lambda: Transport()(X.long(), Y), "x must be a tensor of floats, got torch.int64"),
-    (lambda: Transport()(X, Y, x_mask=NOBODY), "x_mask leaves no point for problem 1 of the batch"),
-    (lambda: Transport()(X[0], Y[0], x_mask=NOBODY[1]), "x_mask leaves no point: mass"),
+    (lambda: Transport()(X, Y, x_mask=NOBODY), "problem 1: x_mask leaves no point: mass has nowhere to go"),
+    (lambda: Transport()(X[0], Y[0], x_mask=NOBODY[1]), "^x_mask leaves no point: mass"),
     (lambda: Transport()(X, Y, x_mask=NOBODY.float()), r"x_mask must be a boolean tensor of shape \(2, 4\), got"),
     (lambda: Transport()(X, Y, a=torch.ones(4)), r"a must be a tensor of shape \(2, 4\), got \(4,\)"),
     (lambda: Transport()(X, Y, b=torch.ones(2, 5)), "problem 0: a and b must have the same sum, got 1 and 5"),
+    (lambda: Transport()(X, Y, a=-torch.ones(2, 4)), "problem 0: a must not be negative"),
+    (lambda: Transport()(X, Y, a=torch.zeros(2, 4)), "problem 0: a must have a positive sum, got all zeros"),
+    (lambda: Transport()(torch.stack([X[0], X[1] / 0]), Y), "problem 1: x must be finite, got nan or inf"),
+    (lambda: Transport()(X, Y.double()), "y must be x's torch.float32 on cpu, got torch.float64 on cpu"),
+    (lambda: Transport()(X, Y, b=torch.ones(2, 5).double()), "b must be x's torch.float32 on cpu, got torch.float64"),
+    (lambda: Transport()(X, Y.to("meta")), "y must be x's torch.float32 on cpu, got torch.float32 on meta"),
+    (lambda: Transport()(X, Y, x_mask=NOBODY.to("meta")), "x_mask must be on cpu, got torch.bool on meta"),
+    (lambda: Transport(reg=1e-320)(X, Y), "reg must be a positive, finite number"),
+    (lambda: SoftSort()(torch.tensor([1.0, torch.nan])), "values must be finite, got nan or inf"),
     (lambda: SoftSort()(torch.tensor(1.0)), r"values must be a tensor of floats of shape \(..., n\)"),
     (lambda: SoftSort().rank(torch.zeros(2, 0)), r"n at least 1, got \(2, 0\)"),
 ]

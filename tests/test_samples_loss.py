@@ -5,7 +5,7 @@ import ot
 import pytest
 import torch
 
-from otformer.transport import samples_loss
+from otformer.transport import debiased, samples_loss
 from otformer.transport.absorbed import Absorbed
 from otformer.transport.samples_loss import SamplesLoss, divergence
 
@@ -177,6 +177,46 @@ def test_divergence_in_our_conventions():
     assert torch.autograd.gradcheck(lambda x, y: divergence(x, y, a, b, reg=0.1, tol=1e-12), tensors, eps=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("debias", [True, False])
+@pytest.mark.parametrize("blur", [0.5, 0.05])
+def test_without_matrices_all_is_the_same(blur, debias, monkeypatch):
+    """Values, gradients and potentials, in a batch, with a point without mass and far from the origin."""
+    batch = [torch.stack(t) for t in zip(clouds(1, 150, 140, 3), clouds(2, 150, 140, 3), strict=True)]
+    batch[0][1, 3] = 0
+    batch[0][1] /= batch[0][1].sum()
+    batch[1], batch[3] = batch[1] + 20, batch[3] + 20
+    expected, inputs = None, [t.requires_grad_() for t in batch]
+    for backend in ("tensorized", "online", "multiscale"):
+        if backend != "tensorized":
+            monkeypatch.setattr(samples_loss, "transport", None)  # a matrix would be an error
+        options = {"p": 2, "blur": blur, "debias": debias, "backend": backend, "tol": 1e-11}
+        losses = SamplesLoss("sinkhorn", **options)(*inputs)
+        potentials = SamplesLoss("sinkhorn", **options, potentials=True)(*inputs)
+        found = [losses, *potentials, *torch.autograd.grad((losses * torch.tensor([1.0, 3.0])).sum(), inputs)]
+        expected = expected or [t.detach() for t in found]
+        for ours, theirs in zip(found, expected, strict=True):
+            loose = (batch[0] == 0) * 1e-7 if ours.shape == batch[0].shape else torch.tensor(0.0)  # no mass, no error
+            assert bool(((ours - theirs).abs() <= 1e-9 + 1e-8 * theirs.abs() + loose).all())
+
+
+def test_auto_forms_no_matrix_for_many_points(monkeypatch):
+    a, x, b, y = clouds(3, 150, 140, 3)
+    dense = SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)
+    monkeypatch.setattr(samples_loss, "LARGE", 140**2)
+    monkeypatch.setattr(samples_loss, "transport", None)
+    np.testing.assert_allclose((SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)), dense, rtol=1e-8)
+    assert SamplesLoss()(a.float(), x.float(), b.float(), y.float()).dtype == torch.float32
+    with pytest.raises(TypeError):  # p = 1 needs one
+        SamplesLoss(p=1)(a, x, b, y)
+    inputs = [t.requires_grad_() for t in clouds(2, 4, 3)]
+    monkeypatch.setattr(samples_loss, "LARGE", 1)
+
+    def function(a, x, b, y):
+        return divergence(x, y, a.softmax(0), b.softmax(0), reg=0.1, tol=1e-12)
+
+    assert torch.autograd.gradcheck(function, inputs, eps=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("reg", [1e-3, 0.1, 10.0])
 def test_divergence_is_zero_for_equal_measures_only(reg):
     a, x, _, _ = clouds(6)
@@ -205,8 +245,8 @@ def test_self_transport_halves_its_error_at_any_blur(p, blur):
             return super().excess(*args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(samples_loss, "Absorbed", Counting)
-        f = samples_loss.self_transport(C, a[None], eps, None, tol=1e-10)[0]
+        patch.setattr(debiased, "Absorbed", Counting)
+        f = debiased.self_transport(C, a[None], eps, None, tol=1e-10)[0]
     P = a[:, None] * a * ((f[:, None] + f - C[0]) / eps).exp()
     assert float((P.sum(1) - a).abs().sum()) < 1.1e-10
     assert passes < 50

@@ -188,7 +188,7 @@ def test_four_ranks_on_one_gpu_equal_one_process_on_the_cpu(tmp_path: Path) -> N
 def test_nccl() -> None:
     """One rank: nccl wants a GPU for each."""
     case = CASES["weights, some 0"]
-    one = of.solve_sample(*case.problem(), reg=case.reg, tol=case.tol)
+    one = _one_process(case)
     dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
     try:
         r = solve_sharded(*(t.cuda() for t in case.problem()), reg=case.reg, tol=case.tol)

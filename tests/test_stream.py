@@ -1,4 +1,4 @@
-"""The streaming executor against the dense one, POT and float64; its memory; and, on a GPU, its kernels."""
+"""The streaming executor against the dense one, POT and float64; its memory."""
 
 from __future__ import annotations
 
@@ -10,53 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from otformer.network.features import Features, cosine, inner_product, mahalanobis, squared_euclidean
+from otformer.network.features import Features, squared_euclidean
 from otformer.network.schedule import named
 from otformer.transport.dense import Dense, run
-from otformer.transport.solve import annealed
+from otformer.transport.stages import annealed
 from otformer.transport.stream import Stream, morton
-
-COSTS = {
-    "squared Euclidean": squared_euclidean,
-    "inner product": inner_product,
-    "cosine": cosine,
-    "Mahalanobis": lambda x, y: mahalanobis(x, y, torch.eye(x.shape[1], dtype=x.dtype) + 0.3),
-}
-
-
-def clouds(n: int, m: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Uniform points, scaled so that costs are about 1 in every dimension."""
-    generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.rand(k, d, generator=generator, dtype=torch.float64) / (d / 3) ** 0.5 for k in (n, m))
-
-
-def weights(n: int, seed: int = 1) -> Tensor:
-    w = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
-    return w / w.sum()
-
-
-def cast(features: Features, dtype: torch.dtype, device: str = "cpu") -> Features:
-    return Features(*(t.to(dtype).to(device) for t in (features.x, features.y, features.x_sq, features.y_sq)))
-
-
-def pair(
-    features: Features, dtype: torch.dtype = torch.float64, device: str = "cpu", **options: Any
-) -> tuple[Dense, Stream]:
-    """The same problem for both executors: dense always in float64, from the very numbers the stream is given."""
-    log_a, log_b = weights(len(features.x)).log(), weights(len(features.y), 2).log()
-    given = cast(features, dtype, device)
-    stream = Stream(given, log_a.to(given.x), log_b.to(given.x), **options)
-    rounded = cast(given, torch.float64)
-    cost = rounded.x_sq[:, None] + rounded.y_sq[None, :] - 2 * rounded.x @ rounded.y.mT
-    return Dense(cost, stream.log_a.double().cpu(), stream.log_b.double().cpu()), stream
-
-
-def duals(dense: Dense, reg: float, dtype: torch.dtype = torch.float64, seed: int = 3) -> tuple[Tensor, Tensor]:
-    """Potentials of a plan whose rows are nearly right: what a solver asks about."""
-    generator = torch.Generator().manual_seed(seed)
-    v = 0.1 * torch.rand(len(dense.log_b), generator=generator, dtype=torch.float64).to(dtype).double()
-    u = -reg * dense.excess(torch.zeros_like(dense.log_a), v, reg, rows=True)
-    return u.to(dtype), v.to(dtype)
+from streams import COSTS, clouds, duals, pair, weights
 
 
 @pytest.mark.parametrize("cost", COSTS)
@@ -198,10 +157,44 @@ def test_spread_bounds_the_costs() -> None:
         assert spread <= stream.spread < 12 * spread
 
 
+@pytest.mark.parametrize("d", [1, 2, 3, 5])
+def test_the_curve_interleaves_the_bits_of_coordinates(d: int) -> None:
+    """Keys written out bit by bit, in Python's own whole numbers, from the three widest coordinates."""
+    x = clouds(200, 1, d)[0] * torch.arange(1, d + 1, dtype=torch.float64)
+    low, high = x.amin(0), x.amax(0)
+    axes = (high - low).argsort(descending=True)[:3].tolist()
+    keys = []
+    for point in x:
+        cells = [int((point[k] - low[k]) / (high[k] - low[k]) * (2**20 - 1)) for k in axes]
+        bits = ["".join(column) for column in zip(*(f"{cell:020b}" for cell in reversed(cells)), strict=True)]
+        keys.append(int("".join(bits), 2))
+    assert morton(x).tolist() == sorted(range(200), key=lambda i: keys[i])
+
+
 def test_neighbours_on_the_curve_are_neighbours_in_space() -> None:
     x, _ = clouds(4096, 1, 3)
     steps = x[morton(x)].diff(dim=0).norm(dim=1).mean()
     assert float(steps) < 0.25 * float(x.diff(dim=0).norm(dim=1).mean())
+
+
+def test_thinning_keeps_mass_and_mean_costs() -> None:
+    """A coarse entry of the cost is the mean of the fine ones it stands for, weighted by mass."""
+    for cost in COSTS.values():
+        dense, stream = pair(cost(*clouds(50, 31, 2)))
+        coarse = stream.thinned(8, 5)
+        a, b = dense.log_a.exp(), dense.log_b.exp()
+        rows, columns = (
+            torch.zeros(-(-len(w) // k), len(w), dtype=torch.float64).index_put_(
+                (torch.arange(len(w)) // k, cloud.order), w[cloud.order]
+            )
+            for cloud, w, k in ((stream.x, a, 8), (stream.y, b, 5))
+        )
+        torch.testing.assert_close(coarse.log_a.exp(), rows.sum(1))
+        torch.testing.assert_close(coarse.log_b.exp(), columns.sum(1))
+        means = (rows / rows.sum(1, keepdim=True)) @ dense.C @ (columns / columns.sum(1, keepdim=True)).mT
+        v = torch.zeros(7, dtype=torch.float64)
+        expected = Dense(means, coarse.log_a, coarse.log_b).excess(torch.zeros_like(coarse.log_a), v, 0.1, rows=True)
+        torch.testing.assert_close(coarse.excess(torch.zeros_like(coarse.log_a), v, 0.1, rows=True), expected)
 
 
 @pytest.mark.parametrize(
@@ -222,30 +215,3 @@ def test_neighbours_on_the_curve_are_neighbours_in_space() -> None:
 def test_bad_input(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("cost", ["squared Euclidean", "inner product"])
-@pytest.mark.parametrize("d", [1, 2, 3, 5, 8, 9, 16, 64, 100])
-@pytest.mark.parametrize("reg", [1.0, 0.03, 0.001])
-def test_a_gpu_stays_near_float64(cost: str, d: int, reg: float) -> None:
-    """A few roundings of the cost, 2⁻²³ (1 + max C)/λ, besides those of the sum itself; small, wide and long problems."""
-    for n, m in ((1, 3), (1001, 3333), (5003, 517)):
-        dense, stream = pair(COSTS[cost](*clouds(n, m, d)), torch.float32, "cuda")
-        u, v = duals(dense, reg, torch.float32)
-        atol = 2e-6 + 8 * 2**-23 * (1 + float(dense.C.abs().max())) / reg
-        for rows in (True, False):
-            expected = dense.excess(u.double(), v.double(), reg, rows)
-            got = stream.excess(u.cuda(), v.cuda(), reg, rows).double().cpu()
-            torch.testing.assert_close(got, expected, rtol=0, atol=atol)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_gpu_applies_the_plan(dtype: torch.dtype) -> None:
-    dense, stream = pair(squared_euclidean(*clouds(1001, 777, 3)), dtype, "cuda")
-    u, v = duals(dense, 0.01, dtype)
-    values = torch.randn(777, 2, generator=torch.Generator().manual_seed(7), dtype=dtype)
-    expected = dense.plan(u.double(), v.double(), 0.01) @ values.double()
-    got = stream.apply(u.cuda(), v.cuda(), 0.01, values.cuda()).double().cpu()
-    torch.testing.assert_close(got, expected, rtol=0, atol=1e-14 if dtype == torch.float64 else 1e-6)

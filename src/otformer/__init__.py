@@ -24,6 +24,7 @@ from otformer.transport.samples_loss import SamplesLoss, divergence
 from otformer.transport.sharded import solve_sharded
 from otformer.transport.solve import solve, solve_sample
 from otformer.transport.sort import argsort, sort
+from otformer.transport.streamed import solve_streamed
 from otformer.transport.unbalanced import UnbalancedResult, solve_unbalanced
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "solve_partial",
     "solve_sample",
     "solve_sharded",
+    "solve_streamed",
     "solve_unbalanced",
     "sort",
     "squared_euclidean",

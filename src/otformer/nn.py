@@ -1,22 +1,22 @@
 """Transport as a layer of a network that learns: `Transport` between point sets, `SoftSort` of numbers.
 
-Forward solves to ``tol``; backward is the implicit derivative of the solution (transport/gradient.py), not that of the
-iterations. Both solve in float64 whatever the dtype of the input, because float32 does not reach a ``tol`` of 1e-6; outputs
-have the dtype of the input.
+Forward solves a whole batch at once, to ``tol``; backward is the implicit derivative of the solution
+(transport/gradient.py), not that of the iterations. Both solve in float64 whatever the dtype of the input, because float32
+does not reach a ``tol`` of 1e-6; outputs have the dtype of the input.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from otformer import checks
-from otformer.transport.result import Result
-from otformer.transport.solve import eager, solve, solve_sample
+from otformer.transport.gradient import SquaredDistances
+from otformer.transport.layer import plans
+from otformer.transport.solve import eager
 
 
 class Transport(nn.Module):
@@ -72,25 +72,25 @@ class Transport(nn.Module):
         if cost is not None and self.output == "points":
             raise ValueError("output='points' needs x and y, got a cost")
         sets = _batched(given)  # [B, n, d] and [B, m, d], or [B, n, m] alone
-        n, m = sets[0].shape[1], sets[-1].shape[1 if cost is None else 2]
-        batch = next(t.shape[:-2] for t in given.values() if t is not None)
-        rows, columns = _mask("x_mask", x_mask, batch, n, sets[0]), _mask("y_mask", y_mask, batch, m, sets[0])
-        weights = _weights("a", a, batch, n), _weights("b", b, batch, m)
+        first: Tensor = next(t for t in given.values() if t is not None)
+        _alike(first, {**given, "a": a, "b": b}, {"x_mask": x_mask, "y_mask": y_mask})
+        n, m, batch = sets[0].shape[1], sets[-1].shape[1 if cost is None else 2], first.shape[:-2]
+        rows, columns = _mask("x_mask", x_mask, batch, n, first), _mask("y_mask", y_mask, batch, m, first)
+        weights = _weights("a", a, batch, rows), _weights("b", b, batch, columns)
+        _same_mass(*weights, batch)
 
-        problems = []
-        for k, (r, c) in enumerate(zip(rows, columns, strict=True)):
-            parts = (sets[0][k][r], sets[1][k][c]) if cost is None else (sets[0][k][r][:, c],)
-            problems.append((*parts, *(w if w is None else w[k][p] for w, p in zip(weights, (r, c), strict=True))))
-        results = _solve_each(problems, self.reg, self.tol, self.max_depth)
-
-        outputs = []
-        for result, problem, r, c in zip(results, problems, rows, columns, strict=True):
-            if self.output == "points":
-                outputs.append(_place(result.map(problem[1]), r))
-            else:
-                outputs.append(_place(_place(result.plan, r).T, c).T)
-        out = torch.stack(outputs).to(next(t.dtype for t in given.values() if t is not None))
-        return out if batch else out[0]
+        if cost is None:
+            points = [
+                _present(name, t, r[:, :, None], batch) for name, t, r in zip("xy", sets, (rows, columns), strict=True)
+            ]
+            C = _squared_distances(*points)
+        else:
+            C = _present("cost", sets[0], rows[:, :, None] & columns[:, None, :], batch)
+        P = plans(C, *weights, self.reg, self.tol, self.max_depth)
+        if self.output == "points":
+            mass = P.sum(2, keepdim=True)
+            P = P @ points[1] / torch.where(mass > 0, mass, 1.0)
+        return (P if batch else P[0]).to(first.dtype)
 
     def extra_repr(self) -> str:
         return f"reg={float(self.reg.detach()):.4g}, learnable={self.log_reg.requires_grad}, output={self.output!r}"
@@ -118,37 +118,26 @@ class SoftSort(nn.Module):
     @eager
     def forward(self, values: Tensor) -> Tensor:
         """values (..., n) → soft sorted values (..., n)."""
-        columns = [n_P.T @ row for n_P, row in zip(self._plans(values), _rows(values), strict=True)]
-        return torch.stack(columns).to(values.dtype).reshape(values.shape)
+        sums = (self._plans(values).mT @ _rows(values)[:, :, None])[:, :, 0]
+        return sums.to(values.dtype).reshape(values.shape)
 
     @eager
     def rank(self, values: Tensor) -> Tensor:
         """values (..., n) → soft ranks (..., n), from 0 for the smallest to n − 1."""
         places = torch.arange(values.shape[-1], dtype=torch.float64, device=values.device)
-        return torch.stack([n_P @ places for n_P in self._plans(values)]).to(values.dtype).reshape(values.shape)
+        return (self._plans(values) @ places).to(values.dtype).reshape(values.shape)
 
-    def _plans(self, values: Tensor) -> list[Tensor]:
-        """n P for every list of values."""
+    def _plans(self, values: Tensor) -> Tensor:
+        """n P for every list of values, [B, n, n]."""
         rows = _rows(values)
         n = rows.shape[1]
-        grid = _standard(torch.arange(n, dtype=rows.dtype, device=rows.device))[:, None]
-        problems = [(x[:, None], grid, None, None) for x in _standard(rows)]
-        return [n * result.plan for result in _solve_each(problems, self.reg, self.tol, self.max_depth)]
+        grid = _standard(torch.arange(n, dtype=rows.dtype, device=rows.device))
+        C = (_standard(rows)[:, :, None] - grid).square()
+        weights = torch.full_like(rows, 1 / n, requires_grad=False)
+        return n * plans(C, weights, weights, torch.tensor(self.reg, dtype=rows.dtype), self.tol, self.max_depth)
 
     def extra_repr(self) -> str:
         return f"reg={self.reg:g}"
-
-
-def _solve_each(problems: Sequence[tuple[Any, ...]], reg: float | Tensor, tol: float, max_depth: int) -> list[Result]:
-    """Problems (cost, a, b) or (x, y, a, b), each solved for itself; an error names the one it comes from."""
-    results = []
-    for k, problem in enumerate(problems):
-        run: Callable[..., Result] = solve if len(problem) == 3 else solve_sample
-        try:
-            results.append(run(*problem, reg=reg, tol=tol, max_depth=max_depth))
-        except ValueError as error:
-            raise ValueError(f"problem {k}: {error}" if len(problems) > 1 else str(error)) from None
-    return results
 
 
 def _batched(given: Mapping[str, Tensor | None]) -> list[Tensor]:
@@ -167,39 +156,75 @@ def _batched(given: Mapping[str, Tensor | None]) -> list[Tensor]:
     return [t.double() if t.ndim == 3 else t.double()[None] for t in sets]
 
 
+def _alike(first: Tensor, numbers: Mapping[str, Tensor | None], masks: Mapping[str, Tensor | None]) -> None:
+    """All on one device, and all but the masks of one dtype."""
+    for name, t in {**numbers, **masks}.items():
+        if isinstance(t, Tensor) and (t.device != first.device or (name in numbers and t.dtype != first.dtype)):
+            expected = (
+                f"{next(iter(numbers))}'s {first.dtype} on {first.device}" if name in numbers else f"on {first.device}"
+            )
+            raise ValueError(f"{name} must be {expected}, got {t.dtype} on {t.device}")
+
+
 def _mask(name: str, mask: Tensor | None, batch: torch.Size, size: int, like: Tensor) -> Tensor:
     """Boolean [B, size], by default all there; a side with nothing there is an error."""
     if mask is None:
-        return torch.ones(*(batch or (1,)), size, dtype=torch.bool, device=like.device)
+        mask = torch.ones(*batch, size, dtype=torch.bool, device=like.device)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != (*batch, size):
         came = f"{tuple(mask.shape)} of {mask.dtype}" if isinstance(mask, Tensor) else type(mask).__name__
         raise ValueError(f"{name} must be a boolean tensor of shape {(*batch, size)}, got {came}")
-    mask = mask.reshape(-1, size)
-    empty = (~mask.any(1)).nonzero()
-    if len(empty):
-        where = f" for problem {int(empty[0])} of the batch" if batch else ""
-        raise ValueError(f"{name} leaves no point{where}: mass has nowhere to go")
+    mask = mask.reshape(math.prod(batch), size)
+    _refuse(~mask.any(1), batch, f"{name} leaves no point: mass has nowhere to go")
     return mask
 
 
-def _weights(name: str, weights: Tensor | None, batch: torch.Size, size: int) -> Tensor | None:
+def _weights(name: str, weights: Tensor | None, batch: torch.Size, there: Tensor) -> Tensor:
+    """[B, size] in float64, 0 where nothing is there; by default uniform with total 1."""
     if weights is None:
-        return None
-    if not isinstance(weights, Tensor) or tuple(weights.shape) != (*batch, size):
+        return there / there.sum(1, keepdim=True, dtype=torch.float64)
+    if not isinstance(weights, Tensor) or tuple(weights.shape) != (*batch, there.shape[1]):
         came = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-        raise ValueError(f"{name} must be a tensor of shape {(*batch, size)}, got {came}")
-    return weights.double().reshape(-1, size)
+        raise ValueError(f"{name} must be a tensor of shape {(*batch, there.shape[1])}, got {came}")
+    weights = _present(name, weights.double().reshape(there.shape), there, batch)
+    _refuse((weights < 0).any(1), batch, f"{name} must not be negative")
+    _refuse(weights.sum(1) <= 0, batch, f"{name} must have a positive sum, got all zeros")
+    return weights
 
 
-def _place(rows: Tensor, there: Tensor) -> Tensor:
-    """Rows put back to where the mask is true; zeros elsewhere."""
-    return rows if bool(there.all()) else rows.new_zeros(len(there), rows.shape[1]).index_put((there,), rows)
+def _same_mass(a: Tensor, b: Tensor, batch: torch.Size) -> None:
+    """Total weights agree, up to the rounding of float32 sums."""
+    totals = a.detach().sum(1), b.detach().sum(1)
+    bad = (totals[0] - totals[1]).abs() > 1e-5 * torch.maximum(*totals)
+    if bool(bad.any()):
+        k = int(bad.nonzero()[0])
+        _refuse(bad, batch, f"a and b must have the same sum, got {float(totals[0][k]):g} and {float(totals[1][k]):g}")
+
+
+def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """‖x_i − y_j‖², [B, n, m], by differences."""
+    C = torch.cdist(x.detach(), y.detach(), compute_mode="donot_use_mm_for_euclid_dist").square()
+    return SquaredDistances.apply(x, y, C) if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad) else C
+
+
+def _present(name: str, t: Tensor, there: Tensor, batch: torch.Size) -> Tensor:
+    """The numbers that are there, which must be finite; 0 elsewhere."""
+    t = torch.where(there, t, 0.0)
+    _refuse(~t.isfinite().flatten(1).all(1), batch, f"{name} must be finite, got nan or inf among what is there")
+    return t
+
+
+def _refuse(bad: Tensor, batch: torch.Size, message: str) -> None:
+    """A ValueError with the message where ``bad`` [B] is true; it names the problem, where there are several."""
+    if bool(bad.any()):
+        raise ValueError(f"problem {int(bad.nonzero()[0])}: {message}" if batch else message)
 
 
 def _rows(values: Tensor) -> Tensor:
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim == 0 or values.shape[-1] == 0:
         came = f"{tuple(values.shape)} of {values.dtype}" if isinstance(values, Tensor) else type(values).__name__
         raise ValueError(f"values must be a tensor of floats of shape (..., n) with n at least 1, got {came}")
+    if not bool(values.isfinite().all()):
+        raise ValueError("values must be finite, got nan or inf among them")
     return values.double().reshape(-1, values.shape[-1])
 
 

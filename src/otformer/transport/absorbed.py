@@ -51,12 +51,6 @@ class Absorbed:
         assert self._K is not None
         return self._K
 
-    def select(self, keep: Tensor) -> None:
-        """Go on with some of the problems only; ``keep`` are indices into the batch axis."""
-        self.C, self.log_a, self.log_b = self.C[keep], self.log_a[keep], self.log_b[keep]
-        self._u, self._v = self._u[keep], self._v[keep]
-        self._K = None if self._K is None else self._K[keep]
-
 
 def _log(sums: Tensor) -> Tensor:
     return sums.clamp_min(torch.finfo(sums.dtype).tiny).log()

@@ -22,19 +22,19 @@ class Anderson:
         self._dV = weight.new_zeros(*weight.shape[:-1], memory, weight.shape[-1])  # a slot of zeros has no effect
         self._dF = torch.zeros_like(self._dV)
         self._last: tuple[Tensor, Tensor] | None = None
-        self._dropped = torch.zeros(weight.shape[:-1], dtype=torch.bool, device=weight.device)
+        self._kept: Tensor | None = None  # [..., 1], 0 where the last iterate was dropped; None: nowhere
         self._steps = 0
 
     def step(self, v: Tensor, f: Tensor, forget: Tensor | None = None) -> Tensor:
         """The next iterate after v with residual f. Where ``forget`` [...] is true, the past and v itself are dropped."""
         if self._last is not None:
-            slot = self._steps % self._dV.shape[-2]
-            self._dV[..., slot, :], self._dF[..., slot, :] = v - self._last[0], f - self._last[1]
-            self._dV[self._dropped, slot], self._dF[self._dropped, slot] = 0, 0
+            slot, kept = self._steps % self._dV.shape[-2], 1 if self._kept is None else self._kept
+            self._dV[..., slot, :], self._dF[..., slot, :] = (v - self._last[0]) * kept, (f - self._last[1]) * kept
             self._steps += 1
-        if forget is not None:
-            self._dV[forget], self._dF[forget] = 0, 0
-            self._dropped = forget
+        self._kept = (~forget).to(v)[..., None] if forget is not None and bool(forget.any()) else None
+        if self._kept is not None:
+            self._dV *= self._kept[..., None]
+            self._dF *= self._kept[..., None]
         self._last = v, f
         if self._steps == 0:
             return v + f
@@ -43,16 +43,13 @@ class Anderson:
         scale = dF.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(f.dtype).tiny)
         scaled = dF / scale  # so that products of small residuals do not underflow
         weighted = scaled * self.weight[..., None, :]
-        gram = weighted @ scaled.mT
-        largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None].clamp_min(torch.finfo(f.dtype).tiny)
-        gram.diagonal(dim1=-2, dim2=-1).add_(self.ridge * largest)
-        theta, _ = torch.linalg.solve_ex(gram, weighted @ (f[..., None] / scale))  # [..., used, 1]
-        theta = torch.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0)
+        theta = self._solve(weighted @ scaled.mT, weighted @ (f[..., None] / scale))
         return v + f - ((dV + dF) * theta).sum(-2)
 
-    def select(self, keep: Tensor) -> None:
-        """Go on with some of the problems only; ``keep`` are indices into the batch axis."""
-        self.weight, self._dV, self._dF = self.weight[keep], self._dV[keep], self._dF[keep]
-        self._dropped = self._dropped[keep]
-        if self._last is not None:
-            self._last = self._last[0][keep], self._last[1][keep]
+    def _solve(self, gram: Tensor, right: Tensor) -> Tensor:
+        """θ [..., used, 1]; on the CPU, where so small a system takes less time than the launch of a solver on a GPU."""
+        gram, right = gram.cpu(), right.cpu()
+        largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None].clamp_min(torch.finfo(gram.dtype).tiny)
+        gram.diagonal(dim1=-2, dim2=-1).add_(self.ridge * largest)
+        theta, _ = torch.linalg.solve_ex(gram, right)
+        return torch.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0).to(self.weight.device)

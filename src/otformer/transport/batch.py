@@ -1,34 +1,36 @@
 r"""Many problems of different sizes in one call: buckets of similar size, padded, each problem finishing for itself.
 
-A point that is not there gets a weight of 1e-30 of the mass and costs nothing. Its share of every marginal is far below
-rounding, so the arithmetic needs no masks; its row or column is cut off at the end. A problem leaves its bucket when its own
-error is below ``tol``: from then on it costs nothing. The few that are not done after ``TOGETHER`` layers go on alone, in
-`solve`, whose mixing remembers more.
+A point that is not there gets a weight of 1e-30 of the mass. Its share of every marginal is far below rounding, so the
+arithmetic needs no masks; its row or column is cut off at the end. Buckets go through transport/stack.py in pieces that stay
+in the processor's cache, or on a GPU in large ones. Whatever that does not finish, large problems, and those that are not
+plain arrays go through `solve`, one by one.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.absorbed import Absorbed
-from otformer.transport.blocks import LAYERS, Blocks
-from otformer.transport.problem import Problem, like_input
+from otformer.transport.blocks import LAYERS
+from otformer.transport.bucket import Item, Kind, pack, read
 from otformer.transport.result import Result
-from otformer.transport.solve import falling, solve
+from otformer.transport.solve import solve, solve_sample
+from otformer.transport.stack import FARTHEST, LARGE, LEAST, NETWORK, ROOM, Array, solve_stack, stages
 
-NETWORK = "batched Sinkhorn blocks, Anderson-mixed"
-LEAST = 1e-30  # weight, as a share of the mass, of a point that is not there
-MEMORY = 10  # of the mixing: more would cost more than the passes over such small problems
-STEP = 16  # sizes are padded to multiples of this
-TOGETHER = 600  # layers
-BUCKET = 4_000_000  # numbers in the cost array of one bucket, at most
+
+class Goal(NamedTuple):
+    reg: float
+    tol: float
+    max_depth: int
 
 
 class BrokenProblems(ValueError):
@@ -44,36 +46,38 @@ class BrokenProblems(ValueError):
         self.errors, self.results = errors, results
 
 
-def solve_batch(problems: Sequence[Any], reg: float = 0.1, tol: float = 1e-6, max_depth: int = 10_000) -> list[Result]:
+def solve_batch(
+    problems: Sequence[Any],
+    reg: float = 0.1,
+    tol: float = 1e-6,
+    max_depth: int = 10_000,
+    device: str | torch.device | None = None,
+) -> list[Result]:
     """`solve` for a list of problems of any sizes: a cost matrix M, (M, a, b), points (X_a, X_b) or (X_a, X_b, a, b).
 
     Every result has its own ``converged``, ``marginal_error`` and ``depth``. An invalid problem raises `BrokenProblems`,
     which names its index and holds the results of all others.
 
+    device : where to compute, ``"cpu"`` or ``"cuda"``; default: where a problem is. Results are always what the problem
+    was, numpy arrays or tensors on its device.
+
     >>> results = solve_batch([[[0.0, 1.0], [1.0, 0.0]], ([[0.0], [1.0], [2.0]], [[2.0], [0.0]])], reg=0.05)
     >>> [r.plan.shape for r in results], all(r.converged for r in results)
     ([(2, 2), (3, 2)], True)
     """
-    reg, tol = checks.positive("reg", reg), checks.not_negative("tol", tol)
-    checks.count("max_depth", max_depth, least=2)
-    errors: dict[int, str] = {}
+    goal = Goal(checks.positive("reg", reg), checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2))
+    place = None if device is None else _device(device)
     results: list[Result | None] = [None] * len(problems)
-    buckets: dict[tuple[Any, ...], list[tuple[int, Problem]]] = defaultdict(list)
-    for k, given in enumerate(problems):
-        try:
-            problem = _read(given)
-        except ValueError as error:
-            errors[k] = str(error)
-            continue
-        buckets[_bucket(problem, reg)].append((k, problem))
-    for key, members in buckets.items():
-        room = max(1, BUCKET // (key[0] * key[1]))
-        for start in range(0, len(members), room):
-            part = members[start : start + room]
-            solved = _solve_bucket([p for _, p in part], [problems[k] for k, _ in part], reg, tol, min(max_depth, TOGETHER))
-            for (k, problem), result in zip(part, solved, strict=True):
-                late = not result.converged and max_depth > TOGETHER
-                results[k] = _alone(problem, problems[k], reg, tol, max_depth) if late else result
+    for part, where in _parts(read(problems), place):
+        for item, result in zip(part, _solve_part(part, goal, where), strict=True):
+            results[item.place] = result
+    errors: dict[int, str] = {}
+    for k, result in enumerate(results):
+        if result is None:
+            try:
+                results[k] = _alone(problems[k], goal, place)
+            except ValueError as error:
+                errors[k] = str(error)
     if errors:
         raise BrokenProblems(errors, results)
     done = [r for r in results if r is not None]
@@ -87,101 +91,139 @@ def solve_batch(problems: Sequence[Any], reg: float = 0.1, tol: float = 1e-6, ma
     return done
 
 
-def _alone(problem: Problem, given: Any, reg: float, tol: float, max_depth: int) -> Result:
-    kind = given[0] if isinstance(given, tuple) else given
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # said once, for the whole batch
-        C, a, b = (like_input(kind, t) for t in (problem.C, problem.a, problem.b))
-        return solve(C, a, b, reg=reg, tol=tol, max_depth=max_depth)
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        place = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be cpu or cuda, got {device!r}") from None
+    if place.type not in ROOM:
+        raise ValueError(f"device must be cpu or cuda, got {device!r}")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device is {place}, but torch finds {torch.cuda.device_count()} CUDA devices here")
+    return place
 
 
-def _read(given: Any) -> Problem:
-    if not isinstance(given, tuple):
-        return Problem.from_cost(given)
-    if len(given) == 3:
-        return Problem.from_cost(*given)
-    if len(given) in (2, 4):
-        return Problem.from_points(*given)
-    raise ValueError(f"a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of {len(given)}")
+def _parts(items: Sequence[Item], place: torch.device | None) -> Iterator[tuple[list[Item], torch.device]]:
+    """Problems of similar size and one kind, and where to solve them. Few problems are better padded than left alone."""
+    steps = {"cpu": 8 if len(items) >= 1000 else 16 if len(items) >= 100 else 64, "cuda": 32}
+    buckets: dict[tuple[Any, ...], list[Item]] = defaultdict(list)
+    for item in items:
+        where = place or item.kind.device or torch.device("cpu")
+        if item.C.size <= LARGE[where.type]:
+            size = tuple(-(-points // steps[where.type]) * steps[where.type] for points in item.C.shape)
+            buckets[size, item.kind, where].append(item)
+    for (size, _, where), members in buckets.items():
+        room = max(1, ROOM[where.type] // math.prod(size))
+        for start in range(0, len(members), room):
+            yield members[start : start + room], where
 
 
-def _bucket(problem: Problem, reg: float) -> tuple[Any, ...]:
-    """Problems solved together agree in this: padded size, annealing stages, dtype, device."""
-    n, m = (STEP * -(-max(1, size) // STEP) for size in problem.C.shape)
-    spread = float(problem.C.max() - problem.C.min()) if problem.C.numel() else 0.0
-    return n, m, len(list(falling(spread, reg))), problem.C.dtype, problem.C.device
-
-
-def _solve_bucket(problems: list[Problem], given: list[Any], reg: float, tol: float, max_depth: int) -> list[Result]:
-    n, m = max(1, *(len(p.a) for p in problems)), max(1, *(len(p.b) for p in problems))
-    kind = given[0][0] if isinstance(given[0], tuple) else given[0]
-    dtype, problems = problems[0].C.dtype, [p.double() for p in problems]  # as `solve` does
-    low = [float(p.C.min()) if p.C.numel() else 0.0 for p in problems]
-    C = torch.stack([_pad(p.C - least, n, m) for p, least in zip(problems, low, strict=True)])  # [B, n, m]
-    a = torch.stack([_pad(p.a, n) for p in problems])
-    b = torch.stack([_pad(p.b, m) for p in problems])
-    target = torch.stack([_pad(p.target, m) for p in problems])
-    mass = a.sum(-1, keepdim=True).clamp_min(torch.finfo(a.dtype).tiny)
-    goal = tol * mass[:, 0].clamp_max(1)  # little mass is no excuse
-    executor = Absorbed(C, a.clamp_min(LEAST * mass).log(), b.clamp_min(LEAST * mass).log())
-    u, v, depth = _iterate(executor, reg, goal, max_depth)
-    u, v = u.masked_fill(a == 0, -torch.inf), v.masked_fill(b == 0, -torch.inf)
-    log_P = (u[:, :, None] + v[:, None, :] - C) / reg - 1
-    P = log_P.exp()
-    rounded = P.to(dtype).double()
-    error = (rounded.sum(2) - a).abs().sum(1) + (rounded.sum(1) - target).abs().sum(1)
-    offset = torch.tensor(low, dtype=P.dtype, device=P.device)
-    linear = (P * C).sum((1, 2)) + offset * P.sum((1, 2))
-    value = linear + reg * torch.where(P > 0, P * log_P, 0.0).sum((1, 2))
-    plans, us, vs = (like_input(kind, t.to(dtype)) for t in (P, u + offset[:, None], v))
-    values, linears = ((t.to(dtype) if isinstance(kind, Tensor) else t.tolist()) for t in (value, linear))
-    converged = (error < goal).tolist()
-    return [
-        Result(
-            plan=plans[k, : len(p.a), : len(p.b)],
-            potentials=(us[k, : len(p.a)], vs[k, : len(p.b)]),
-            value=values[k],
-            value_linear=linears[k],
-            marginal_error=float(error[k]),
-            converged=converged[k] or not p.C.numel(),
-            depth=depth[k],
-            network=NETWORK,
-        )
-        for k, p in enumerate(problems)
-    ]
-
-
-def _pad(t: Tensor, *shape: int) -> Tensor:
-    out = t.new_zeros(shape)
-    out[tuple(slice(size) for size in t.shape)] = t
+def _solve_part(items: list[Item], goal: Goal, where: torch.device) -> list[Result | None]:
+    """Results; None where a problem is not valid."""
+    C, a, b, good = pack(items)
+    low = C.min((1, 2))
+    with np.errstate(all="ignore"):
+        C -= low[:, None, None]
+        spread = C.max((1, 2))
+        good &= spread < FARTHEST * goal.reg
+    falls = stages(np.where(good, spread, 0), goal.reg)
+    out: list[Result | None] = [None] * len(items)
+    for fall in set(falls[good].tolist()):
+        chosen = np.flatnonzero(good & (falls == fall))
+        arrays: list[Any] = [t[chosen] for t in (C, a, b, low)]
+        if where.type != "cpu":
+            arrays = [torch.from_numpy(t).to(where) for t in arrays]
+        results = _solve_alike([items[k] for k in chosen], arrays, goal, fall)
+        for k, result in zip(chosen, results, strict=True):
+            out[k] = result
     return out
 
 
-def _iterate(executor: Absorbed, reg: float, tol: Tensor, max_depth: int) -> tuple[Tensor, Tensor, list[int]]:
-    """Potentials [B, n], [B, m] with the least error of each problem, and its depth. Problems that are done drop out."""
-    count = len(executor.log_b)
-    u_out, v_out = torch.zeros_like(executor.log_a), torch.zeros_like(executor.log_b)
-    least = torch.full_like(tol, torch.inf)
-    depth_out = torch.zeros(count, dtype=torch.long)
-    active = torch.arange(count, device=tol.device)
-    spread = float(executor.C.max())
-    v, depth = reg * executor.log_b, 0
-    for lam in falling(spread, reg):
-        steps = Blocks(executor, lam, v, spread, MEMORY)
-        limit = max_depth if lam == reg else min(depth + 40, max_depth // 2)
-        while depth + LAYERS <= limit and len(active):
-            u, v, errors = next(steps)
-            depth += LAYERS
-            if lam != reg:
-                continue
-            error = errors.sum(-1)
-            better = error < least[active]
-            where = active[better]
-            u_out[where], v_out[where], least[where] = u[better], v[better], error[better]
-            depth_out[active.cpu()] = depth
-            alive = (error >= tol[active]).nonzero()[:, 0]
-            if len(alive) <= 0.8 * len(active):
-                executor.select(alive)
-                steps.select(alive)
-                active = active[alive]
-    return u_out, v_out, depth_out.tolist()
+def _solve_alike(items: list[Item], arrays: Sequence[Array], goal: Goal, falls: int) -> list[Result]:
+    """``arrays``: C [B, n, m] from 0 up, a [B, n], b [B, m], and what was taken from the costs, low [B]."""
+    C, a, b, low = arrays
+    kind, mass = items[0].kind, a.sum(1)[:, None]
+    tol = goal.tol * mass[:, 0].clip(None, 1)  # little mass is no excuse
+    weights = a.clip(LEAST * mass, None), (b * (mass / b.sum(1)[:, None])).clip(LEAST * mass, None)
+    u, v, done, depth = solve_stack(C, *weights, goal.reg, tol, goal.max_depth, falls)
+    P, error, value, linear = _plans(arrays, u, v, goal.reg, kind)
+    u[a == 0], v[b == 0] = -math.inf, -math.inf
+    plans, us, vs, values, linears = (_like(kind, t) for t in (P, u + low[:, None], v, value, linear))
+    if kind.device is None:
+        values, linears = value.tolist(), linear.tolist()
+    out: list[Result] = []
+    facts = zip(items, error.tolist(), (error < tol).tolist(), done.tolist(), depth.tolist(), strict=True)
+    for k, (item, marginal_error, converged, finished, layers) in enumerate(facts):
+        if not finished and layers + LAYERS <= goal.max_depth:
+            rescued = _quietly(solve, (item.C, item.a, item.b), goal)  # small, so on the CPU
+            out.append(_home(rescued, kind.device))
+            continue
+        n, m = item.C.shape
+        potentials = us[k, :n], vs[k, :m]
+        out.append(
+            Result(plans[k, :n, :m], potentials, values[k], linears[k], marginal_error, converged, int(layers), NETWORK)
+        )
+    return out
+
+
+def _plans(arrays: Sequence[Array], u: Array, v: Array, reg: float, kind: Kind) -> tuple[Array, Array, Array, Array]:
+    """Plans [B, n, m], and what is true of them: the error once rounded to the input's dtype, value, value_linear: [B]."""
+    C, a, b, low = arrays
+    xp: Any = torch if isinstance(C, Tensor) else np
+    P = xp.where(a > 0, u / reg - 1, -math.inf)[:, :, None] + xp.where(b > 0, v / reg, -math.inf)[:, None, :]
+    P -= C / reg
+    xp.exp(P, out=P)
+    rows, columns = P.sum(2), P.sum(1)
+    total = rows.sum(1)
+    linear = (P * C).sum((1, 2)) + low * total
+    value = (u * rows).sum(1) + (v * columns).sum(1) + (low - reg) * total  # log P is linear in u, v and C
+    if kind.dtype == np.float32:
+        rounded = P.float().double() if isinstance(P, Tensor) else P.astype(np.float32).astype(np.float64)
+        rows, columns = rounded.sum(2), rounded.sum(1)
+    return P, xp.abs(rows - a).sum(1) + xp.abs(columns - b).sum(1), value, linear
+
+
+def _like(kind: Kind, t: Array) -> Any:
+    """In the dtype, and the form, of the input."""
+    if kind.device is None:
+        return (t.cpu().numpy() if isinstance(t, Tensor) else t).astype(kind.dtype, copy=False)
+    t = t if isinstance(t, Tensor) else torch.from_numpy(t)
+    return t.to(kind.device, torch.float32 if kind.dtype == np.float32 else torch.float64)
+
+
+def _quietly(run: Callable[..., Result], parts: Sequence[Any], goal: Goal) -> Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # said once, for the whole batch
+        return run(*parts, **goal._asdict())
+
+
+def _alone(given: Any, goal: Goal, place: torch.device | None) -> Result:
+    """A problem as it was given, large or out of the ordinary or wrong."""
+    parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
+    if isinstance(given, tuple) and len(given) not in (2, 3, 4):
+        raise ValueError(f"a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of {len(given)}")
+    run = solve if len(parts) in (1, 3) else solve_sample
+    learning = any(isinstance(t, Tensor) and t.requires_grad for t in parts)
+    if place is None or place.type == "cpu" or learning:
+        return _quietly(run, parts, goal)
+    moved = [torch.as_tensor(t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]
+    return _home(_quietly(run, moved, goal), parts[0].device if isinstance(parts[0], Tensor) else None)
+
+
+def _home(result: Result, device: torch.device | None) -> Result:
+    """A result's numbers as numpy's, or as tensors on the given device."""
+    dtype = result.plan.dtype if isinstance(result.plan, Tensor) else torch.from_numpy(result.plan).dtype
+
+    def move(t: Any) -> Any:
+        if device is not None:
+            return torch.as_tensor(t, dtype=dtype, device=device)
+        return t if not isinstance(t, Tensor) else t.cpu().numpy() if t.ndim else float(t)
+
+    u, v = result.potentials
+    return replace(
+        result,
+        plan=move(result.plan),
+        potentials=(move(u), move(v)),
+        value=move(result.value),
+        value_linear=move(result.value_linear),
+    )

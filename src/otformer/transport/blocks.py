@@ -1,4 +1,4 @@
-r"""Sinkhorn blocks at one λ, Anderson-mixed: the engine of `solve`, `solve_batch` and `sort`.
+r"""Sinkhorn blocks at one λ, Anderson-mixed: the engine of `solve` and `sort`.
 
 A row block (attention + feed-forward, network/sinkhorn_block.py) sets u_i ← u_i − λ log(S_i/a_i): the rows of the plan
 are then exact, so the column block that follows sees the *true* marginal error of that plan, |Σ_i P_ij − b_j|, at no
@@ -66,9 +66,3 @@ class Blocks:
         mixed = self.mixing.step(v, f, lost)
         wild = (mixed - v).abs().amax(-1) > self.reach  # followed rounding, not the map
         self.v = torch.where(lost[..., None], self.best, torch.where(wild[..., None], plain, mixed))
-
-    def select(self, keep: Tensor) -> None:
-        """Go on with some problems of the batch only; the executor has been cut to them already."""
-        self.v, self.b, self.best, self.least = self.v[keep], self.b[keep], self.best[keep], self.least[keep]
-        self._nothing = self._nothing[keep]
-        self.mixing.select(keep)

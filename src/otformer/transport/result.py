@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer import checks
+
 
 @dataclass(frozen=True, eq=False)
 class Result:
@@ -16,7 +18,8 @@ class Result:
 
     Attributes
     ----------
-    plan : P [n, m]. Arrays are numpy if the input was, tensors if it was tensors.
+    plan : P [n, m]. Arrays are numpy if the input was, tensors if it was tensors. If it was streamed, a `StreamedPlan`,
+        with products, sums and rows, but no matrix.
     potentials : (u [n], v [m]) with P_ij = exp((u_i + v_j − C_ij)/λ − 1); −inf where a weight is 0.
     value : Σ P C + λ Σ P log P.   value_linear : Σ P C. Floats, or tensors without axes if the input was tensors.
     marginal_error : Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j|, computed in float64 from the plan above.
@@ -56,17 +59,20 @@ class Result:
         >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.01).map([[5.0, 6.0], [7.0, 8.0]]).tolist()
         [[5.0, 6.0], [7.0, 8.0]]
         """
-        sums = self.plan @ self._columns("values", values)
-        mass = self.plan.sum(1)
-        mass = mass + (mass == 0)
-        return sums / (mass if sums.ndim == 1 else mass[:, None])
+        columns = self._columns("values", values)
+        kind: Any = torch if isinstance(columns, Tensor) else np
+        ones = kind.ones_like(columns.sum(-1) if columns.ndim == 2 else columns)
+        sums = self.plan @ kind.column_stack([columns, ones])  # values and masses in one product
+        mass = sums[:, -1:]
+        mapped = sums[:, :-1] / (mass + (mass == 0))
+        return mapped if columns.ndim == 2 else mapped[:, 0]
 
     def _columns(self, name: str, given: Any) -> Any:
-        m = self.plan.shape[1]
-        array = torch.as_tensor(given).to(self.plan) if isinstance(self.plan, Tensor) else np.asarray(given)
+        m, like = self.plan.shape[1], self.plan
+        array: Any = np.asarray(given) if isinstance(like, np.ndarray) else checks.tensor(name, given)
         if array.ndim not in (1, 2) or len(array) != m:
             raise ValueError(f"{name} must have shape ({m},) or ({m}, k), got {tuple(array.shape)}")
-        return array
+        return array.to(like) if isinstance(like, Tensor) else array
 
     def __repr__(self) -> str:
         n, m = self.plan.shape

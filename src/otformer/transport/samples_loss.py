@@ -6,11 +6,7 @@ Between weighted points (α, x) and (β, y), with a cost C and ε > 0,
     S(α, β)  = OT(α, β) − ½ OT(α, α) − ½ OT(β, β)                                        (debiased).
 
 With ``reach`` the marginals are penalised by ρ KL instead (transport/unbalanced.py), and Σ α f becomes Σ α φ(f) with
-φ(f) = (ρ + ε/2)(1 − exp(−f/ρ)) [Séjourné et al. 2019, prop. 12].
-
-**OT(α, α)** has f = g, and one block averaged with the identity, f ← f − ½ ε log(P1/α), solves it. At the solution its
-Jacobian is ½(I − D_α⁻¹P); the kernels exp(−‖x − y‖ᵖ/pε), p = 1 or 2, are positive definite, so its eigenvalues lie in [0, ½]
-and every step at least halves the error, at any ε. (It is the paper's layer with both heads and γ = λ, without its tanh.)
+φ(f) = (ρ + ε/2)(1 − exp(−f/ρ)) [Séjourné et al. 2019, prop. 12]. transport/debiased.py finds f and g.
 
 **Gradients** are those of the envelope theorem: P for C, and through it for x and y; f for α (with reach
 (ρ + ε)(1 − exp(−f/ρ)) − ε/2); the same for β. They are first derivatives only; a second one is an error, not a wrong number.
@@ -18,7 +14,6 @@ and every step at least halves the error, at any ε. (It is the paper's layer wi
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -27,14 +22,10 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer import checks
-from otformer.transport.absorbed import Absorbed
-from otformer.transport.dense import Dense
-from otformer.transport.stages import annealed
-from otformer.transport.unbalanced import damped
+from otformer.transport.debiased import self_transport, streamed, transport
 
 Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]
-LEAST = 1e-30  # of the mass: the weight that stands for 0, far below rounding
-DEPTH = 10_000  # layers, at most
+LARGE = 5000**2  # entries of a cost matrix, above which "auto" forms none; GeomLoss's number
 TOL = {torch.float64: 1e-8, torch.float32: 1e-6}
 
 
@@ -52,8 +43,10 @@ class SamplesLoss(torch.nn.Module):
     potentials : return (F, G), shaped as the weights, instead of the loss: f and g, less those of OT(α, α) and OT(β, β) if
         debiased. Balanced f and g are fixed up to a constant, chosen so that Σ α f = Σ β g.
     tol : ours. The relative L1 error of the marginals to reach, by default 1e-8 in float64 and 1e-6 in float32.
-    diameter, scaling, truncate, cluster_scale, kernel, verbose, backend : accepted, without effect: they trade accuracy
-        for time, and here ``tol`` is reached whatever they are. Work is done in float64, on dense cost matrices.
+    backend : "tensorized" works on matrices; "online" and "multiscale" without, in O(N + M) memory, if p = 2, balanced;
+        "auto" without above 5000² entries. Both in float64, and equal. (p = 1, reach, a cost of one's own: matrices.)
+    diameter, scaling, truncate, cluster_scale, kernel, verbose : accepted, without effect: they trade accuracy for time,
+        and here ``tol`` is reached whatever they are.
 
     Call it with (x, y) or (α, x, β, y); points (N, D), or (B, N, D) for B losses at once; weights (N,) or (B, N).
 
@@ -107,7 +100,11 @@ class SamplesLoss(torch.nn.Module):
         points, weights = ((x, y), (a, b)) if x.ndim == 3 else ((x[None], y[None]), (a[None], b[None]))
         tol = TOL[x.dtype] if self.tol is None else checks.positive("tol", self.tol)
         cost = self.cost or (_distance if self.p == 1 else _half_squares)
-        F, G, value = _losses(points, weights, cost, self.eps, self.rho, tol, self.debias)
+        large = {"auto": _large(x, y), "tensorized": False}.get(self.backend, True)
+        if large and cost is _half_squares and self.rho is None:
+            F, G, value = _streamed_losses(points, weights, 0.5, self.eps, tol, self.debias)
+        else:
+            F, G, value = _losses(points, weights, cost, self.eps, self.rho, tol, self.debias)
         if self.potentials:
             return F.to(x).reshape(a.shape if α is None else α.shape), G.to(x).reshape(b.shape if β is None else β.shape)
         return value.to(x).reshape(x.shape[:-2])
@@ -120,7 +117,8 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
 
     Not negative, and 0 only where the weighted points are the same, up to ``tol``. (Σ P log P or KL(P | a⊗b): the difference
     cancels.) It is twice ``SamplesLoss(p=2, blur=√(λ/2))``. Points (n, d) and (m, d); weights of equal sum, default uniform
-    with mass 1. Tensors give a tensor, differentiable once in points and weights; arrays or lists give a float.
+    with mass 1. Tensors give a tensor, differentiable once in points and weights; arrays or lists give a float. Above 5000²
+    entries no matrix is formed: memory is O(n + m).
 
     >>> round(divergence([[0.0], [1.0]], [[1.0], [2.0]], reg=0.01), 6)
     1.0
@@ -130,7 +128,10 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
     if p.shape[1] != q.shape[1]:
         raise ValueError(f"x and y must have the same dimension, got {tuple(p.shape)} and {tuple(q.shape)}")
     weights = _weights("a", a, p)[None], _weights("b", b, q)[None]
-    _, _, values = _losses((p[None], q[None]), weights, _squares, reg, None, tol, debias=True)
+    if _large(p, q):
+        _, _, values = _streamed_losses((p[None], q[None]), weights, 1.0, reg, tol, debias=True)
+    else:
+        _, _, values = _losses((p[None], q[None]), weights, _squares, reg, None, tol, debias=True)
     return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) else float(values[0])
 
 
@@ -161,6 +162,19 @@ def _losses(
     return F, G, _Envelope.apply(value, [at_a[1], at_b[1], *plans], a, b, *costs)
 
 
+def _streamed_losses(
+    points: tuple[Tensor, Tensor], weights: tuple[Tensor, Tensor], scale: float, eps: float, tol: float, debias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`_losses` of the cost scale·‖x − y‖², balanced, without matrices; the problems of a batch one by one."""
+    (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
+    checks.same_mass(a, b)
+    with torch.no_grad():
+        found = [streamed(*one, scale, eps, tol, debias) for one in zip(x, y, a, b, strict=True)]
+        F, G, in_x, in_y = (torch.stack(t) for t in zip(*found, strict=True))
+        value = (a * F).sum(-1) + (b * G).sum(-1)
+    return F, G, _Envelope.apply(value, [F, G, in_x, in_y], a, b, x, y)
+
+
 class _Envelope(Function):
     """A value [B] with given gradients, each shaped as its input [B, ...]."""
 
@@ -171,68 +185,9 @@ class _Envelope(Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        if (
-            torch.is_grad_enabled()
-        ):  # the gradients are numbers: a derivative of them would be wrong, and nothing would say so
+        if torch.is_grad_enabled():  # the gradients are numbers: a derivative of them would be wrong without a word
             raise RuntimeError("this loss can be differentiated once only: create_graph=True is not supported")
         return None, None, *(g.reshape(-1, *[1] * (t.ndim - 1)) * t for t in ctx.saved_tensors)
-
-
-def transport(C: Tensor, a: Tensor, b: Tensor, eps: float, rho: float | None, tol: float) -> tuple[Tensor, Tensor]:
-    """f [B, n] and g [B, m] for costs [B, n, m]; balanced (rho None) with Σ a f = Σ b g."""
-    log_a, log_b, spread = _logs(a), _logs(b), float(C.max() - C.min())
-    tol = max(tol, _rounding(spread, eps, rho))
-    if rho is not None:
-        f, g, error, _ = damped(C, log_a, log_b, (log_a, log_b), eps, (rho, rho), tol, DEPTH)
-        _warn(error, tol)
-        return f, g
-    executor, mass = _Watched(C, log_a, log_b), b.sum(-1, keepdim=True)
-    best, least = (eps * log_a, eps * log_b), torch.full_like(mass, torch.inf)
-    for u, v, _, _ in annealed(executor, spread, eps, 0.0, DEPTH):
-        error = executor.errors / mass
-        best = torch.where(error < least, u, best[0]), torch.where(error < least, v, best[1])
-        least = torch.minimum(error, least)
-        if bool((least < tol).all()):
-            break
-    _warn(least, tol)
-    f, g = best[0] - eps * log_a, best[1] - eps * (log_b + 1)
-    half = ((a * f).sum(-1, keepdim=True) - (b * g).sum(-1, keepdim=True)) / (2 * mass)
-    return f - half, g + half
-
-
-class _Watched(Absorbed):
-    """Keeps the L1 norm of Pᵀ1 − b [B, 1] of the last column pass: the engine's is that of the whole batch."""
-
-    errors: Tensor
-
-    def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
-        excess = super().excess(u, v, reg, rows)
-        if not rows:
-            self.errors = (self.log_b.exp() * torch.expm1(excess).abs()).sum(-1, keepdim=True)
-        return excess
-
-
-def self_transport(C: Tensor, a: Tensor, eps: float, rho: float | None, tol: float) -> Tensor:
-    """f = g [B, n] of measures with themselves, by the averaged step; C [B, n, n] symmetric."""
-    log_a, mass, spread = _logs(a), a.sum(-1), float(C.max() - C.min())
-    damping = 1.0 if rho is None else 1 / (1 + eps / rho)
-    near = rho is None or spread < 50 * (rho + eps)  # as in unbalanced.py
-    executor = Absorbed(C, log_a, log_a) if near else Dense(C, log_a, log_a)
-    tol = max(tol, _rounding(spread, eps, rho))
-    f = -damping / (1 + damping) * eps * log_a  # the solution where points are far apart
-    for _ in range(DEPTH):
-        u = f + eps * (log_a + 0.5)
-        excess = executor.excess(u, u, eps, rows=True)
-        move = damping * (f - eps * excess) - f
-        error = (a * torch.expm1(move / eps).abs()).sum(-1) / mass
-        if bool((error < tol).all()):
-            break
-        f = f + move / 2
-    _warn(error, tol)
-    if rho is not None:
-        return f
-    # With the mass of the plan exact, Σ α f is stationary: its error is of second order.
-    return f - eps / 2 * ((a * excess.exp()).sum(-1) / mass).log()[..., None]
 
 
 def _phi(f: Tensor, eps: float, rho: float | None) -> Tensor:
@@ -247,20 +202,8 @@ def _plan(C: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, eps: float) -> 
     return a[..., :, None] * b[..., None, :] * ((f[..., :, None] + g[..., None, :] - C) / eps).exp()
 
 
-def _rounding(spread: float, eps: float, rho: float | None) -> float:
-    """The least error that can be told from rounding: potentials of the size of costs, divided by ε."""
-    contraction = 1.0 if rho is None else 1 - (1 / (1 + eps / rho)) ** 2
-    return 16 * torch.finfo(torch.float64).eps * spread / (eps * contraction)
-
-
-def _logs(weights: Tensor) -> Tensor:
-    return weights.clamp_min(LEAST * float(weights.sum(-1).max())).log()
-
-
-def _warn(error: Tensor, tol: float) -> None:
-    if not bool((error < tol).all()):
-        message = f"not converged: error {float(error.max()):.3g} after {DEPTH} layers, tol is {tol:g}; raise blur or tol"
-        warnings.warn(message, RuntimeWarning, stacklevel=5)
+def _large(x: Tensor, y: Tensor) -> bool:
+    return max(x.shape[-2], y.shape[-2]) ** 2 > LARGE
 
 
 def _weights(name: str, given: Any, points: Tensor) -> Tensor:

@@ -22,13 +22,14 @@ from otformer import checks
 from otformer.network.schedule import SCHEDULES, Schedule, named
 from otformer.transport.engine import Solved, run_layers
 from otformer.transport.gradient import SquaredDistances, attach
-from otformer.transport.newton import falling  # noqa: F401
 from otformer.transport.problem import Problem, like_input, points_cost
 from otformer.transport.result import Result
 from otformer.transport.small import is_small, quick, warn_not_converged
 from otformer.transport.stages import Pair
+from otformer.transport.streamed import solve_streamed
 from otformer.transport.unbalanced import solve_unbalanced
 
+LARGE = 10**8  # entries of a cost matrix that "auto" does not form any more
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -92,12 +93,22 @@ def solve_sample(
     schedule: str | Schedule = "auto",
     potentials: tuple[Any, Any] | None = None,
     unbalanced: float | tuple[float, float] | None = None,
+    executor: str = "auto",
 ) -> Result:
     """`solve` between points, rows of X_a (n, d) and X_b (m, d), with the squared Euclidean cost (not half of it).
+
+    executor: ``"dense"`` forms the n × m cost, ``"stream"`` never does (`solve_streamed`: O(n + m) memory, other costs, a
+    plan that has products and rows but no matrix); ``"auto"`` streams above 10⁸ entries.
 
     >>> solve_sample([[0.0], [1.0]], [[0.1], [0.9]], reg=0.01).plan.argmax(1).tolist()
     [0, 1]
     """
+    checks.choice("executor", executor, ("auto", "dense", "stream"))
+    streams = unbalanced is None and isinstance(schedule, str) and schedule == "auto"
+    if executor == "stream" and not streams:
+        raise ValueError("executor 'stream' goes with neither schedule nor unbalanced")
+    if executor == "stream" or (executor == "auto" and streams and _entries(X_a, X_b) > LARGE):
+        return solve_streamed(X_a, X_b, a, b, reg, tol, max_depth, potentials)
     if unbalanced is not None:
         C = like_input(X_a, points_cost(_plain(X_a), _plain(X_b)))
         return _unbalanced(C, a, b, reg, unbalanced, tol, max_depth, schedule, potentials)
@@ -106,6 +117,10 @@ def solve_sample(
         C = SquaredDistances.apply(checks.tensor("X_a", X_a), checks.tensor("X_b", X_b), problem.C)
         problem = replace(problem, C=C)
     return _solve(problem, X_a, reg, tol, max_depth, schedule, potentials)
+
+
+def _entries(X_a: Any, X_b: Any) -> int:
+    return math.prod(t.shape[0] if getattr(t, "shape", ()) else 0 for t in (X_a, X_b))
 
 
 def _unbalanced(

@@ -13,7 +13,8 @@ one matrix product per block, whose rounding is that of *local* coordinates. Til
 bounding boxes no entry of tile J exceeds max_J h − dist(I, J)², and where that lies log(m/ε) below the greatest entry of
 every row of I, its share of the sums is under ε, the rounding of the dtype. At small λ in few dimensions most tiles go.
 
-The blocks are torch operations, on a CPU and on a CUDA device alike.
+On a CUDA device passes run in Triton kernels (transport/kernels.py), except those of float64 in more than eight dimensions;
+these and all on a CPU in blocks of torch operations, as do products with the plan.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -30,7 +31,12 @@ from torch import Tensor
 from otformer import checks
 from otformer.network.features import Features, squared_euclidean
 
+if TYPE_CHECKING:
+    pass
+
 TILE = 128  # points in a tile of the torch path
+MASKS = 0x1F00000000FFFF, 0x1F0000FF0000FF, 0x100F00F00F00F00F, 0x10C30C30C30C30C3, 0x1249249249249249  # of `morton`
+Block = tuple[Tensor, Tensor, Tensor]  # columns [k], logits [r, k] but for a term of the row alone, that term [r]
 LEAST = -1e30  # stands for −∞ where a difference of two of them is taken
 
 
@@ -48,8 +54,8 @@ class Cloud:
     def build(cls, points: Tensor, shift: Tensor) -> Cloud:
         order = morton(points)
         points = points[order].contiguous()
-        filled = torch.cat([points, points[-1:].expand(-len(points) % TILE, -1)]).view(-1, TILE, points.shape[1])
-        return cls(points, order, shift[order], filled.amin(1), filled.amax(1))
+        tiles = torch.cat([points, points[-1:].expand(-len(points) % TILE, -1)]).view(-1, TILE, points.shape[1])
+        return cls(points, order, shift[order], tiles.amin(1), tiles.amax(1))
 
     def sort(self, potential: Tensor) -> Tensor:
         """h = potential − shift, in this order, [n]."""
@@ -57,8 +63,14 @@ class Cloud:
 
     def tops(self, h: Tensor) -> Tensor:
         """The greatest h of every tile, [tiles]."""
-        filled = torch.cat([h, h.new_full((-len(h) % TILE,), -torch.inf)])
-        return filled.view(-1, TILE).amax(1)
+        return torch.nn.functional.pad(h, (0, -len(h) % TILE), value=-torch.inf).view(-1, TILE).amax(1)
+
+    @cached_property
+    def laid(self) -> Any:
+        """As the kernels read it; None where they do not run."""
+        from otformer.transport import kernels
+
+        return kernels.lay(self) if kernels.fit(self.points) else None
 
     @cached_property
     def norm_bound(self) -> Tensor:
@@ -76,11 +88,9 @@ def morton(points: Tensor) -> Tensor:
     axes = (high - low).topk(min(3, points.shape[1])).indices
     size = (high - low)[axes].clamp_min(torch.finfo(points.dtype).tiny)
     cell = ((points[:, axes] - low[axes]).double() / size * (2**20 - 1)).long()  # [n, ≤ 3]
-    key = torch.zeros(len(points), dtype=torch.long, device=points.device)
-    for bit in range(20):
-        for k in range(len(axes)):
-            key |= ((cell[:, k] >> bit) & 1) << (bit * len(axes) + k)
-    return key.argsort(stable=True)
+    for shift, mask in zip((32, 16, 8, 4, 2), MASKS, strict=True):  # two zeros come before every bit: halves move apart, …
+        cell = (cell | cell << shift) & mask
+    return (cell << torch.arange(len(axes), device=cell.device)).sum(1).argsort(stable=True)
 
 
 class Stream:
@@ -100,27 +110,31 @@ class Stream:
         x, y = features.x.detach(), features.y.detach()
         if x.ndim != 2:
             raise ValueError(f"features must be of one problem, x (n, d), got x of shape {tuple(x.shape)}")
-        if not len(x) or not len(y):
+        if not (len(x) and len(y)):
             raise ValueError(f"features must have points on both sides, got {len(x)} and {len(y)}")
         for name, weights, points in (("log_a", log_a, x), ("log_b", log_b, y)):
             if tuple(weights.shape) != (len(points),) or weights.dtype != x.dtype or weights.device != x.device:
-                raise ValueError(
-                    f"{name} must be {x.dtype} of shape ({len(points)},) on {x.device}, "
-                    f"got {weights.dtype} of shape {tuple(weights.shape)} on {weights.device}"
-                )
+                got = f"{weights.dtype} of shape {tuple(weights.shape)} on {weights.device}"
+                raise ValueError(f"{name} must be {x.dtype} of shape ({len(points)},) on {x.device}, got {got}")
         self.log_a, self.log_b = log_a.contiguous(), log_b.contiguous()
         self.block = checks.count("block", block if block is not None else 2**26 if x.is_cuda else 2**18)
         # The norms as `features` takes them, so that p and q of a squared distance vanish exactly.
         p, q = features.x_sq.detach() - (x * x).sum(-1), features.y_sq.detach() - (y * y).sum(-1)
-        centre = _centre(x, y)
-        self.x, self.y = Cloud.build(x - centre, p), Cloud.build(y - centre, q)
+        self.x, self.y = (Cloud.build(points - _centre(x, y), own) for points, own in ((x, p), (y, q)))
 
     @classmethod
     def from_points(cls, x: Any, y: Any, a: Any = None, b: Any = None, block: int | None = None) -> Stream:
         """Squared Euclidean cost between points (n, d) and (m, d); weights positive, by default uniform with mass 1."""
         features = squared_euclidean(x, y)
-        log_a, log_b = (_log_weights(*side) for side in (("a", a, features.x), ("b", b, features.y)))
-        return cls(features, log_a, log_b, block)
+        return cls(features, _log_weights("a", a, features.x), _log_weights("b", b, features.y), block)
+
+    def thinned(self, rows: int, columns: int) -> Stream:
+        """Every ``rows`` neighbours of x along the curve and every ``columns`` of y as one point, with their mass."""
+        if rows == columns == 1:
+            return self
+        x, x_sq, log_a = _thin(self.x, self.log_a, rows)
+        y, y_sq, log_b = _thin(self.y, self.log_b, columns)
+        return Stream(Features(x, y, x_sq, y_sq), log_a, log_b, self.block)
 
     @property
     def spread(self) -> float:
@@ -136,9 +150,8 @@ class Stream:
     @torch.no_grad()
     def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S_i/a_i) of the rows [n], or log(S_j/b_j) of the columns [m]."""
-        if rows:
-            return self._excess(self.x, self.y, u, v, self.log_a, reg)
-        return self._excess(self.y, self.x, v, u, self.log_b, reg)
+        sides = (self.x, self.y, u, v, self.log_a) if rows else (self.y, self.x, v, u, self.log_b)
+        return self._excess(*sides, reg)
 
     def marginals(self, u: Tensor, v: Tensor, reg: float) -> tuple[Tensor, Tensor]:
         """Row sums [n] and column sums [m] of the plan P_ij = exp((u_i + v_j − C_ij)/λ − 1)."""
@@ -156,6 +169,11 @@ class Stream:
         return self._apply(self.y, self.x, v, u, self.log_b, reg, values)
 
     def _excess(self, own: Cloud, other: Cloud, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
+        if v.is_cuda and own.laid is not None:
+            from otformer.transport import kernels
+
+            with torch.cuda.device_of(v):
+                return kernels.excess(own.laid, other.laid, u, v, log_a, reg)
         h, mine = other.sort(v), own.sort(u).double() / reg - 1 - log_a[own.order].double()
         out = torch.empty_like(log_a)
         for rows, chunks in self._tiles(own, other, h, reg, None):
@@ -170,9 +188,8 @@ class Stream:
 
     def _apply(self, own: Cloud, other: Cloud, u: Tensor, v: Tensor, log_a: Tensor, reg: float, values: Tensor) -> Tensor:
         if values.shape[:1] != other.order.shape or values.ndim > 2:
-            raise ValueError(
-                f"values must have shape ({len(other.order)},) or ({len(other.order)}, k), got {tuple(values.shape)}"
-            )
+            m = len(other.order)
+            raise ValueError(f"values must have shape ({m},) or ({m}, k), got {tuple(values.shape)}")
         h, mine = other.sort(v), own.sort(u).double()
         columns = values.to(h).reshape(len(values), -1)[other.order]  # [m, k]
         out = h.new_zeros(len(own.order), columns.shape[1])
@@ -180,17 +197,15 @@ class Stream:
         for rows, chunks in self._tiles(own, other, h, reg, least):
             total = torch.zeros(len(rows), columns.shape[1], dtype=torch.float64, device=h.device)
             for places, logits, rest in chunks:
-                scale = (rest + mine[rows] / reg - 1).to(h)
-                total += (_exp(logits.add_(scale[:, None])) @ columns[places]).double()
+                total += (_exp(logits.add_((rest + mine[rows] / reg - 1).to(h)[:, None])) @ columns[places]).double()
             out[own.order[rows]] = total.to(out)
         return out.reshape(len(out), *values.shape[1:])
 
     def _tiles(
         self, own: Cloud, other: Cloud, h: Tensor, reg: float, least: Tensor | None
-    ) -> Iterator[tuple[Tensor, Iterator[tuple[Tensor, Tensor, Tensor]]]]:
-        """For each tile of rows, the blocks of logits (h_j − ‖x_i − y_j‖²)/λ that matter to it.
+    ) -> Iterator[tuple[Tensor, Iterator[Block]]]:
+        """For each tile of rows [r], the blocks of logits (h_j − ‖x_i − y_j‖²)/λ that matter to it.
 
-        Yields (rows [r], blocks); a block is (columns [k], logits [r, k] but for a term of the row alone, that term [r]).
         What matters is judged against ``least`` [n], by default a lower bound on every row's greatest h_j − ‖x_i − y_j‖².
         """
         tops, places = other.tops(h), torch.arange(len(h), device=h.device)
@@ -210,17 +225,27 @@ class Stream:
             columns = places[keep.repeat_interleave(TILE)[: len(h)]]
             yield rows, self._blocks(own.points[rows], other.points, h, columns, (low + high) / 2, reg)
 
-    def _blocks(
-        self, x: Tensor, points: Tensor, h: Tensor, columns: Tensor, centre: Tensor, reg: float
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _blocks(self, x: Tensor, points: Tensor, h: Tensor, columns: Tensor, centre: Tensor, reg: float) -> Iterator[Block]:
         x = x - centre
         rest, x = -(x * x).sum(1).double() / reg, x * (2 / reg)
-        width = max(1, self.block // len(x))
-        room = x.new_empty(len(x) * min(width, len(columns)))
+        room = x.new_empty(len(x) * min(width := max(1, self.block // len(x)), len(columns)))
         for places in columns.split(width):
             y = points[places] - centre
             logits = room[: len(x) * len(places)].view(len(x), len(places))
             yield places, torch.addmm((h[places] - (y * y).sum(1)) / reg, x, y.mT, out=logits), rest
+
+
+def _thin(cloud: Cloud, log_weights: Tensor, stride: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Means of every ``stride`` neighbours: points, x_sq and log of the mass. C is linear in (x, x_sq): its mean too."""
+    numbers = torch.cat([cloud.points, ((cloud.points * cloud.points).sum(1) + cloud.shift)[:, None]], 1)
+    if stride == 1:  # in the order given
+        numbers = numbers[cloud.order.argsort()]
+        return numbers[:, :-1], numbers[:, -1], log_weights
+    pad, fill = torch.nn.functional.pad, -len(numbers) % stride
+    logs = pad(log_weights[cloud.order], (0, fill), value=-torch.inf).view(-1, stride)
+    groups = pad(numbers, (0, 0, 0, fill)).view(-1, stride, numbers.shape[1])
+    means = (logs.softmax(1)[..., None] * groups).sum(1)
+    return means[:, :-1], means[:, -1], logs.logsumexp(1)
 
 
 def _centre(x: Tensor, y: Tensor) -> Tensor:
@@ -232,8 +257,8 @@ def _centre(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _log_weights(name: str, given: Any, points: Tensor) -> Tensor:
-    size = (points.shape[-2],)
-    weights = checks.weights(name, given, size, points) if given is not None else points.new_full(size, 1 / max(size[0], 1))
+    n = points.shape[-2]
+    weights = checks.weights(name, given, (n,), points) if given is not None else points.new_full((n,), 1 / max(n, 1))
     if not bool((weights > 0).all()):
         raise ValueError(f"{name} must be positive in a stream: leave out points without mass")
     return weights.log()

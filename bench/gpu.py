@@ -1,0 +1,322 @@
+"""The GPU benchmark: us and flash-sinkhorn on CUDA, float32, uniform points in a cube, the largest cost 1, λ = 0.001.
+
+    PYTHONPATH=src python bench/gpu.py [--minutes 8] [--only SECTION …] [--tune-all]
+
+flash_sinkhorn is used if it is installed or on PYTHONPATH. Every section runs in a process of its own, which is ended when
+its time is up; results are printed and, as they come, written to gpu.jsonl and gpu.csv in --out ($OUT or bench/results).
+
+``error`` is max(mean_i |n Σ_j P_ij − 1|, mean_j |n Σ_i P_ij − 1|), computed here in float64 from the potentials a solver
+returned and the points it was given; over 4,096 rows and columns drawn at random where n > 50,000. Times are of a second
+run, from points on the device to potentials. Solvers stop when their own reading of the error is under SAFE times tol.
+flash-sinkhorn's alternating solver, run without TF32, has no stop by marginals: its iterations are counted first (its own
+kernel, error read every ten), then its function is timed for that many; where counting took over LONG seconds, the time
+of the counting stands. It tunes its kernel over 44 shapes; here over six of them unless --tune-all. Its multiscale mode
+stops by itself at tol and solves for points it has rounded to TF32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+REG, TOL = 0.001, 1e-4
+SAFE = 0.85  # of the tolerance: where solvers stop by their own float32 reading
+CASES = [(d, n) for d in (3, 64) for n in (10_000, 50_000)]
+LONG, PATIENCE = 15.0, 40.0  # seconds of counting: the function is not timed as well; counting ends
+SIX = {(128, 128, 32, 8), (128, 64, 32, 4), (64, 64, 32, 4), (64, 128, 16, 4), (64, 64, 16, 4), (128, 64, 16, 8)}
+Potentials = tuple[Tensor, Tensor]
+
+
+def cube(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Two uniform clouds, float32, scaled so that the largest cost is 1 (of the first 50,000 points where d > 3)."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    x, y = (torch.rand(n, d, generator=generator, device="cuda") for _ in range(2))
+    far = max(float(torch.cdist(part, y[:50_000]).max()) for part in x[:50_000].split(5000)) if d > 3 else math.sqrt(d)
+    return x / far, y / far
+
+
+def exact_error(x: Tensor, y: Tensor, u: Tensor, v: Tensor) -> float:
+    """The error as defined above, for P_ij = exp((u_i + v_j − C_ij)/λ − 1)."""
+    return max(_side_error(x, y, u.double(), v.double()), _side_error(y, x, v.double(), u.double()))
+
+
+def _side_error(x: Tensor, y: Tensor, u: Tensor, v: Tensor) -> float:
+    n, middle, total = len(x), y.double().mean(0), 0.0
+    rows = torch.arange(n, device="cuda") if n <= 50_000 else torch.randperm(n, device="cuda")[:4096]
+    x, y = x.double() - middle, y.double() - middle
+    u, v = u - (x * x).sum(1), v - (y * y).sum(1)  # ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y, its rounding 10⁻¹² of λ
+    for part in rows.split(max(1, 2**27 // len(y))):
+        logs = torch.addmm(v, x[part], y.mT, alpha=2).add_(u[part, None]).div_(REG).sub_(1)
+        total += float((n * logs.exp_().sum(1) - 1).abs().sum())
+    return total / len(rows)
+
+
+def timed(run: Callable[[], Any]) -> tuple[float, Any, float]:
+    """Seconds, what came back, and the most GiB allocated meanwhile, points included."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    result = run()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start, result, torch.cuda.max_memory_allocated() / 2**30
+
+
+# ── us ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ours(x: Tensor, y: Tensor, tol: float, max_depth: int = 2000) -> tuple[Potentials, float, int]:
+    """Potentials, the error read on the way, and passes; those over fewer points count as any other."""
+    from otformer.transport.coarse import coarse_to_fine
+    from otformer.transport.stream import Stream
+
+    states = list(coarse_to_fine(Stream.from_points(x, y), REG, SAFE * tol, max_depth))
+    u, v, read, _ = min(states, key=lambda state: state[2])
+    return (u, v), read, states[-1][3]
+
+
+def solve(add: Callable[..., None], d: int, n: int, tol: float = TOL) -> None:
+    x, y = cube(n, d)
+    ours(x, y, tol, 40)  # compiles
+    seconds, ((u, v), read, passes), memory = timed(lambda: ours(x, y, tol))
+    add(who="otformer", d=d, n=n, tol=tol, seconds=seconds, passes=passes, read=read, error=exact_error(x, y, u, v),
+        gib=memory)  # fmt: skip
+
+
+def ours_section(add: Callable[..., None]) -> None:
+    for d, n in CASES:
+        solve(add, d, n)
+
+
+def million(add: Callable[..., None]) -> None:
+    for tol in (1e-3, TOL):
+        solve(add, 3, 1_000_000, tol)
+
+
+def memory(add: Callable[..., None]) -> None:
+    """64 dimensions: two blocks, four passes, and what they allocate."""
+    from otformer.transport.stream import Stream
+
+    def blocks(x: Tensor, y: Tensor) -> None:
+        stream = Stream.from_points(x, y)
+        u, v = stream.start()
+        for _ in range(2):
+            u = u - REG * stream.excess(u, v, REG, rows=True)
+            v = v - REG * stream.excess(u, v, REG, rows=False)
+
+    blocks(*cube(1000, 64))  # compiles
+    for n in (250_000, 500_000, 1_000_000):
+        x, y = cube(n, 64)
+        seconds, _, gib = timed(lambda x=x, y=y: blocks(x, y))
+        add(who="otformer", d=64, n=n, seconds_per_pass=seconds / 4, gib=gib, points_gib=2 * x.numel() * 4 / 2**30)
+
+
+def passes(add: Callable[..., None]) -> None:
+    """One pass from v = 0: over all pairs (λ = 0.1, or 64 dimensions), and with far tiles left out."""
+    from otformer.transport.stream import Stream
+
+    for d, n, dtype in ((3, 50_000, "float32"), (3, 50_000, "float64"), (3, 1_000_000, "float32"), (3, 1_000_000, "float64"),
+                        (64, 50_000, "float32")):  # fmt: skip
+        x, y = cube(n, d)
+        stream = Stream.from_points(*(t.to(getattr(torch, dtype)) for t in (x, y)))
+        u, v = stream.start()
+        for reg in (0.1, REG) if dtype == "float32" else (REG,):
+            stream.excess(u, v, reg, rows=True)
+            times = [timed(lambda s=stream, u=u, v=v, reg=reg: s.excess(u, v, reg, rows=True))[0] for _ in range(3)]
+            add(who="otformer", d=d, n=n, dtype=dtype, reg=reg, seconds=sorted(times)[1])
+
+
+def scaling(add: Callable[..., None]) -> None:
+    """Time and memory to the error against n, three dimensions; exponents fitted where n ≥ 30,000."""
+    rows: list[dict[str, Any]] = []
+
+    def keep(**row: Any) -> None:
+        rows.append(row)
+        add(**row)
+
+    for n in (1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000):
+        solve(keep, 3, n)
+    large = [row for row in rows if row["n"] >= 30_000]
+    logs = torch.tensor([[math.log(row[key]) for row in large] for key in ("n", "seconds", "gib")], dtype=torch.float64)
+    logs -= logs.mean(1, keepdim=True)
+    slopes = logs[1:] @ logs[0] / logs[0].square().sum()
+    add(who="otformer", d=3, fitted="n ≥ 30,000", time_exponent=float(slopes[0]), memory_exponent=float(slopes[1]))
+
+
+def sentences(add: Callable[..., None]) -> None:
+    """10,000 ragged problems in one call, costs on the device, λ = 0.05, tol 1e-6."""
+    import otformer as of
+    from otformer.benchmarks.problems import sentences as generate
+
+    problems = [torch.as_tensor(p.C, device="cuda") for p in generate(10_000)]
+    of.solve_batch(problems[:2000], reg=0.05, tol=1e-6)
+    seconds, results, gib = timed(lambda: of.solve_batch(problems, reg=0.05, tol=1e-6))
+    worst = max(_plan_error(r.plan) for r in results)
+    add(who="otformer", problems=len(results), seconds=seconds, converged=sum(r.converged for r in results), error=worst,
+        gib=gib)  # fmt: skip
+
+
+def _plan_error(plan: Tensor) -> float:
+    """L1 error of both marginals against uniform ones."""
+    plan, (n, m) = plan.double(), plan.shape
+    return float((plan.sum(1) - 1 / n).abs().sum() + (plan.sum(0) - 1 / m).abs().sum())
+
+
+# ── flash-sinkhorn ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def flash(add: Callable[..., None]) -> None:
+    """Its alternating solver."""
+    from flash_sinkhorn.kernels import sinkhorn_flashstyle_sqeuclid as their
+    from flash_sinkhorn.sinkhorn_solvers import sinkhorn_flashstyle_alternating as alternating
+
+    if "--tune-all" not in sys.argv:
+        tuner = their._flashsinkhorn_lse_fused_kernel_autotune
+        tuner.configs = [c for c in tuner.configs if c.num_stages == 3 and (*c.kwargs.values(), c.num_warps) in SIX]
+    for d, n in CASES:
+        x, y = cube(n, d)
+        a = torch.full((n,), 1 / n, device="cuda")
+        middle = (x.mean(0) + y.mean(0)) / 2
+        points = x - middle, y - middle
+        (f, g), iterations, read, seconds, gib = _count(their, points, a)
+        if seconds < LONG:
+            call = dict(eps=REG, n_iters=iterations, allow_tf32=False, autotune=True)
+            seconds, (f, g), gib = timed(lambda p=points, a=a, call=call: alternating(*p, a, a, **call))
+        u, v = f + REG * (1 - math.log(n)), g - REG * math.log(n)
+        add(who="flash-sinkhorn alternating", d=d, n=n, tol=TOL, seconds=seconds, passes=2 * iterations, read=read,
+            reached=read < TOL, error=exact_error(x, y, u, v), gib=gib)  # fmt: skip
+
+
+def _count(their: Any, points: Potentials, a: Tensor) -> tuple[Potentials, int, float, float, float]:
+    """Potentials of iterations of its kernel from its start to the error; how many; the error; seconds; GiB."""
+    x, y = (p.contiguous() for p in points)
+    log_a, options = a.log(), dict(cost_scale=1.0, damping=1.0, allow_tf32=False, use_exp2=True, autotune=True)
+    x_sq, y_sq = (x * x).sum(1), (y * y).sum(1)
+    g = -y_sq
+    their.flashsinkhorn_lse_fused(x, y, g, log_a, REG, **options)  # tunes
+
+    def loop(g: Tensor) -> tuple[Potentials, int, float]:
+        start, error = time.monotonic(), math.inf
+        for k in range(1, 20_001):
+            f = their.flashsinkhorn_lse_fused(x, y, g, log_a, REG, **options)
+            new = their.flashsinkhorn_lse_fused(y, x, f, log_a, REG, **options)
+            if k % 10 == 0:
+                error = float(torch.expm1((g - new) / REG).abs().mean())
+                if error < SAFE * TOL or time.monotonic() - start > PATIENCE:
+                    break
+            g = new
+        return (f + x_sq, g + y_sq), k, error
+
+    seconds, (pair, k, error), gib = timed(lambda: loop(g))
+    return pair, k, error, seconds, gib
+
+
+def multiscale(add: Callable[..., None]) -> None:
+    from flash_sinkhorn.multiscale import preprocess_coordinates, solve_multiscale
+
+    n = 1_000_000
+    x, y = cube(n, 3)
+    a = torch.full((n,), 1 / n, device="cuda")
+
+    def run(tol: float) -> Any:
+        points = preprocess_coordinates(x, y, a, a)
+        return points, solve_multiscale(*points, a, a, REG, tol)
+
+    for tol in (1e-3, TOL):
+        run(tol)  # compiles and tunes
+        seconds, (points, (f, g, info)), gib = timed(lambda tol=tol: run(tol))
+        u, v = f + REG * (1 - math.log(n)), g - REG * math.log(n)
+        add(who="flash-sinkhorn multiscale", d=3, n=n, tol=tol, seconds=seconds, accepted=info.accepted,
+            fine_updates=info.fine_updates, error=exact_error(x, y, u, v), rounded_error=exact_error(*points, u, v),
+            gib=gib)  # fmt: skip
+
+
+# ── the harness ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SECTIONS: dict[str, tuple[Callable[[Callable[..., None]], None], float]] = {  # and seconds, at most
+    "ours": (ours_section, 40),
+    "million": (million, 50),
+    "memory": (memory, 40),
+    "passes": (passes, 30),
+    "flash": (flash, 130),
+    "multiscale": (multiscale, 90),
+    "sentences": (sentences, 60),
+    "scaling": (scaling, 50),
+}
+
+
+def child(section: str, out: Path) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+    def add(**values: Any) -> None:
+        row = {"section": section, **values}
+        with (out / "gpu.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print("  ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()), flush=True)
+
+    SECTIONS[section][0](add)
+
+
+def ratios(rows: list[dict[str, Any]]) -> list[str]:
+    """Their time over ours, problem by problem."""
+    mine = {(r["d"], r["n"], r["tol"]): r["seconds"] for r in rows if r["section"] in ("ours", "million")}
+    theirs = [r for r in rows if r["section"] in ("flash", "multiscale") and (r["d"], r["n"], r["tol"]) in mine]
+    return [
+        f"{r['who']}, d = {r['d']}, n = {r['n']:,}, tol {r['tol']:g}: "
+        f"{r['seconds'] / mine[r['d'], r['n'], r['tol']]:.1f} times our time"
+        + ("" if r.get("reached", True) else " and not there yet")
+        for r in theirs
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(os.environ.get("OUT", "bench/results")))
+    parser.add_argument("--minutes", type=float, default=8.0, help="end within this time")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--tune-all", action="store_true", help="let flash-sinkhorn tune over all of its shapes")
+    parser.add_argument("--child", choices=SECTIONS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("bench/gpu.py needs a CUDA device")
+    if options.child:
+        child(options.child, options.out)
+        return
+    end = time.monotonic() + 60 * options.minutes
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "gpu.jsonl").write_text("")
+    print(f"{torch.cuda.get_device_name()}, Python {sys.version.split()[0]}, torch {torch.__version__}", flush=True)
+    for name in options.only:
+        limit = min(SECTIONS[name][1], end - time.monotonic())
+        if name in ("flash", "multiscale") and importlib.util.find_spec("flash_sinkhorn") is None:
+            print(f"{name}: flash_sinkhorn is not there", flush=True)
+        elif limit > 10:
+            command = [sys.executable, __file__, "--child", name, "--out", str(options.out)]
+            try:
+                subprocess.run(command + ["--tune-all"] * options.tune_all, timeout=limit, check=False)
+            except subprocess.TimeoutExpired:
+                print(f"{name}: ended after {limit:.0f} s", flush=True)
+        else:
+            print(f"{name}: no time left", flush=True)
+    rows = [json.loads(line) for line in (options.out / "gpu.jsonl").read_text().splitlines()]
+    with (options.out / "gpu.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(dict.fromkeys(key for row in rows for key in row)))
+        writer.writeheader()
+        writer.writerows(rows)
+    print("\n".join(ratios(rows)))
+
+
+if __name__ == "__main__":
+    main()
