@@ -140,3 +140,31 @@ def test_the_console_script():
     script = [sys.executable, "-c", "from otformer.cli import main; main()", "sort", "2", "x"]
     done = subprocess.run(script, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "otformer: values must be numbers, got 'x'\n")
+
+
+def test_train_writes_a_model_that_loads_and_refuses_what_it_cannot_do(tmp_path):
+    from otformer.learning.trained import load_trained
+
+    out = tmp_path / "run"
+    done = otformer("train", "--recipe", "nearest", "--steps", 100, "--ensemble", 2, "--out", out, "--json")
+    assert done.returncode == 0
+    rows = json.loads(done.stdout)["rows"]
+    assert len(rows["7"]) == 2
+    assert max(rows["7"]) > 1.5 / 7  # a hundred steps are enough to be better than chance
+    left = {path.name for path in out.iterdir()}
+    assert left == {"checkpoint.safetensors", "log.csv", "log.png", "model.safetensors"}
+    assert load_trained(out / "model.safetensors", member=1)([0.5, 1.0], [0.5, 1.0]).shape == (2, 2)
+    again = otformer("train", "--recipe", "nearest", "--steps", 100, "--ensemble", 2, "--out", out)
+    assert (again.returncode, "out already holds a run" in again.stderr) == (2, True)
+    other = otformer("train", "--recipe", "nearest", "--steps", 100, "--ensemble", 3, "--out", out, "--resume")
+    assert (other.returncode, "is of another run: its ensemble is 2, this run's 3" in other.stderr) == (2, True)
+    for arguments, message in (
+        (("--recipe", "magic"), "recipe must be one of paper-sorted, "),
+        ((), "recipe is missing"),
+        (("--recipe", "nearest", "--device", "cuda"), "device must be one that this machine has, got 'cuda'"),
+        (("--recipe", "nearest", "--ensemble", 0), "ensemble must be a whole number of at least 1, got 0"),
+    ):
+        bad = otformer("train", *arguments, "--out", tmp_path / "bad")
+        assert bad.returncode == 2
+        assert message in bad.stderr
+        assert not (tmp_path / "bad").exists()

@@ -8,6 +8,7 @@
 """
 
 from otformer import nn
+from otformer.learning.trained import load_trained, trained_models
 from otformer.network.cost_layer import EuclideanDistance, SmoothCost
 from otformer.network.features import Features, cosine, cost_matrix, inner_product, mahalanobis, squared_euclidean
 from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, best_omega
@@ -51,6 +52,7 @@ __all__ = [
     "cost_matrix",
     "divergence",
     "inner_product",
+    "load_trained",
     "mahalanobis",
     "nn",
     "sinkhorn",
@@ -64,5 +66,6 @@ __all__ = [
     "solve_unbalanced",
     "sort",
     "squared_euclidean",
+    "trained_models",
 ]
 __version__ = "0.1.0"

@@ -131,7 +131,8 @@ def reproduce(
         return
     wanted = [experiment.name for experiment in chosen(names or None)]
     with _progress(len(wanted)) as tell:
-        page = run(wanted, out, seed=seed, full=full, resume=resume, progress=tell)
+        place = {name: k for k, name in enumerate(wanted)}
+        page = run(wanted, out, seed, full, resume, lambda name, fraction: tell(name, place[name] + fraction))
     records = {name: json.loads((out / name / "run.json").read_text(encoding="utf-8")) for name in wanted}
     if as_json:
         typer.echo(json.dumps({"report": str(page), "experiments": records}))
@@ -141,6 +142,57 @@ def reproduce(
         typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
     typer.echo(f"{sum(held for *_, held in checks)} of {len(checks)} checks hold")
     typer.echo(str(page))
+
+
+@app.command()
+def train(
+    recipe: Annotated[str | None, typer.Option(help="What to train: see --list.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for weights, checkpoint, log and plot.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first model; the others follow.")] = 0,
+    ensemble: Annotated[int, typer.Option(help="Models trained side by side, from seeds SEED, SEED + 1, …")] = 1,
+    steps: Annotated[int | None, typer.Option(help="Fewer or more steps than the recipe's.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run of these settings stopped.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the recipes and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train transformers to transport, and score them on fresh permutations of 5 to 30 numbers."""
+    from dataclasses import replace
+
+    from otformer.learning.evaluate import evaluate
+    from otformer.learning.plot import log_figure
+    from otformer.learning.recipes import RECIPES
+    from otformer.learning.recipes import recipe as named
+    from otformer.learning.train import train as run
+
+    if show:
+        about = {name: each.about for name, each in RECIPES.items()}
+        typer.echo(json.dumps(about) if as_json else "\n".join(f"{name:<25}{text}" for name, text in about.items()))
+        return
+    if recipe is None:
+        raise ValueError(f"recipe is missing: --recipe with one of {', '.join(RECIPES)}")
+    chosen, folder = named(recipe), out or Path("trained") / recipe
+    chosen = chosen if steps is None else replace(chosen, steps=steps)
+    with _progress(chosen.steps) as tell:
+        net = run(
+            chosen,
+            folder,
+            seed=seed,
+            ensemble=ensemble,
+            device=device,
+            resume=resume,
+            progress=lambda done, total, loss: tell(f"loss {loss:.2e}", done),
+        )
+    log_figure(folder / "log.csv").savefig(folder / "log.png", dpi=160)
+    kind = "permutations" if chosen.architecture.dim == 1 else "clouds"
+    scores = evaluate(net, (5, 7, 9, 15, 30), kind=kind)
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), "rows": {score.n: score.rows.tolist() for score in scores}}))
+        return
+    for score in scores:
+        each = ", ".join(f"{100 * share:.1f}" for share in score.rows.tolist())
+        typer.echo(f"n = {score.n:<3} rows right: {each} %")
+    typer.echo(str(folder))
 
 
 @app.command()
@@ -175,22 +227,15 @@ def bench(
 
 
 @contextmanager
-def _progress(count: int) -> Iterator[Callable[[str, float], None]]:
-    """A bar on standard error over all experiments, with the name of the one that runs."""
+def _progress(total: int) -> Iterator[Callable[[str, float], None]]:
+    """A bar on standard error; call it with what is being done and how much of ``total`` is."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     name, done = TextColumn("{task.description:<18}"), TextColumn("{task.completed:.1f}/{task.total}")
     with Progress(name, BarColumn(), done, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=count)
-        seen: list[str] = []
-
-        def tell(name: str, fraction: float) -> None:
-            if name not in seen:
-                seen.append(name)
-            bar.update(task, description=name, completed=len(seen) - 1 + fraction)
-
-        yield tell
+        task = bar.add_task("", total=total)
+        yield lambda text, completed: bar.update(task, description=text, completed=completed)
 
 
 def main() -> None:

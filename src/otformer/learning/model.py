@@ -1,0 +1,223 @@
+r"""The trainable transformer of appendix A, K of them side by side.
+
+    Z_{ℓ+1} = Z_ℓ + B Σ_{j=1,2} A_j Z_ℓ V_j,      A_j = softmax(Z_ℓ P_j Z_ℓᵀ),      B = 1/20,
+    output:   A = softmax(Z P Zᵀ) over the first n rows (not the sink),      f = (A Z V)_{:, 0:d}.
+
+P = K Qᵀ is one matrix, as in the paper. Row i of the output attention A is y_i, column j is x_j: with y sorted, the right
+A is the permutation that sorts x, and f is the sorted list.
+
+Every parameter has a leading axis K: an *ensemble* of K models that never mix, trained in one batched run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from otformer import checks
+from otformer.network.registers import Registers
+
+HEADS = 2
+MIX = 1 / 20  # the paper's B
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What is fixed before training.
+
+    dim : d, coordinates of a point.
+    depth : layers, or turns of the one layer when ``tied``.
+    tied : one layer, looped. For n above ``grow_from`` points the loops grow like (n / grow_from)^``growth``.
+    prompt : ``"engineered"`` (2d+9 columns and a sink) or ``"plain"`` (Z' = [x, y, 0], no sink).
+    written : ``"all"`` columns, or ``"memory"`` (u, v, spare; with the plain prompt its one zero column).
+    sink : ``"token"`` (the paper's: updated like the others) or ``"frozen"``.
+    temperature : whether layer ℓ of L has the weights P exp(τ₀ + τ₁ ℓ/L) and V exp(s₀ + s₁ ℓ/L), τ and s learned for every
+        head and 0 at the start; the output head P exp(τ₀). Attention stays standard: each layer's weights are constants. A
+        tied layer can so anneal, and a head become sharp in fewer steps of Adam, whose steps are short for large weights.
+    """
+
+    dim: int = 1
+    depth: int = 20
+    tied: bool = False
+    prompt: Literal["engineered", "plain"] = "engineered"
+    written: Literal["all", "memory"] = "all"
+    sink: Literal["token", "frozen"] = "token"
+    temperature: bool = False
+    growth: float = 0.0
+    grow_from: int = 7
+
+    def __post_init__(self) -> None:
+        checks.count("dim", self.dim)
+        checks.count("depth", self.depth, least=0)
+        checks.choice("prompt", self.prompt, ("engineered", "plain"))
+        checks.choice("written", self.written, ("all", "memory"))
+        checks.choice("sink", self.sink, ("token", "frozen"))
+
+    @property
+    def registers(self) -> Registers:
+        """The columns of the engineered prompt; its last three, u, v and spare, are the memory."""
+        return Registers(self.dim, marginals=False)
+
+    @property
+    def width(self) -> int:
+        return self.registers.width if self.prompt == "engineered" else 2 * self.dim + 1
+
+    @property
+    def columns_written(self) -> int:
+        """Layers write the last so many columns."""
+        if self.written == "all":
+            return self.width
+        return 3 if self.prompt == "engineered" else 1
+
+    @property
+    def layers(self) -> int:
+        """Layers with weights of their own."""
+        return min(1, self.depth) if self.tied else self.depth
+
+    def loops(self, n: int) -> int:
+        """Layers that a list of n points passes through.
+
+        >>> Architecture(depth=20, tied=True, growth=1.0).loops(14), Architecture(depth=20).loops(14)
+        (40, 20)
+        """
+        grown = self.depth * max(1.0, n / self.grow_from) ** self.growth
+        return math.ceil(grown - 1e-9) if self.tied else self.depth
+
+
+class Output(NamedTuple):
+    """What the output head says: logits of its attention [K, B, n, n] and the list it returns [K, B, n, d]."""
+
+    logits: Tensor
+    points: Tensor
+
+    @property
+    def attention(self) -> Tensor:
+        """A, [K, B, n, n]: rows y, columns x; absent columns are 0."""
+        return self.logits.softmax(-1)
+
+
+class LayerWeights(NamedTuple):
+    """What one layer computes with: P [K, w, 2w] and V [K, 2w, columns written], heads side by side, B inside V."""
+
+    P: Tensor
+    V: Tensor
+
+
+class LearningTransformer(nn.Module):
+    """K trainable transformers of one architecture. Parameters start at 0: see start.py for the paper's Gaussian.
+
+    P [K, layers, 2, w, w], V [K, layers, 2, w, columns written], P_out [K, w, w], V_out [K, w, d], and with a learned
+    temperature tau and step [K, layers, 2, 2] and tau_out [K].
+
+    >>> net = LearningTransformer(Architecture(), ensemble=3)
+    >>> x = torch.tensor([[[0.5], [1.0]]])
+    >>> net(x, x).attention.shape, sum(p.numel() for p in net.parameters()) // 3
+    (torch.Size([3, 1, 2, 2]), 9812)
+    """
+
+    def __init__(self, architecture: Architecture, ensemble: int = 1) -> None:
+        super().__init__()
+        self.architecture = a = architecture
+        self.ensemble = checks.count("ensemble", ensemble)
+        w = a.width
+
+        def zeros(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.zeros(self.ensemble, *shape))
+
+        self.P, self.V = zeros(a.layers, HEADS, w, w), zeros(a.layers, HEADS, w, a.columns_written)
+        self.P_out, self.V_out = zeros(w, w), zeros(w, a.dim)
+        if a.temperature:
+            self.tau, self.step, self.tau_out = zeros(a.layers, HEADS, 2), zeros(a.layers, HEADS, 2), zeros()
+
+    def prompt(self, x: Tensor, y: Tensor) -> Tensor:
+        """Z₀ of every member, [K, B, T, w], from x and y [B, n, d] (shared by the members) or [K, B, n, d]."""
+        if x.ndim == 3:
+            x, y = (t.expand(self.ensemble, *t.shape) for t in (x, y))
+        *batch, n, _ = x.shape
+        if self.architecture.prompt == "plain":
+            return torch.cat([x, y, x.new_zeros(*batch, n, 1)], dim=-1)
+        r = self.architecture.registers
+        squares = [(t * t).sum(-1, keepdim=True) for t in (x, y)]
+        tokens = torch.cat([x, y, *squares, x.new_ones(*batch, n, 4), x.new_zeros(*batch, n, 3)], dim=-1)
+        sink = F.pad(x.new_full((1,), -1.0), (r.column("sign"), r.width - r.column("sign") - 1))
+        return torch.cat([tokens, sink.expand(*batch, 1, r.width)], dim=-2)
+
+    def bias(self, present: Tensor | None) -> Tensor | None:
+        """−∞ towards tokens that are not there, [K, B, 1, T], from the points that are, [B, n] or [K, B, n]."""
+        if present is None:
+            return None
+        if present.ndim == 2:
+            present = present.expand(self.ensemble, *present.shape)
+        if self.architecture.prompt == "engineered":
+            present = F.pad(present, (0, 1), value=True)
+        return torch.zeros_like(present, dtype=self.P.dtype).masked_fill(~present, -torch.inf)[..., None, :]
+
+    def weights(self, loops: int) -> list[LayerWeights]:
+        """The weights of ``loops`` layers (as many as there are, unless tied)."""
+        a, (K, _, _, w, _) = self.architecture, self.P.shape
+        if a.layers == 0:
+            return []
+        P, V = (t.expand(K, loops, *t.shape[2:]) if a.tied else t for t in (self.P, self.V))
+        if a.temperature:
+            time = torch.arange(P.shape[1], device=P.device).to(P)[:, None] / P.shape[1]  # [L, 1]
+            P, V = (t * (e[..., 0] + e[..., 1] * time).exp()[..., None, None] for t, e in ((P, self.tau), (V, self.step)))
+        P = P.transpose(2, 3).reshape(K, -1, w, HEADS * w)
+        V = MIX * V.reshape(K, -1, HEADS * w, a.columns_written)
+        return [LayerWeights(*each) for each in zip(P.unbind(1), V.unbind(1), strict=True)]
+
+    def logits(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
+        """Logits of both heads of a layer, [K, B, T·2, T], rows (token, head)."""
+        K, B, T, w = Z.shape
+        queries = (Z.reshape(K, B * T, w) @ weights.P).view(K, B, T * HEADS, w)
+        logits = queries @ Z.mT
+        return logits if bias is None else logits + bias
+
+    def attention(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
+        """Attention of both heads of a layer on its input Z, [K, B, 2, T, T]."""
+        return self.logits(Z, weights, bias).softmax(-1).unflatten(2, (-1, HEADS)).transpose(2, 3)
+
+    def block(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
+        """Z_ℓ → Z_{ℓ+1}, [K, B, T, w]."""
+        K, B, T, w = Z.shape
+        mixed = self.logits(Z, weights, bias).softmax(-1) @ Z  # [K, B, T·2, w]
+        update = (mixed.view(K, B * T, HEADS * w) @ weights.V).view(K, B, T, -1)
+        left = w - update.shape[-1]  # columns that stay
+        if self.architecture.sink == "frozen" and self.architecture.prompt == "engineered":
+            update = F.pad(update[..., :-1, :], (left, 0, 0, 1))
+        elif left:
+            update = F.pad(update, (left, 0))
+        return Z + update
+
+    def output(self, Z: Tensor, bias: Tensor | None = None) -> Output:
+        """The output head, applied to the state of any layer."""
+        if self.architecture.prompt == "engineered":
+            Z, bias = Z[..., :-1, :], None if bias is None else bias[..., :-1]
+        P = self.P_out * self.tau_out.exp()[:, None, None] if self.architecture.temperature else self.P_out
+        logits = Z @ P[:, None] @ Z.mT  # [K, B, n, n]
+        logits = logits if bias is None else logits + bias
+        return Output(logits, logits.softmax(-1) @ (Z @ self.V_out[:, None]))
+
+    def states(self, x: Tensor, y: Tensor, present: Tensor | None = None, loops: int | None = None) -> list[Tensor]:
+        """Z₀, …, Z_L, each [K, B, T, w]; `output` reads any of them."""
+        Z, bias = self.prompt(x, y), self.bias(present)
+        found = [Z]
+        for weights in self.weights(self.architecture.loops(x.shape[-2]) if loops is None else loops):
+            found.append(self.block(found[-1], weights, bias))
+        return found
+
+    def forward(self, x: Tensor, y: Tensor, present: Tensor | None = None, loops: int | None = None) -> Output:
+        """The output head after the last layer, of points x and y as `prompt` takes them."""
+        return self.output(self.states(x, y, present, loops)[-1], self.bias(present))
+
+    def member(self, k: int) -> LearningTransformer:
+        """One of the K models, alone."""
+        if not 0 <= k < self.ensemble:
+            raise ValueError(f"member must be from 0 to {self.ensemble - 1}, got {k}")
+        alone = LearningTransformer(self.architecture).to(self.P.device, self.P.dtype)
+        alone.load_state_dict({name: t[k : k + 1] for name, t in self.state_dict().items()})
+        return alone

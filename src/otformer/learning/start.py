@@ -1,0 +1,76 @@
+r"""Where training starts: the paper's Gaussian, or a perturbed copy of the construction.
+
+The construction in these parameters (network/weights.py has the derivation): P of the heads ``rows`` and ``columns`` at λ;
+V reads ``sign`` and writes −20γ into u or v, for B is 1/20; the output head has y on its rows, so it is the head
+``columns``, with the value x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from otformer.learning.data import generator
+from otformer.learning.model import MIX, LearningTransformer
+from otformer.network import weights
+
+PURPOSE = 1  # of the random numbers drawn here: see data.generator
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Independent normal entries of variance 1/(2d+9), with or without the engineered prompt.
+
+    With ``silent`` V starts at 0: the layers write nothing yet, and the output head learns first. ``sharp`` is where the
+    learned temperatures τ₀ start.
+    """
+
+    silent: bool = False
+    sharp: float = 0.0
+
+    def fill(self, net: LearningTransformer, seed: int) -> None:
+        """Set every member's parameters; member k is drawn from seed + k."""
+        _noise(net, seed, net.architecture.registers.width**-0.5)
+        if self.silent:
+            torch.nn.init.zeros_(net.V)
+        if net.architecture.temperature:
+            with torch.no_grad():
+                net.tau[..., 0] = self.sharp
+                net.tau_out.fill_(self.sharp)
+
+
+@dataclass(frozen=True)
+class Construction:
+    """The aligning transformer with λ = ``reg`` and γ = ``step`` · λ; normal noise of size ``noise`` on every entry."""
+
+    reg: float = 0.05
+    step: float = 1.0
+    noise: float = 0.0
+
+    def fill(self, net: LearningTransformer, seed: int) -> None:
+        """Set every member's parameters; member k's noise is drawn from seed + k."""
+        if net.architecture.prompt != "engineered":
+            raise ValueError(f"prompt must be engineered to start from the construction, got {net.architecture.prompt}")
+        _noise(net, seed, self.noise)
+        r = net.architecture.registers
+        first = r.width - net.architecture.columns_written
+        with torch.no_grad():
+            for h, name in enumerate(weights.HEADS):
+                head = weights.head(name, self.reg, r)
+                net.P[:, :, h] += head.bilinear(r).to(net.P)
+                net.V[:, :, h, r.column(head.value), r.column(head.writes) - first] -= self.step * self.reg / MIX
+            net.P_out.add_(weights.head("columns", self.reg, r).bilinear(r).to(net.P))
+            net.V_out[:, r["x"]] += torch.eye(r.dim, device=net.P.device)
+
+
+def _noise(net: LearningTransformer, seed: int, size: float) -> None:
+    with torch.no_grad():
+        for k in range(net.ensemble):
+            draw = generator(seed + k, PURPOSE)
+            for name, parameter in net.named_parameters():
+                if not name.startswith(("tau", "step")):
+                    parameter[k] = size * torch.randn(parameter[k].shape, generator=draw).to(parameter)
+
+
+Start = Gaussian | Construction
