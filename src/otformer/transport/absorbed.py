@@ -37,17 +37,19 @@ class Absorbed:
 
     def plan(self, u: Tensor, v: Tensor, reg: float) -> Tensor:
         """P_ij = exp((u_i + v_j − C_ij)/λ − 1), [..., n, m]: no exponentials but those of u and v."""
-        P = self._kernel(u, v, reg, rows=False) * ((v - self._v) / reg).exp()[..., None, :]
-        return P.mul_(((u - self._u) / reg - 1).exp()[..., None])
+        P = self._kernel(u, v, reg, rows=False)
+        self._K = None  # its memory is the plan's from here on
+        return P.mul_(((v - self._v) / reg).exp()[..., None, :]).mul_(((u - self._u) / reg - 1).exp()[..., None])
 
     def _kernel(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """K, absorbed again if what underflowed in it could matter; u counts only where it is exponentiated."""
         limit = DRIFT[self.C.dtype] * reg
         stale = self._K is None or reg != self._reg or bool(((v - self._v).abs() > limit).any())
         if stale or (not rows and bool((u - self._u > limit).any())):
-            K = self.C - v[..., None, :]
+            K = self.C - v[..., None, :] if bool(v.any()) else self.C
             self._u, self._v, self._reg = K.amin(-1), v, reg
-            self._K = K.sub_(self._u[..., None]).mul_(-1 / reg).exp_()
+            scaled = (self._u / reg)[..., None]
+            self._K = torch.sub(scaled, K, alpha=1 / reg, out=None if K is self.C else K).exp_()
         assert self._K is not None
         return self._K
 
