@@ -6,15 +6,21 @@ from collections.abc import Iterable
 
 from otformer.experiments import (
     ablation,
+    beyond,
     convergence,
     depth,
     errata,
     general_costs,
+    generalization,
+    generalization_15,
+    iterative,
+    prompting,
     rates,
     sizes,
     sorting,
     theorem_bound,
     theorem_gd,
+    trained,
 )
 from otformer.experiments.experiment import Experiment
 
@@ -31,6 +37,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         errata,
         ablation,
         general_costs,
+        generalization,
+        prompting,
+        iterative,
+        generalization_15,
+        trained,
+        beyond,
     )
 }
 
