@@ -1,0 +1,276 @@
+r"""Figure 2 (3) of the paper: does attention move towards P* layer by layer? Three ways of looking at every layer.
+
+``heads``     the layer's own attention, rows over the n points; the better of its two heads and of the two orientations
+              (points y or points x on the rows), chosen for each seed and layer by its distance to P*: a generous reading.
+``lens``      the output head applied to the layer's state: what the network would answer if it stopped there.
+``read-out``  the best linear read-out of the dual variables. With Z̄ and (ū, v̄) the states and the entropic potentials of a
+              problem, each less its mean over the points (attention does not see the mean), W = argmin ‖Z̄ W − (ū, v̄)‖² over
+              training problems; then on fresh problems R² of Z̄ W, and the attention softmax_j((û_j − (y_i − x_j)²)/λ).
+
+On permutations of the grid a potential is a function of the point's own number, so that x and x² in the prompt tell much of
+it before the first layer. On real-valued lists it depends on the whole list: that is the test of the read-out.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from otformer.experiments import learned
+from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.learned import LAYERS_SHOWN, band, spread
+from otformer.experiments.problems import final, squared_distances
+from otformer.learning.data import Batch
+from otformer.learning.model import HEADS as MODEL_HEADS
+from otformer.learning.model import LearningTransformer
+from otformer.network.schedule import Relaxed
+from otformer.report import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAME, TRAINED, TESTED = "paper-attention", 7, 9
+REG, SOLVER_LAYERS = 0.05, 400  # of the potentials: the construction's λ
+FITTED = 5  # purpose of the random numbers that a probe is fitted on, see data.generator
+HEADS, LENS, READ_OUT = "the layer's own heads", "the output head on the layer's state", "linear read-out of u"
+
+
+class View(NamedTuple):
+    """What one way of looking sees at one layer: matrices [K, n, n] of the first problem, distance and share of rows [K]."""
+
+    matrices: Tensor
+    distance: Tensor
+    rows: Tensor
+
+
+def view(A: Tensor, batch: Batch) -> View:
+    """Compare attention A [K, B, n, n], rows y, with P*."""
+    far = (A - batch.plan()).square().sum((-2, -1)).mean(-1) / A.shape[-1]
+    return View(A[:, 0], far.sqrt(), (A.argmax(-1) == batch.target).double().mean((-2, -1)))
+
+
+@torch.no_grad()
+def heads(net: LearningTransformer, states: list[Tensor], batch: Batch) -> list[View]:
+    """The best head of every layer 1 … L."""
+    n = batch.x.shape[-2]
+    turned = batch._replace(target=batch.target.argsort(-1))  # x on the rows: P* transposed
+    found = []
+    for Z, weights in zip(states, net.weights(len(states) - 1), strict=False):
+        logits = net.logits(Z, weights).unflatten(2, (-1, MODEL_HEADS))[:, :, :n, :, :n]  # [K, B, n, 2, n]: no sink
+        both = logits.softmax(-1).unbind(3)
+        straight, across = ([view(each, side) for each in both] for side in (batch, turned))
+        across = [seen._replace(matrices=seen.matrices.mT) for seen in across]
+        all_four = View(*(torch.stack(parts) for parts in zip(*straight, *across, strict=True)))
+        best = all_four.distance.argmin(0)  # [K]
+        found.append(View(*(part[best, torch.arange(len(best))] for part in all_four)))
+    return found
+
+
+@torch.no_grad()
+def lens(net: LearningTransformer, states: list[Tensor], batch: Batch) -> list[View]:
+    """The output head on the states of layers 0 … L."""
+    return [view(net.output(Z).attention, batch) for Z in states]
+
+
+def potentials(batch: Batch) -> Tensor:
+    """Entropic potentials (u, v) at λ = `REG` by our solver, each less its mean over the points, [B, n, 2], float64."""
+    u, v = final(squared_distances(batch.x.double(), batch.y.double()), Relaxed(omega=1.5).layers(REG, SOLVER_LAYERS))
+    return centred(torch.stack([u, v], dim=-1))
+
+
+def centred(t: Tensor) -> Tensor:
+    """Less the mean over the points."""
+    return t - t.mean(-2, keepdim=True)
+
+
+class Probe(NamedTuple):
+    """Linear read-outs of (u, v) from every layer: values [L+1, K, B, n, 2] on the tested problems, R² [L+1, K, 2]."""
+
+    values: Tensor
+    r2: Tensor
+
+
+@torch.no_grad()
+def probe(net: LearningTransformer, fitted: Batch, tested: Batch) -> Probe:
+    """Fit on some problems, read others, for every layer and member."""
+    wanted, true = potentials(fitted).flatten(0, 1), potentials(tested)
+    values = []
+    for known, fresh in zip(net.states(fitted.x, fitted.y), net.states(tested.x, tested.y), strict=True):
+        X, Z = (centred(t[..., : b.x.shape[-2], :].double()) for t, b in ((known, fitted), (fresh, tested)))
+        X = X.flatten(1, 2)  # [K, B·n, w]
+        W = torch.linalg.lstsq(X, wanted.expand(len(X), *wanted.shape), driver="gelsd").solution
+        values.append(Z @ W[:, None])
+    read = torch.stack(values)
+    return Probe(read, 1 - (read - true).square().sum((2, 3)) / true.square().sum((0, 1)))
+
+
+def read_out(values: Tensor, batch: Batch) -> list[View]:
+    """Attention with the potentials u read from the layers 0 … L, values [L+1, K, B, n, 2]."""
+    C = squared_distances(batch.y.double(), batch.x.double())
+    return [view(((u[..., None, :] - C) / REG).softmax(-1), batch) for u in values[..., 0]]
+
+
+class Looks(NamedTuple):
+    """All three ways on the same problems, each a view a layer, counted from ``first``; R² on both kinds of lists."""
+
+    views: dict[str, list[View]]
+    first: dict[str, int]
+    floor: float  # distance to P* of the read-out with the true u: λ > 0 blurs the plan
+    r2: dict[str, Tensor]
+
+    def distance(self, way: str) -> Tensor:
+        """[layers, K]."""
+        return torch.stack([each.distance for each in self.views[way]])
+
+    def at(self, way: str, layer: int) -> View:
+        return self.views[way][layer - self.first[way]]
+
+
+def look(name: str, n: int, count: int, seed: int) -> Looks:
+    """Look at all seeds of a shipped model on fresh permutations of size n; probes are fitted on n = 7."""
+    net, batch = learned.load(name), learned.draw(n, count, seed)
+    with torch.no_grad():
+        states = net.states(batch.x, batch.y)
+    kinds = ("permutations", "values")
+    pairs = {kind: (learned.draw(TRAINED, count, seed, kind, FITTED), learned.draw(n, count, seed, kind)) for kind in kinds}
+    probes = {kind: probe(net, fitted, tested) for kind, (fitted, tested) in pairs.items()}
+    views = {
+        HEADS: heads(net, states, batch),
+        LENS: lens(net, states, batch),
+        READ_OUT: read_out(probes["permutations"].values, batch),
+    }
+    floor = float(read_out(potentials(batch)[None, None], batch)[0].distance)
+    return Looks(views, {HEADS: 1, LENS: 0, READ_OUT: 0}, floor, {kind: probes[kind].r2 for kind in kinds})
+
+
+class Moves(NamedTuple):
+    """One way of looking at layers 5, 15 and 20: in how many of the seeds ‖A − P*‖ falls, and the rows right rise, twice."""
+
+    told: str
+    nearer: int
+    righter: int
+    seeds: int
+
+    @property
+    def verdict(self) -> tuple[bool, bool]:
+        """Whether most seeds move towards P*, by distance and by rows."""
+        return 2 * self.nearer > self.seeds, 2 * self.righter > self.seeds
+
+
+def moves(looks: Looks, way: str) -> Moves:
+    """What the paper's picture shows, in numbers."""
+    shown = [looks.at(way, layer) for layer in LAYERS_SHOWN]
+    far, right = ([each[k] for each in shown] for k in (1, 2))
+    nearer = int(((far[0] > far[1]) & (far[1] > far[2])).sum())
+    righter = int(((right[0] < right[1]) & (right[1] < right[2])).sum())
+    seeds = len(far[0])
+    told = (
+        f"{', '.join(f'{spread(each):.2f}' for each in far)}, falling in {nearer} of {seeds} seeds; rows right "
+        f"{', '.join(f'{spread(100 * each).median:.0f}' for each in right)} %, rising in {righter}"
+    )
+    return Moves(told, nearer, righter, seeds)
+
+
+def run(context: Context) -> Outcome:
+    count = learned.problems(context)
+    looks = look(NAME, TESTED, count, context.seed)
+    context.progress(0.9)
+    told = {way: moves(looks, way) for way in looks.views}
+    heads_nearest = looks.distance(HEADS).double().quantile(0.5, dim=1)
+    lens_path = looks.distance(LENS).double().quantile(0.5, dim=1)
+    late = float((lens_path[-6] - lens_path[-1]) / (lens_path[0] - lens_path[-1]))
+    r2 = {kind: values.mean(-1).quantile(0.5, dim=1) for kind, values in looks.r2.items()}  # of u and v together, [L+1]
+    summary = (
+        f"Recipe {NAME}, {len(looks.at(LENS, 0).distance)} seeds, {count} fresh permutations of n = {TESTED}; ‖A − P*‖/√n "
+        f"at layers {', '.join(map(str, LAYERS_SHOWN))} (uniform rows: {(1 - 1 / TESTED) ** 0.5:.2f}). The layers' own "
+        f"heads, the better of two and in either orientation: {told[HEADS].told}; the nearest they come is "
+        f"{float(heads_nearest.min()):.2f} in layer {1 + int(heads_nearest.argmin())}. The output head on every layer's "
+        f"state: {told[LENS].told}; the last five layers make {100 * late:.0f} % of its way (over 100 %: it had moved away "
+        "before), so the answer is made at the end rather than approached from the first layer on. The linear read-out of "
+        f"u at λ = {REG}: {told[READ_OUT].told}; the true u would give {looks.floor:.2f}, and layer 0 has "
+        f"{spread(looks.at(READ_OUT, 0).distance).median:.2f}: on permutations the cost alone tells the plan. R² of the "
+        f"read-out of (u, v), mean of both: {_r2_told(r2['permutations'])} on permutations, where a potential is a function "
+        f"of the point's own number; {_r2_told(r2['values'])} on real-valued lists, where it depends on the whole list. "
+        f"{_verdict(told)} The paper's own picture of “last layer (20)” at n = 15 is the same image file as its output "
+        "attention."
+    )
+    steps = "from layer 5 to 15 to 20 in most seeds"
+    checks = {f"{way}: nearer to P* {steps}": told[way].verdict[0] for way in told}
+    checks |= {f"{way}: more rows right {steps}": told[way].verdict[1] for way in (HEADS, LENS)}
+    checks["the layers add the dual variables: R² after the last is 0.1 above the prompt's (real-valued lists)"] = bool(
+        r2["values"][-1] > r2["values"][0] + 0.1
+    )
+    settings = {"recipe": NAME, "n": TESTED, "problems": count, "reg": REG, "probe": f"fitted on n = {TRAINED}"}
+    return Outcome(_rows(looks), _draw(looks, context), summary, checks, settings)
+
+
+def _r2_told(r2: Tensor) -> str:
+    best, (first, *_, last) = int(r2.argmax()), r2.tolist()
+    return f"{first:.2f} in the prompt, {float(r2[best]):.2f} at best (layer {best}), {last:.2f} after the last"
+
+
+def _verdict(told: dict[str, Moves]) -> str:
+    near, right = (", ".join(way for way in told if told[way].verdict[k]) or "none of the three" for k in (0, 1))
+    return f"So, at the paper's layers and in most seeds: by distance {near} moves towards P*; by rows right, {right}."
+
+
+def _rows(looks: Looks) -> list[Row]:
+    rows: list[Row] = []
+    for layer in range(len(looks.views[LENS])):
+        row: Row = {"layer": layer}
+        for way, views in looks.views.items():
+            known = views[layer - looks.first[way]] if layer >= looks.first[way] else None
+            for measure, k in (("distance", 1), ("rows right", 2)):
+                row |= learned.columns(f"{way}: {measure}", None if known is None else known[k])
+        for kind, r2 in looks.r2.items():
+            for k, potential in enumerate("uv"):
+                row |= learned.columns(f"R² of {potential}, {kind}", r2[layer, :, k])
+        rows.append(row)
+    return rows
+
+
+def pictures(axes: Any, looks: Looks, way: str, member: int, target: Tensor) -> None:
+    """Layers 5, 15 and 20 of one seed, and P*, in a row of four panels."""
+    for ax, layer in zip(axes, LAYERS_SHOWN, strict=False):
+        learned.picture(ax, looks.at(way, layer).matrices[member], f"layer {layer}")
+    learned.picture(axes[3], target, "P*")
+    axes[0].set_ylabel(f"{way}\ny, point number")
+
+
+def _draw(looks: Looks, context: Context) -> Figure:
+    fig, axes = style.figure(10, 11, 4, 4)
+    count = learned.problems(context)
+    target = learned.draw(TESTED, count, context.seed).plan()[0]
+    member = learned.middle(NAME, TESTED, count, context.seed)
+    for row, way in zip(axes, (HEADS, LENS), strict=False):
+        pictures(row, looks, way, member, target)
+    near, right = learned.across(fig, axes, 2, 0, 2), learned.across(fig, axes, 2, 2, 4)
+    for way, colour, dash in zip(looks.views, style.CYCLE, ("-", "--", "-."), strict=False):
+        layers = range(looks.first[way], looks.first[way] + len(looks.views[way]))
+        band(near, layers, torch.stack([each.distance for each in looks.views[way]]), way, colour, dash)
+        band(right, layers, 100 * torch.stack([each.rows for each in looks.views[way]]), way, colour, dash)
+    near.axhline(looks.floor, color=style.GREEN, linewidth=0.8, linestyle=":", label="read-out with the true u")
+    near.set(ylabel=learned.DISTANCE, ylim=(0, 1.4), title="Distance to P*: median and range of the seeds")
+    right.set(ylabel=learned.ROWS, ylim=(0, 102), title="Rows right")
+    contains = [learned.across(fig, axes, 3, 0, 2), learned.across(fig, axes, 3, 2, 4)]
+    for ax, (kind, title) in zip(contains, (("permutations", "permutations"), ("values", "real-valued lists")), strict=True):
+        for k, (potential, colour, dash) in enumerate((("u", style.BLUE, "-"), ("v", style.ORANGE, "--"))):
+            band(ax, range(len(looks.r2[kind])), looks.r2[kind][..., k].clamp(min=-0.1), potential, colour, dash)
+        ax.set(ylabel="R²", ylim=(-0.1, 1.02), title=f"Linear read-out of (u, v), {title}")
+    for ax in (near, right, *contains):
+        ax.set(xlabel="layer", xticks=range(0, len(looks.views[LENS]), 5))
+    near.legend(loc="lower left")
+    contains[0].legend(loc="lower left")
+    return fig
+
+
+EXPERIMENT = Experiment(
+    name="iterative",
+    title="Layer by layer, three ways of looking",
+    source="paper, figure 2 (3)",
+    claim="Attention weights evolve across layers, progressively yielding a more accurate approximation of the optimal "
+    "solution (layers 5, 15 and 20 shown).",
+    run=run,
+)
