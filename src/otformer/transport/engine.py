@@ -2,9 +2,10 @@ r"""Which layers a problem gets, and their running.
 
 - A fixed-weight network, if one is asked for: transport/stages.py, `fixed`.
 - Few points: Sinkhorn blocks with Newton steps, each the sum of all blocks to come (transport/newton.py).
-- Otherwise Anderson-mixed Sinkhorn blocks (transport/blocks.py) on the absorbed executor (transport/absorbed.py). Where λ is
-  small against the costs it falls to its value by factors of 3: potentials travel while steps are long. What has not
-  converged after STUBBORN layers is finished by Newton steps, if their matrix is not too large.
+- Otherwise Anderson-mixed Sinkhorn blocks (transport/blocks.py) on the absorbed executor (transport/absorbed.py), at the
+  final λ if the first plan is not too far from right. Where it is, λ falls to its value by factors of 3: potentials travel
+  while steps are long (transport/stages.py). What has not converged after STUBBORN layers is finished by Newton steps, if
+  their matrix is not too large.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from otformer.transport.newton import newton
 from otformer.transport.problem import Problem
 from otformer.transport.small import NETWORK as NEWTON
 from otformer.transport.small import is_small
-from otformer.transport.stages import Pair, annealed, best, fixed, warm
+from otformer.transport.stages import Pair, best, fixed, warm
 
-MIXED = "annealed Sinkhorn blocks, Anderson-mixed"
+MIXED = "Sinkhorn blocks, Anderson-mixed"
 STUBBORN = 1000  # layers of mixed blocks before Newton steps, and the most points of the smaller side for those
 
 
@@ -79,7 +80,7 @@ def _run(
     executor = Absorbed(C, a.log(), b.log())
     stubborn = min(C.shape) <= STUBBORN < max_depth
     options = spread, reg, tol, STUBBORN if stubborn else max_depth
-    u, v, depth = best(annealed(executor, *options) if start is None else warm(executor, start[1], *options))
+    u, v, depth = best(warm(executor, None if start is None else start[1], *options))
     if not stubborn or depth < STUBBORN:
         return Solved(u, v, depth, MIXED, executor.plan(u, v, reg))
     more = _newton(C, a, b, reg, tol, max_depth - depth, (u, v))

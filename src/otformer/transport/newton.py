@@ -28,6 +28,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+WIDE = 200.0  # costs that are no more λ apart need no stages
+DIRECT = 100  # layers at the final λ, before stages are thought better
 DRIFT = 100.0  # in units of λ: K is made anew when v has moved further
 LONGEST = 50.0  # in units of λ, the longest step
 TRUST = 10.0  # in units of λ, a step this long is not too long
@@ -49,9 +51,9 @@ class Found:
 
 
 def falling(spread: float, reg: float) -> Iterator[float]:
-    """λ of the stages: ``reg`` alone if costs are within 200 of it; else a tenth of their range, a third of that, …"""
+    """λ of the stages: ``reg`` alone if costs are within WIDE of it; else a tenth of their range, a third of that, …"""
     lam = spread / 10
-    while spread > 200 * reg and lam > 1.5 * reg:
+    while spread > WIDE * reg and lam > 1.5 * reg:
         yield lam
         lam /= 3
     yield reg
@@ -73,8 +75,8 @@ def newton(
 ) -> Found:
     """Plan of C [n, m] ≥ 0 for positive weights of equal mass, until ``size`` of the marginal violation is below tol.
 
-    Two layers a step, and two more for the matrix of a step that is not plain. λ falls in stages, unless potentials
-    ``start`` (u, v) are given whose plan has more than half of the mass in place.
+    Two layers a step, and two more for the matrix of a step that is not plain. λ falls in stages, unless the first plan,
+    that of ``start`` (u, v) or of v = 0, has three quarters of the mass in place.
 
     >>> found = newton(np.array([[0.0, 1.0], [1.0, 0.0]]), np.array([0.5, 0.5]), np.array([0.4, 0.6]), 0.1, 1e-9, 100)
     >>> found.plan.sum(0).round(8).tolist(), found.depth < 50
@@ -85,18 +87,19 @@ def newton(
         found = newton(np.ascontiguousarray(C.T), b, a, reg, tol, max_depth, start, size)
         return Found(found.v, found.u, found.plan.T, found.depth, found.errors)
     mass, spread, depth = float(b.sum()), float(C.max()), 0
-    v, far = np.zeros(len(b)), True
-    if start is not None:
-        stage = _Stage(C, a, b, reg, start[1], l1)
-        far = not stage.error < mass / 2
-        v = v if far else start[1]
-    for lam in falling(spread, reg) if far else iter((reg,)):
+    stage = _Stage(C, a, b, reg, np.zeros(len(b)) if start is None else start[1], size)
+    wide = spread > WIDE * reg and max_depth >= 4
+    if not wide or l1(stage.c - b) < mass / 2:
+        stage.run(tol, min(DIRECT, max_depth // 2) if wide else max_depth)
+    if not wide or stage.error < tol:
+        return Found(stage.u, stage.v, stage.plan, stage.depth, stage.errors)
+    v, depth = np.zeros(len(b)), stage.depth
+    for lam in falling(spread, reg):
         final = lam == reg
-        if not final and depth + 2 > max_depth // 2:
-            continue
-        stage = _Stage(C, a, b, lam, v, size)
-        stage.run(tol if final else 0.01 * mass, max_depth - depth if final else max_depth // 2 - depth)
-        v, depth = stage.v, depth + stage.depth
+        if final or depth + 4 <= max_depth // 2:
+            stage = _Stage(C, a, b, lam, v, size)
+            stage.run(tol if final else 0.01 * mass, max_depth - depth if final else max_depth // 2 - depth)
+            v, depth = stage.v, depth + stage.depth
     return Found(stage.u, v, stage.plan, depth, stage.errors)
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +25,12 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.absorbed import Absorbed
-from otformer.transport.blocks import LAYERS, Blocks
+from otformer.transport.blocks import LAYERS
 from otformer.transport.gradient import Potentials, log_plan
 from otformer.transport.newton import newton
 from otformer.transport.problem import Problem, like_input
 from otformer.transport.small import Ordinary, ordinary
-from otformer.transport.stages import annealed
+from otformer.transport.stages import warm
 
 METHODS = ("sinkhorn", "sinkhorn_log", "greenkhorn", "sinkhorn_stabilized", "sinkhorn_epsilon_scaling")
 METHODS_2 = ("sinkhorn", "sinkhorn_log", "sinkhorn_stabilized")
@@ -225,7 +224,8 @@ def _iterate(
         raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
     executor = _Watched(C - low, a.log(), b.log())
     best, least, errors, depth = (torch.zeros_like(a), torch.zeros_like(b)), math.inf, [], 0
-    for u, v, depth in _states(executor, start, spread, reg, LAYERS * limits.iterations):
+    first = None if start is None else reg * start
+    for u, v, _, depth in warm(executor, first, spread, reg, 0.0, LAYERS * limits.iterations):
         errors.append(executor.error)
         if limits.verbose:
             logger.info("iteration %d: error %.6e", depth // LAYERS - 1, executor.error)
@@ -234,24 +234,6 @@ def _iterate(
         if executor.error < limits.error:
             break
     return best[0] + low, best[1], errors, depth // LAYERS
-
-
-def _states(
-    executor: Absorbed, start: Tensor | None, spread: float, reg: float, max_depth: int
-) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """u, v and the layers so far, at the final λ: from a warm start, unless its plan misplaces half of the mass."""
-    depth = 0
-    if start is not None:
-        mass = float(executor.log_b.exp().sum())
-        for u, v, violation in Blocks(executor, reg, reg * start, spread):
-            depth += LAYERS
-            yield u, v, depth
-            if depth + LAYERS > max_depth:
-                return
-            if depth == LAYERS and not float(violation.sum()) < mass / 2:
-                break
-    for u, v, _, more in annealed(executor, spread, reg, 0.0, max_depth - depth):
-        yield u, v, depth + more
 
 
 class _Watched(Absorbed):

@@ -27,7 +27,7 @@ from otformer.transport.absorbed import Absorbed
 from otformer.transport.blocks import Executor
 from otformer.transport.dense import Dense
 from otformer.transport.problem import like_input, squared_distances
-from otformer.transport.stages import annealed, best
+from otformer.transport.stages import best, warm
 
 TIMEOUT = 300.0  # seconds one rank waits for another
 TEXT = 512  # bytes of a message between ranks
@@ -155,7 +155,7 @@ def solve_sharded(
         raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
     u, v = torch.full_like(a, -torch.inf), torch.full_like(b, -torch.inf)
     local = Absorbed(C + minus_low, a[rows].log(), b[columns].log())
-    u[rows], v[columns], depth = best(annealed(Sharded(local, group, timeout), spread, reg, tol, max_depth))
+    u[rows], v[columns], depth = best(warm(Sharded(local, group, timeout), None, spread, reg, tol, max_depth))
     del local  # two n × m arrays
     u -= minus_low
 

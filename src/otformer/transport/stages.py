@@ -18,6 +18,7 @@ from otformer.transport.newton import falling
 
 Pair = tuple[Tensor, Tensor]
 State = tuple[Tensor, Tensor, float, int]  # u, v, marginal error, layers so far
+NEAR, FAR = 60, 300  # layers
 
 
 def best(states: Iterator[State]) -> tuple[Tensor, Tensor, int]:
@@ -49,16 +50,23 @@ def annealed(executor: Executor, spread: float, reg: float, tol: float, max_dept
                 break
 
 
-def warm(executor: Executor, v: Tensor, spread: float, reg: float, tol: float, max_depth: int) -> Iterator[State]:
-    """Blocks at the final λ from a given v; `annealed` instead, if the plan of v misplaces more than half of the mass."""
+def warm(
+    executor: Executor, v: Tensor | None, spread: float, reg: float, tol: float, max_depth: int
+) -> Iterator[State]:
+    """Blocks at the final λ from v (None: from 0), or `annealed`, if that is too far.
+
+    Too far is what misplaces more than half of the mass in the first plan, a hundredth of it after ``NEAR`` layers, or has
+    not arrived after ``FAR``.
+    """
     mass, depth = float(executor.log_b.exp().sum()), 0
-    steps = Blocks(executor, reg, v, spread)
+    steps = Blocks(executor, reg, torch.zeros_like(executor.log_b) if v is None else v, spread)
     for u, v, errors in steps:
         error, depth = float(errors.sum()), depth + LAYERS
         yield u, v, error if math.isfinite(error) else math.inf, depth
         if error < tol or depth + LAYERS > max_depth:
             return
-        if depth == LAYERS and not error < mass / 2:
+        allowed = mass / 2 if depth == LAYERS else mass / 100 if depth == NEAR else 0.0 if depth == FAR else math.inf
+        if not error < allowed:
             break
     for u, v, error, more in annealed(executor, spread, reg, tol, max_depth - depth):
         yield u, v, error, depth + more

@@ -31,7 +31,7 @@ from otformer.transport.small import warn_not_converged
 from otformer.transport.stages import Pair, State, best, warm
 from otformer.transport.stream import Stream
 
-NETWORK = "annealed Sinkhorn blocks, Anderson-mixed, streamed"
+NETWORK = "Sinkhorn blocks, Anderson-mixed, streamed"
 COSTS = {"sqeuclidean": squared_euclidean, "inner": inner_product, "cosine": cosine}
 PATIENCE = 20  # float32 layers without a better error before float64 takes over
 CRUDEST = 1e-2  # of the mass: an error of float32 beyond which there is no use in it
