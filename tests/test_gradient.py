@@ -237,7 +237,7 @@ def test_a_warm_start_from_a_problem_where_points_were_absent():
     [
         (3, r"potentials must be a pair of arrays \(u, v\), got int"),
         ((np.zeros(2), np.zeros(2)), r"potentials must have shapes \(2,\) and \(3,\), got \(2,\) and \(2,\)"),
-        ((np.zeros(2), np.full(3, np.nan)), "potentials must be numbers, got nan or"),
+        ((np.zeros(2), np.full(3, np.nan)), "potentials must be numbers or −inf, got nan or"),
     ],
 )
 def test_bad_potentials(potentials, message):

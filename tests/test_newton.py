@@ -142,3 +142,12 @@ def test_the_given_arrays_are_not_written_to():
     of.solve(C, a, b, reg=0.01)
     for array, before in zip((C, a, b), kept, strict=True):
         np.testing.assert_array_equal(array, before)
+
+
+def test_an_imbalance_below_a_per_cent_is_not_carried_through_the_stages():
+    C = np.array([[2, 1, 2, 0], [1, 2, 0, 2], [1, 0, 2, 1]], float)
+    a, b = np.array([7, 15, 9]) / 31, np.array([10, 9, 16, 10]) / 45
+    for reg in (1e-3, 1e-4, 1e-5):
+        r = of.solve(C, a, b, reg=reg)
+        assert r.converged
+        assert r.depth < 500

@@ -222,3 +222,13 @@ def test_bad_input_is_one_clear_line(call, message):
     with pytest.raises(ValueError, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_a_reg_that_has_run_away_is_said_and_huge_values_are_sorted():
+    layer = of.nn.Transport(learnable=True)
+    with torch.no_grad():
+        layer.log_reg.fill_(800.0)
+    with pytest.raises(ValueError, match="reg must be a positive, finite number, got inf"):
+        layer(torch.rand(3, 2), torch.rand(3, 2))
+    values = torch.tensor([1e200, -1e200, 3e199], dtype=torch.float64)
+    torch.testing.assert_close(of.nn.SoftSort(1e-3)(values), values.sort().values, rtol=1e-6, atol=0)

@@ -61,6 +61,21 @@ def _one_process(case: Case) -> Any:
     return one
 
 
+def test_the_error_is_that_from_the_weights_given_and_little_mass_is_no_excuse() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((10, 2)), rng.random((12, 2))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.warns(RuntimeWarning, match="not converged"):
+            r = solve_sharded(x, y, np.full(10, 0.1), np.full(12, 1 / 12) * (1 + 8e-6), reg=0.1)
+        assert r.marginal_error == pytest.approx(8e-6, rel=0.1)
+        little = solve_sharded(x, y, np.full(10, 1e-9), np.full(12, 1e-8 / 12), reg=0.1)
+        assert little.converged
+        assert little.marginal_error < 1e-14
+    finally:
+        dist.destroy_process_group()
+
+
 def _check_against_one_process(found: list[dict[str, Any]], name: str) -> None:
     case = CASES[name]
     one = _one_process(case)

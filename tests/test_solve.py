@@ -269,19 +269,3 @@ def test_the_network_refuses_bad_input_in_one_line(call, message):
     with pytest.raises(ValueError, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)
-
-
-def test_executors_of_solve_sample_agree_and_a_matrix_too_large_is_not_formed():
-    x, y, a, b = problem(11, 40, 50)
-    dense = of.solve_sample(x, y, a, b, reg=0.02, tol=1e-10, executor="dense")
-    stream = of.solve_sample(x, y, a, b, reg=0.02, tol=1e-10, executor="stream")
-    np.testing.assert_allclose(np.asarray(stream.plan), np.asarray(dense.plan), atol=1e-9)
-    np.testing.assert_allclose(np.asarray(stream.map(y)), np.asarray(dense.map(y)), atol=1e-7)
-    x = np.linspace(0, 1, 10_001)[:, None]
-    with pytest.warns(RuntimeWarning, match="not converged"):
-        r = of.solve_sample(x, x, reg=1e-7, max_depth=2)
-    assert type(r.plan).__name__ == "StreamedPlan"
-    with pytest.raises(ValueError, match="executor must be one of auto, dense, stream, got 'gpu'"):
-        of.solve_sample(x, x, executor="gpu")
-    with pytest.raises(ValueError, match="executor 'stream' goes with neither schedule nor unbalanced"):
-        of.solve_sample(x, x, executor="stream", schedule="gradient")

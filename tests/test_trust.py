@@ -38,6 +38,8 @@ def draw(seed: int):
     a, b = rng.dirichlet(np.full(n, thin)), rng.dirichlet(np.full(m, thin))
     if kind == 0:
         a, b = np.full(n, 1 / n), np.full(m, 1 / m)
+    mass, off = 10.0 ** rng.integers(-8, 5) if seed % 5 == 0 else 1.0, 5e-6 if seed % 11 == 0 else 0.0
+    a, b = mass * a, mass * (1 + off) * b
     return C, x, y, a, b, 10 ** rng.uniform(-4, 1) * max(float(C.max()), 1e-3)
 
 
@@ -64,6 +66,13 @@ def points(C, x, y, a, b, reg, dtype):
     return of.solve_sample(*args, reg=reg, tol=TOL), *args[2:]
 
 
+def stream(C, x, y, a, b, reg, dtype):
+    if x is None:
+        return single(C, x, y, a, b, reg, dtype)
+    args = [np.asarray(t, dtype) for t in (x, y, a, b)]
+    return of.solve_sample(*args, reg=reg, tol=TOL, max_depth=2000, executor="stream"), *args[2:]
+
+
 def batch(C, x, y, a, b, reg, dtype):
     args = [np.asarray(t, dtype) for t in (C, a, b)]
     return of.solve_batch([tuple(args)], reg=reg, tol=TOL)[0], *args[1:]
@@ -80,7 +89,7 @@ def network(C, x, y, a, b, reg, dtype):
     return of.solve(*args, reg=reg, tol=TOL, max_depth=300, schedule="annealed"), *args[1:]
 
 
-WAYS = [single, tensors, points, batch, warm, network]
+WAYS = [single, tensors, points, batch, warm, network, stream]
 
 
 @pytest.mark.parametrize("part", range(8))
@@ -88,18 +97,20 @@ def test_converged_is_true(part):
     converged = count = 0
     for seed in range(part, PROBLEMS, 8):
         C, x, y, a, b, reg = draw(seed)
-        way, dtype = WAYS[seed // 8 % len(WAYS)], (np.float64, np.float64, np.float32)[seed // 48 % 3]
+        way, dtype = WAYS[seed // 8 % len(WAYS)], (np.float64, np.float64, np.float32)[seed // 56 % 3]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             r, a, b = way(C, x, y, a, b, reg, dtype)
         error = plan_error(r.plan, a.astype(float), b.astype(float))
         assert r.converged == (r.marginal_error < TOL * min(1.0, float(a.astype(float).sum()))), (seed, way.__name__)
-        assert not r.converged or error < TOL, (seed, way.__name__, error)
-        assert r.marginal_error == pytest.approx(error, rel=1e-6, abs=1e-12), (seed, way.__name__)
-        if way is not network and dtype is np.float64:  # 300 layers are not meant to do, float32 plans cannot always
+        mass = float(a.astype(float).sum())
+        assert not r.converged or error < TOL * min(1.0, mass), (seed, way.__name__, error)
+        assert r.marginal_error == pytest.approx(error, rel=1e-6, abs=1e-12 * max(1.0, mass)), (seed, way.__name__)
+        # 300 layers are not meant to do; float32 plans, large masses and unequal sums cannot always.
+        if way not in (network, stream) and dtype is np.float64 and mass <= 1 and abs(b.sum() / mass - 1) < 1e-7:
             converged, count = converged + r.converged, count + 1
     assert converged >= 0.99 * count
-    assert count > 100
+    assert count > 70
 
 
 def test_a_sharded_result_is_true_too():
@@ -115,6 +126,6 @@ def test_a_sharded_result_is_true_too():
                 r = of.solve_sharded(x, y, a, b, reg=reg, tol=TOL, max_depth=1000)
             u, v = (np.asarray(t) for t in r.potentials)
             error = plan_error(np.exp((u[:, None] + v - C) / reg - 1), a, b)
-            assert not r.converged or error < TOL, seed
+            assert not r.converged or error < TOL * min(1.0, a.sum()), seed
     finally:
         dist.destroy_process_group()

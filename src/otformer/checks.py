@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ def tensor(name: str, value: Any) -> Tensor:
             t = torch.from_numpy(array if fit else np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
         except (TypeError, ValueError, RuntimeError):
             raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}") from None
+    if t.layout != torch.strided or t.device.type == "meta":
+        raise ValueError(f"{name} must be an ordinary array, got a tensor of layout {t.layout} on {t.device}")
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
         t = t.to(torch.float64)
     if t.dtype not in (torch.float32, torch.float64):
@@ -80,6 +83,8 @@ def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tens
     t = tensor(name, value)
     if tuple(t.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, got {tuple(t.shape)}")
+    if isinstance(value, Tensor) and value.is_floating_point() and (t.dtype, t.device) != (like.dtype, like.device):
+        raise ValueError(f"{name} must be {like.dtype} on {like.device} as the other input, got {t.dtype} on {t.device}")
     if bool((t < 0).any()):
         raise ValueError(f"{name} must not be negative, got {t.min().item():g}")
     return t.to(like)
@@ -100,7 +105,7 @@ def same_mass(a: Tensor, b: Tensor) -> None:
 
 def choice(name: str, value: Any, known: Any) -> Any:
     """One of the known names."""
-    if value not in known:
+    if not isinstance(value, Hashable) or value not in known:
         raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}")
     return value
 

@@ -86,6 +86,7 @@ class Transport(nn.Module):
             C = _squared_distances(*points)
         else:
             C = _present("cost", sets[0], rows[:, :, None] & columns[:, None, :], batch)
+        checks.positive("reg", float(self.reg.detach()))  # a learned one can have run away
         P = plans(C, *weights, self.reg, self.tol, self.max_depth)
         if self.output == "points":
             mass = P.sum(2, keepdim=True)
@@ -230,6 +231,8 @@ def _rows(values: Tensor) -> Tensor:
 
 def _standard(values: Tensor) -> Tensor:
     """Mean 0 and variance 1 along the last axis; equal values become 0."""
+    largest = values.detach().abs().amax(-1, keepdim=True)
+    values = values / torch.where(largest > 0, largest, 1.0)  # squares of what is left neither overflow nor vanish
     centred = values - values.mean(-1, keepdim=True)
     variance = centred.square().mean(-1, keepdim=True)
     return centred / torch.where(variance > 0, variance, 1.0).sqrt()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from otformer import checks
 from otformer.transport.blocks import LAYERS
 from otformer.transport.bucket import Item, Kind, pack, read
 from otformer.transport.result import Result
+from otformer.transport.small import quietly
 from otformer.transport.solve import solve, solve_sample
 from otformer.transport.stack import FARTHEST, LARGE, LEAST, NETWORK, ROOM, Array, solve_stack, stages
 
@@ -44,6 +45,9 @@ class BrokenProblems(ValueError):
         more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
         super().__init__(f"problem {first}: {message}{more}; the others are in .results")
         self.errors, self.results = errors, results
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.errors, self.results)
 
 
 def solve_batch(
@@ -67,17 +71,19 @@ def solve_batch(
     """
     goal = Goal(checks.positive("reg", reg), checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2))
     place = None if device is None else _device(device)
+    problems = list(problems)
     results: list[Result | None] = [None] * len(problems)
-    for part, where in _parts(read(problems), place):
-        for item, result in zip(part, _solve_part(part, goal, where), strict=True):
-            results[item.place] = result
     errors: dict[int, str] = {}
-    for k, result in enumerate(results):
-        if result is None:
-            try:
-                results[k] = _alone(problems[k], goal, place)
-            except ValueError as error:
-                errors[k] = str(error)
+    with quietly():
+        for part, where in _parts(read(problems), place):
+            for item, result in zip(part, _solve_part(part, goal, where), strict=True):
+                results[item.place] = result
+        for k, result in enumerate(results):
+            if result is None:
+                try:
+                    results[k] = _alone(problems[k], goal, place)
+                except (ValueError, TypeError, RuntimeError) as error:
+                    errors[k] = str(error).partition("\n")[0]
     if errors:
         raise BrokenProblems(errors, results)
     done = [r for r in results if r is not None]
@@ -154,8 +160,8 @@ def _solve_alike(items: list[Item], arrays: Sequence[Array], goal: Goal, falls: 
     out: list[Result] = []
     facts = zip(items, error.tolist(), (error < tol).tolist(), done.tolist(), depth.tolist(), strict=True)
     for k, (item, marginal_error, converged, finished, layers) in enumerate(facts):
-        if not finished and layers + LAYERS <= goal.max_depth:
-            rescued = _quietly(solve, (item.C, item.a, item.b), goal)  # small, so on the CPU
+        if not finished and (layers + LAYERS <= goal.max_depth or not math.isfinite(marginal_error)):
+            rescued = solve(item.C, item.a, item.b, **goal._asdict())  # small, so on the CPU
             out.append(_home(rescued, kind.device))
             continue
         n, m = item.C.shape
@@ -191,12 +197,6 @@ def _like(kind: Kind, t: Array) -> Any:
     return t.to(kind.device, torch.float32 if kind.dtype == np.float32 else torch.float64)
 
 
-def _quietly(run: Callable[..., Result], parts: Sequence[Any], goal: Goal) -> Result:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # said once, for the whole batch
-        return run(*parts, **goal._asdict())
-
-
 def _alone(given: Any, goal: Goal, place: torch.device | None) -> Result:
     """A problem as it was given, large or out of the ordinary or wrong."""
     parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
@@ -205,9 +205,9 @@ def _alone(given: Any, goal: Goal, place: torch.device | None) -> Result:
     run = solve if len(parts) in (1, 3) else solve_sample
     learning = any(isinstance(t, Tensor) and t.requires_grad for t in parts)
     if place is None or place.type == "cpu" or learning:
-        return _quietly(run, parts, goal)
+        return run(*parts, **goal._asdict())
     moved = [torch.as_tensor(t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]
-    return _home(_quietly(run, moved, goal), parts[0].device if isinstance(parts[0], Tensor) else None)
+    return _home(run(*moved, **goal._asdict()), parts[0].device if isinstance(parts[0], Tensor) else None)
 
 
 def _home(result: Result, device: torch.device | None) -> Result:

@@ -47,7 +47,7 @@ def attach(result: Result, problem: Problem, u: Tensor, v: Tensor, reg: float | 
     rows, columns = problem.a > 0, problem.b > 0
     C, a, b = (t.double() for t in (problem.C[rows][:, columns], problem.a[rows], problem.b[columns]))
     u, v = u[rows].double(), v[columns].double()
-    lam = torch.as_tensor(reg, dtype=C.dtype, device=C.device)
+    lam = torch.as_tensor(reg, dtype=C.dtype, device=C.device).reshape(())
     learning_u, learning_v = Potentials.apply(C, a, b, lam, u, v)
     P = log_plan(C, learning_u, learning_v, lam).exp()
     plan = torch.zeros_like(problem.C, dtype=P.dtype).index_put((rows.nonzero(), columns.nonzero().T), P)

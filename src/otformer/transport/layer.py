@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from otformer.transport.gradient import Potentials, log_plan
+from otformer.transport.small import quietly
 from otformer.transport.solve import solve
 from otformer.transport.stack import FARTHEST, LARGE, LEAST, ROOM, solve_stack, stages
 
@@ -49,8 +50,7 @@ def _potentials(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_dep
             left += (torch.as_tensor(~found.done).nonzero()[:, 0] + start).tolist()
     errors = []
     for k in left:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # said once, for the whole stack
+        with quietly():
             result = solve(C[k], a[k], b[k], reg=reg, tol=tol, max_depth=max_depth)
         u[k], v[k] = result.potentials
         if not result.converged:

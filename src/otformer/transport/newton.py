@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 WIDE = 200.0  # costs that are no more λ apart need no stages
+ENOUGH = 1e-6  # error of a stage, as a share of the mass: what is left over is far away in units of the next λ
 DIRECT = 100  # layers at the final λ, before stages are thought better
 DRIFT = 100.0  # in units of λ: K is made anew when v has moved further
 LONGEST = 50.0  # in units of λ, the longest step
@@ -98,7 +99,7 @@ def newton(
         final = lam == reg
         if final or depth + 4 <= max_depth // 2:
             stage = _Stage(C, a, b, lam, v, size)
-            stage.run(tol if final else 0.01 * mass, max_depth - depth if final else max_depth // 2 - depth)
+            stage.run(tol if final else ENOUGH * mass, max_depth - depth if final else max_depth // 2 - depth)
             v, depth = stage.v, depth + stage.depth
     return Found(stage.u, v, stage.plan, depth, stage.errors)
 

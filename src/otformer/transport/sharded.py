@@ -105,7 +105,7 @@ class ShardedResult:
     potentials : (u [n_r] of this rank's rows, v [m]) with P_ij = exp((u_i + v_j − C_ij)/λ − 1); −inf where a weight is 0.
     value : Σ P C + λ Σ P log P over all ranks.
     marginal_error : Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j| over all ranks, computed in float64 from these potentials.
-    converged : marginal_error < tol, and nothing else.   depth : layers run.
+    converged : marginal_error < tol (times the mass, where that is below 1), and nothing else.   depth : layers run.
     """
 
     potentials: tuple[Any, Any]
@@ -143,7 +143,8 @@ def solve_sharded(
     ranks = Ranks(group, timeout)
     given = _agreed(ranks, X_a_local, X_b, a_local, b, reg, tol, max_depth)
     x, y, reg, tol = given.x, given.y, given.reg, given.tol
-    a, b = _weights(ranks, given)
+    a, b, mass = _weights(ranks, given)
+    tol = tol * min(1.0, mass)  # little mass is no excuse
     rows, columns = a > 0, b > 0  # a point without mass is absent
     C = squared_distances(x[rows], y[columns])
 
@@ -161,7 +162,8 @@ def solve_sharded(
 
     C = C if C.dtype == torch.float64 else squared_distances(x[rows].double(), y[columns].double())
     exact = Sharded(Dense(C, a[rows].double().log(), b[columns].double().log()), group, timeout)
-    value, error = _measured(exact, u[rows].double(), v[columns].double(), reg)
+    target = exact.log_b.exp() if given.b is None else given.b[columns].double()
+    value, error = _measured(exact, target, u[rows].double(), v[columns].double(), reg)
     if not error < tol and ranks.rank == 0:
         warnings.warn(
             f"not converged: marginal error {error:.3g} after {depth} layers, tol is {tol:g} (reg = {reg:g})",
@@ -238,8 +240,8 @@ def _print(t: Tensor | None) -> str:
     return f"{tuple(t.shape)} {kind} [{zlib.crc32(t.detach().cpu().contiguous().numpy().tobytes()):08x}]"
 
 
-def _weights(ranks: Ranks, given: _Input) -> tuple[Tensor, Tensor]:
-    """This rank's a and the whole b, of equal mass over all ranks."""
+def _weights(ranks: Ranks, given: _Input) -> tuple[Tensor, Tensor, float]:
+    """This rank's a and the whole b, of equal mass over all ranks; that mass."""
     x, y = given.x, given.y
     n = int(ranks.reduce(torch.tensor(len(x), device=x.device)))
     if n == 0:
@@ -251,11 +253,13 @@ def _weights(ranks: Ranks, given: _Input) -> tuple[Tensor, Tensor]:
         if float(total) <= 0:
             raise ValueError(f"{name} must have a positive sum, got all zeros")
     checks.same_mass(mass[None], b)
-    return a, (b.double() * (mass / mass_b)).to(b)
+    return a, (b.double() * (mass / mass_b)).to(b), float(mass)
 
 
-def _measured(problem: Sharded, u: Tensor, v: Tensor, reg: float) -> tuple[float, float]:
-    r"""Value and marginal error of the plan, from its row sums r and column sums c alone: λ log P = u + v − C − λ, so
+def _measured(problem: Sharded, target: Tensor, u: Tensor, v: Tensor, reg: float) -> tuple[float, float]:
+    r"""Value of the plan and its marginal error against a and ``target``, from its row sums r and column sums c alone.
+
+    λ log P = u + v − C − λ, so
 
     Σ P C + λ Σ P log P = Σ P (u + v − λ) = Σ_i r_i u_i + Σ_j c_j v_j − λ Σ_i r_i.
     """
@@ -264,4 +268,4 @@ def _measured(problem: Sharded, u: Tensor, v: Tensor, reg: float) -> tuple[float
     r, c = a * above_a.exp(), b * above_b.exp()
     mine = torch.stack([(a * above_a.expm1().abs()).sum(), (r * (u - reg)).sum()])
     error, value = problem.ranks.reduce(mine).tolist()
-    return value + float((c * v).sum()), error + float((b * above_b.expm1().abs()).sum())
+    return value + float((c * v).sum()), error + float((c - target).abs().sum())

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -35,7 +38,7 @@ def quick(M: Any, a: Any, b: Any, reg: Any, tol: Any, max_depth: Any) -> Result 
     if type(reg) not in (float, int) or type(tol) not in (float, int) or type(max_depth) is not int:
         return None
     read = ordinary(M, a, b)
-    if read is None or max_depth < 2 or not 1e-300 < reg < math.inf or not 0 <= tol < math.inf:
+    if read is None or max_depth < 2 or not 1e-300 < reg < 1e300 or not 0 <= tol < math.inf:
         return None
     C, a, b, target, low = read
     mass = float(a.sum())
@@ -87,7 +90,22 @@ def _array(given: Any) -> Array | None:
     return np.ascontiguousarray(given, np.float64) if type(given) is np.ndarray and given.dtype == np.float64 else None
 
 
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No warnings from `warn_not_converged` inside, in this thread: the caller says it once, for all problems."""
+    token = _quiet.set(True)
+    try:
+        yield
+    finally:
+        _quiet.reset(token)
+
+
 def warn_not_converged(error: float, depth: int, tol: float, reg: float, stacklevel: int, hint: str = "") -> None:
+    if _quiet.get():
+        return
     warnings.warn(
         f"not converged: marginal error {error:.3g} after {depth} layers, tol is {tol:g} (reg = {reg:g}); "
         f"raise reg, tol or max_depth{hint}",

@@ -158,6 +158,8 @@ def _solve(
     # float32 problems are solved in float64 too: the errors of float32 passes would stop them near 1e-6.
     dtype, problem = problem.C.dtype, problem.double()
     low, high = (float(t) for t in torch.aminmax(problem.C.detach())) if problem.C.numel() else (0.0, 0.0)
+    if lam > 1e300:
+        raise ValueError(f"reg must be at most 1e300, got {lam:g}")
     if not math.isfinite((high - low) / lam):
         raise ValueError(f"reg is too small: cost/reg overflows, got reg = {lam:g}, costs {high - low:g} apart")
     # Only differences of costs matter: what all have in common is taken out, and given back to u and the value at the end.
@@ -165,15 +167,18 @@ def _solve(
     problem = replace(problem, C=problem.C - low) if low else problem
     plain = problem.detach()
     tol = tol * min(1.0, float(plain.a.sum())) if plain.C.numel() else tol  # little mass is no excuse
-    start = None if potentials is None else _start(potentials, plain, low)
+    start = None if potentials is None else _start(potentials, plain, low, high - low + 100 * lam)
     solved = run_layers(plain, high - low, lam, tol, max_depth, layers, start)
     learning = _learning(problem.C, problem.a, problem.b, reg)
     result = _result(plain, low, solved, lam, tol, name or solved.network, plain.C if learning else given, dtype)
     return (attach(result, problem, solved.u, solved.v, reg, low) if learning else result).to(dtype)
 
 
-def _start(potentials: Any, problem: Problem, low: float) -> Pair:
-    """Potentials of an earlier result, checked; finite also for a point that had no mass then: as if its mass were tiny."""
+def _start(potentials: Any, problem: Problem, low: float, reach: float) -> Pair | None:
+    """Potentials of an earlier result, checked; finite also for a point that had no mass then: as if its mass were tiny.
+
+    A constant moved from u to v changes nothing: v is centred. None where v varies by more than ``reach``: no plan's does.
+    """
     try:
         u, v = (torch.as_tensor(_plain(t)).to(problem.C) for t in potentials)
     except (TypeError, ValueError, RuntimeError):
@@ -182,8 +187,13 @@ def _start(potentials: Any, problem: Problem, low: float) -> Pair:
         shapes = f"{tuple(problem.a.shape)} and {tuple(problem.b.shape)}, got {tuple(u.shape)} and {tuple(v.shape)}"
         raise ValueError(f"potentials must have shapes {shapes}")
     if not all(bool((t < torch.inf).all()) for t in (u, v)):  # −inf is what an absent point has
-        raise ValueError("potentials must be numbers, got nan or +inf among them")
-    u = torch.where(u.isneginf(), (problem.C - v).amin(1), u - low).nan_to_num(posinf=0.0)
+        raise ValueError("potentials must be numbers or −inf, got nan or +inf among them")
+    known = v[v.isfinite()]
+    if not len(known) or not float(known.max() - known.min()) <= reach:
+        return None
+    middle = known.mean()
+    v = v - middle
+    u = torch.where(u.isneginf(), (problem.C - v).amin(1), u + middle - low).nan_to_num(posinf=0.0)
     v = torch.where(v.isneginf(), (problem.C - u[:, None]).amin(0), v)
     return u, v
 
