@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -202,7 +202,7 @@ def _alone(given: Any, goal: Goal, place: torch.device | None) -> Result:
     parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
     if isinstance(given, tuple) and len(given) not in (2, 3, 4):
         raise ValueError(f"a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of {len(given)}")
-    run = solve if len(parts) in (1, 3) else solve_sample
+    run: Callable[..., Result] = solve if len(parts) in (1, 3) else solve_sample
     learning = any(isinstance(t, Tensor) and t.requires_grad for t in parts)
     if place is None or place.type == "cpu" or learning:
         return run(*parts, **goal._asdict())
