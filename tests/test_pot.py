@@ -237,3 +237,14 @@ def test_bad_input():
         sinkhorn(a, b, M, 0.1, warmstart=(b, a))
     with pytest.raises(TypeError, match="unknown argument stopthr"):
         sinkhorn(a, b, M, 0.1, stopthr=1e-3)
+    with pytest.raises(ValueError, match="Unknown method None: it must be one of sinkhorn, "):
+        sinkhorn(a, b, M, 0.1, method=None)
+    for start in (3, (a,), "uv", (None, "v"), {"u": a}):
+        with pytest.raises(ValueError, match=r"warmstart must be a pair of arrays \(log u, log v\), got "):
+            sinkhorn(a, b, M, 0.1, warmstart=start)
+    with pytest.raises(ValueError, match=r"M must have shape \(n, m\) with n, m of at least 1, got \(0, 0\)"):
+        sinkhorn([], [], np.zeros((0, 0)), 0.1)
+    with pytest.raises(ValueError, match=r"b must have shape \(m,\) or \(m, k\) with k of at least 1, got \(5, 0\)"):
+        sinkhorn(a, np.zeros((5, 0)), M, 0.1)
+    with pytest.raises(ValueError, match="reg is too small: cost/reg overflows"):
+        sinkhorn(a, b, 1e200 * M, 1e-200)

@@ -145,6 +145,16 @@ def test_shapes_and_dtypes_of_GeomLoss():
     assert float(loss(x, y)) == pytest.approx(float(loss(x.double(), y.double())), rel=1e-6)
 
 
+def test_weights_may_be_lists():
+    a, x, b, y = clouds(3)
+    for points in ((x, y), (x.float(), y.float())):
+        α, β = a.to(points[0]), b.to(points[0])
+        F, G = SamplesLoss(potentials=True)(a.tolist(), points[0], b[:, None].tolist(), points[1])
+        expected = SamplesLoss(potentials=True)(α, points[0], β[:, None], points[1])
+        assert (F.shape, G.shape) == ((12,), (9, 1))
+        torch.testing.assert_close((F, G), expected)
+
+
 def test_a_cost_of_ones_own():
     a, x, b, y = clouds(4)
     mine = SamplesLoss(cost=lambda x, y: ((x[:, :, None] - y[:, None]) ** 2).sum(-1) / 2, blur=0.2)
@@ -264,7 +274,17 @@ def test_self_transport_halves_its_error_at_any_blur(p, blur):
         (lambda a, x, b, y: SamplesLoss(backend="cuda"), "backend must be one of"),
         (lambda a, x, b, y: SamplesLoss()(a, a, x, b, b, y), "cluster labels .* are not supported"),
         (lambda a, x, b, y: SamplesLoss()(x), "got 1 arguments"),
-        (lambda a, x, b, y: SamplesLoss()(2 * a, x, b, y), "a and b must have the same sum"),
+        (lambda a, x, b, y: SamplesLoss()(2 * a, x, b, y), "α and β must have the same sum, got 2 and 1"),
+        (lambda a, x, b, y: SamplesLoss(backend="online")(2 * a, x, b, y), "α and β must have the same sum"),
+        (lambda a, x, b, y: divergence(x, y, 2 * a, b), "a and b must have the same sum, got 2 and 1"),
+        (lambda a, x, b, y: SamplesLoss()(x.float(), y), "x and y must agree, got torch.float32 on cpu and torch.float64"),
+        (lambda a, x, b, y: divergence(x, y.float()), "x and y must agree, got torch.float64 on cpu and torch.float32"),
+        (lambda a, x, b, y: divergence([[1e200]], [[0.0]]), "costs must be finite.* got costs up to inf, ε = 0.1"),
+        (lambda a, x, b, y: SamplesLoss(backend="online")(1e200 * x, y), "costs must be finite"),
+        (lambda a, x, b, y: SamplesLoss(reach=1.0)(1e200 * x, y), "costs must be finite"),
+        (lambda a, x, b, y: SamplesLoss(cost=lambda x, y: torch.cdist(x, y) / 0)(x, y), "costs must be finite"),
+        (lambda a, x, b, y: SamplesLoss(cost=lambda x, y: x)(x, y), r"shape \(1, 12, 9\), got \(1, 12, 2\)"),
+        (lambda a, x, b, y: SamplesLoss(blur=1e-200), "blur² must be a positive"),
         (lambda a, x, b, y: SamplesLoss()(x, y[:, :1]), r"x and y must agree .* got \(12, 2\) and \(9, 1\)"),
         (lambda a, x, b, y: SamplesLoss()(b, x, a, y), r"α must have shape \(12,\), got \(9,\)"),
         (lambda a, x, b, y: SamplesLoss()(0 * a, x, 0 * b, y), "α must have a positive sum"),

@@ -59,3 +59,14 @@ def test_a_reg_of_one_entry_has_a_gradient():
     of.solve(torch.eye(3, dtype=torch.float64), reg=reg).plan[0, 0].backward()
     assert reg.grad is not None
     assert bool(reg.grad.isfinite().all())
+
+
+def test_the_points_of_an_unbalanced_problem_have_a_gradient():
+    g = torch.Generator().manual_seed(0)
+    x = torch.rand(4, 2, generator=g, dtype=torch.float64, requires_grad=True)
+    y = torch.rand(5, 2, generator=g, dtype=torch.float64)
+
+    def value(points):
+        return of.solve_sample(points, y, reg=0.1, unbalanced=1.0, tol=1e-10).value
+
+    assert torch.autograd.gradcheck(value, (x,), eps=1e-5, atol=1e-5)

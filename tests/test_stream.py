@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from otformer.network.features import Features, squared_euclidean
 from otformer.network.schedule import named
 from otformer.transport.dense import Dense, run
 from otformer.transport.stages import annealed
-from otformer.transport.stream import Stream, morton
+from otformer.transport.stream import Stream, centred, morton
 from streams import COSTS, clouds, duals, pair, weights
 
 
@@ -57,6 +58,22 @@ def test_float32_points_far_from_the_origin_lose_nothing() -> None:
     u, v = duals(dense, 0.01, torch.float32)
     expected = dense.excess(u.double(), v.double(), 0.01, rows=False)
     torch.testing.assert_close(stream.excess(u, v, 0.01, rows=False).double(), expected, rtol=0, atol=5e-5)
+
+
+def test_centred_clouds_have_the_same_costs() -> None:
+    """In exact arithmetic, Python's fractions; the points lose no digit, whatever their offsets and sizes."""
+    x, y = clouds(5, 4, 3)
+    for x_at, y_at, x_size, y_size in ((0.0, 0.0, 1.0, 1.0), (3e4, -1e6, 1.0, 1e-3), (0.1, 1e9, 1e5, 1e-2)):
+        given = x_at + x_size * x, y_at + y_size * y
+        near_x, near_y, p, q = centred(*given, torch.zeros(5, dtype=torch.float64), torch.zeros(4, dtype=torch.float64))
+        assert float(near_x.abs().max()) < 0.51 * x_size + 1e-9 * abs(x_at)
+        assert float(near_y.abs().max()) < 0.51 * y_size + 1e-9 * abs(y_at)
+        far, near = (
+            [[sum((Fraction(s) - Fraction(t)) ** 2 for s, t in zip(i, j, strict=True)) for j in right] for i in left]
+            for left, right in ((s.tolist(), t.tolist()) for s, t in (given, (near_x, near_y)))
+        )
+        gaps = torch.tensor([[float(far[i][j] - near[i][j]) for j in range(4)] for i in range(5)], dtype=torch.float64)
+        torch.testing.assert_close(p[:, None] + q, gaps, rtol=1e-14, atol=1e-14)
 
 
 def test_a_point_of_infinite_cost_is_absent() -> None:
@@ -203,7 +220,8 @@ def test_thinning_keeps_mass_and_mean_costs() -> None:
         (lambda x, w: Stream(squared_euclidean(x[None], x[None]), w, w), r"of one problem, x \(n, d\), got .*\(1, 3, 2\)"),
         (lambda x, w: Stream(squared_euclidean(x, x), w[:2], w), r"log_a must be .* of shape \(3,\) .* got .* \(2,\)"),
         (lambda x, w: Stream(squared_euclidean(x, x), w, w.float()), r"log_b must be torch.float64 .* got torch.float32"),
-        (lambda x, w: Stream(squared_euclidean(x, x[:0]), w, w[:0]), r"points on both sides, got 3 and 0"),
+        (lambda x, w: Stream(squared_euclidean(x, x[:0]), w, w[:0]), r"on both sides, got \(3, 2\) and \(0, 2\)"),
+        (lambda x, w: Stream.from_points(x[:, :0], x[:, :0]), r"coordinates on both sides, got \(3, 0\) and \(3, 0\)"),
         (lambda x, w: Stream(squared_euclidean(x, x), w, w, block=0), r"block must be a whole number of at least 1, got 0"),
         (lambda x, w: Stream.from_points(x, x, a=[1.0, 0.0, 1.0]), r"a must be positive"),
         (

@@ -84,6 +84,79 @@ def test_costs_far_beyond_reach_do_not_underflow():
     np.testing.assert_allclose(ours.potentials[1], g, rtol=1e-9)
 
 
+@pytest.mark.parametrize(("shift", "reg_m"), [(-1e3, 1.0), (-30.0, (0.5, 2.0)), (200.0, 1.0), (-1e3, (1.0, math.inf))])
+def test_a_constant_added_to_all_costs_scales_the_plan(shift, reg_m):
+    M, a, b = problem(9)
+    pair = reg_m if isinstance(reg_m, tuple) else (reg_m, reg_m)
+    near, far = (solve_unbalanced(cost, a, b, 0.1, reg_m, tol=1e-10) for cost in (M, M + shift))
+    factor = math.exp(-shift / (0.1 + sum(pair)))  # 1 where a marginal is exact
+    assert far.converged
+    np.testing.assert_allclose(far.plan / factor, near.plan, rtol=1e-9)
+    P = far.plan / factor
+    value = (P * (M + shift)).sum()
+    terms = [(0.1, far.plan, np.outer(a, b)), (pair[0], far.plan.sum(1), a), (pair[1], far.plan.sum(0), b)]
+    value += sum(w * generalised_kl(p, q) / factor for w, p, q in terms if w < math.inf)
+    assert far.value / factor == pytest.approx(value, rel=1e-9)
+
+
+def test_reg_m_as_POT_takes_it():
+    M, a, b = problem(9)
+    for given, same in ((np.array([0.5, 2.0]), (0.5, 2.0)), (torch.tensor([0.5, 2.0]), (0.5, 2.0)), ([0.5], 0.5)):
+        np.testing.assert_array_equal(solve_unbalanced(M, a, b, 0.1, given).plan, solve_unbalanced(M, a, b, 0.1, same).plan)
+
+
+@pytest.mark.parametrize("reg_type", ["kl", "entropy"])
+@pytest.mark.parametrize("reg_m", [1.0, (0.3, 2.0), (0.5, math.inf), (math.inf, 0.5)])
+def test_gradients_of_the_value(reg_m, reg_type):
+    M, a, b = (torch.tensor(t, requires_grad=True) for t in problem(10, 4, 5))
+    reg = torch.tensor([0.1], dtype=torch.float64, requires_grad=True)
+
+    def value(M, a, b, reg):
+        return solve_unbalanced(M, a, b, reg, reg_m, tol=1e-12, reg_type=reg_type).value
+
+    assert torch.autograd.gradcheck(value, (M, a, b, reg), eps=1e-5, atol=1e-7, rtol=1e-6)
+    found = solve_unbalanced(M, a, b, reg, reg_m, reg_type=reg_type, tol=1e-10)
+    torch.testing.assert_close(torch.autograd.grad(found.value, M)[0], found.plan.detach())
+
+
+def test_gradients_of_the_partial_value():
+    M, a, b = problem(11, 5, 6)
+    inputs = [torch.tensor(t, dtype=torch.float64, requires_grad=True) for t in (M, 0.1)]
+    for mass in (None, 0.6):
+        assert torch.autograd.gradcheck(
+            lambda M, reg, mass=mass: solve_partial(M, a, b, reg, mass, tol=1e-13).value, inputs, eps=1e-5, atol=1e-6
+        )
+
+
+@pytest.mark.parametrize(("solver", "extra"), [(solve_unbalanced, 0.5), (solve_partial, 0.6)])
+def test_tensors_give_tensors_and_gradients_that_are_not_there_are_refused(solver, extra):
+    M, a, b = problem(12, 5, 6)
+    a[1] = 0
+    for dtype in (torch.float32, torch.float64):
+        found = solver(torch.tensor(M, dtype=dtype), a, b, 0.1, extra)
+        for t in (found.plan, *found.potentials, found.value, found.value_linear):
+            assert isinstance(t, torch.Tensor)
+            assert t.dtype == dtype
+        assert found.value.shape == found.value_linear.shape == ()
+    assert "value" in repr(found)
+    plain = solver(M, a, b, 0.1, extra)
+    assert type(plain.value) is type(plain.value_linear) is float
+    assert found.value.item() == pytest.approx(plain.value, abs=1e-12)
+    single = torch.tensor(M, dtype=torch.float32, requires_grad=True)
+    learning = solver(single, a, b, 0.1, extra)
+    (in_M,) = torch.autograd.grad(learning.value, single, retain_graph=True)
+    torch.testing.assert_close(in_M, learning.plan.detach())
+    for t in (learning.plan, *learning.potentials, learning.value_linear):
+        with pytest.raises(RuntimeError, match=r"value has gradients; plan, value_linear and potentials .* have none"):
+            t.sum().backward()
+    with pytest.raises(RuntimeError, match="differentiated once only"):
+        torch.autograd.grad(learning.value, single, create_graph=True)
+    with torch.no_grad():
+        assert not solver(single, a, b, 0.1, extra).plan.requires_grad
+    reg = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.grad(solver(M, a, b, reg, extra).value, reg)[0].isfinite()  # a tensor, though M is an array
+
+
 def test_large_reg_m_tends_to_the_balanced_plan():
     M, a, b = problem(3)
     a, b = a / a.sum(), b / b.sum()
@@ -145,6 +218,14 @@ def test_not_converged_is_said():
     [
         (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, -1.0), "reg_m must be one or two positive numbers"),
         (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, math.inf), "at most one of them infinite"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, "x"), "reg_m must be one or two positive numbers .* got 'x'"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, None), "reg_m must be one or two positive numbers .* got None"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, (1, 2, 3)), r"reg_m must be one or two .* got \(1, 2, 3\)"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, torch.ones(2, requires_grad=True)), "reg_m .* without a gradient"),
+        (lambda M, a, b: solve_partial(M, torch.tensor(a, requires_grad=True), b), "a must not require a gradient"),
+        (lambda M, a, b: solve_partial(M, a, b, 0.1, torch.ones((), requires_grad=True)), "mass must not require a grad"),
+        (lambda M, a, b: solve_unbalanced(M - 1e4, a, b), "M is too low: the mass of the plan overflows"),
+        (lambda M, a, b: solve_unbalanced(torch.tensor(M), torch.tensor(a).float(), b), "a must be torch.float64"),
         (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, 1.0, reg_type="l2"), "reg_type must be one of kl, entropy"),
         (lambda M, a, b: solve_unbalanced(M, 0 * a, b), "a must have a positive sum"),
         (lambda M, a, b: solve_unbalanced(M[:0], a[:0], b), "M must have shape"),

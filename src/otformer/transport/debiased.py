@@ -9,6 +9,7 @@ and every step at least halves the error, at any ε. (It is the paper's layer wi
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import torch
@@ -27,16 +28,16 @@ DEPTH = 10_000  # layers, at most
 
 def transport(C: Tensor, a: Tensor, b: Tensor, eps: float, rho: float | None, tol: float) -> tuple[Tensor, Tensor]:
     """f [B, n] and g [B, m] for costs [B, n, m]; balanced (rho None) with Σ a f = Σ b g."""
-    log_a, log_b, spread = _logs(a), _logs(b), float(C.max() - C.min())
+    log_a, log_b, spread = _logs(a), _logs(b), _spread(C, eps)
     tol = max(tol, _rounding(spread, eps, rho))
     if rho is not None:
         f, g, error, _ = damped(C, log_a, log_b, (log_a, log_b), eps, (rho, rho), tol, DEPTH)
         _warn(error, tol)
         return f, g
-    executor, mass = _Watched(C, log_a, log_b), b.sum(-1, keepdim=True)
+    executor, mass = Watched(C, log_a, log_b), b.sum(-1, keepdim=True)
     best, least = (eps * log_a, eps * log_b), torch.full_like(mass, torch.inf)
     for u, v, _, _ in annealed(executor, spread, eps, 0.0, DEPTH):
-        error = executor.errors / mass
+        error = executor.gaps.abs().sum(-1, keepdim=True) / mass
         best = torch.where(error < least, u, best[0]), torch.where(error < least, v, best[1])
         least = torch.minimum(error, least)
         if bool((least < tol).all()):
@@ -51,21 +52,21 @@ def _balanced(f: Tensor, g: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tenso
     return f - half, g + half
 
 
-class _Watched(Absorbed):
-    """Keeps the L1 norm of Pᵀ1 − b [B, 1] of the last column pass: the engine's is that of the whole batch."""
+class Watched(Absorbed):
+    """Keeps Pᵀ1 − b [..., m] of the last column pass: the engine has the L1 norm only, of a whole batch."""
 
-    errors: Tensor
+    gaps: Tensor
 
     def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         excess = super().excess(u, v, reg, rows)
         if not rows:
-            self.errors = (self.log_b.exp() * torch.expm1(excess).abs()).sum(-1, keepdim=True)
+            self.gaps = self.log_b.exp() * torch.expm1(excess)
         return excess
 
 
 def self_transport(C: Tensor, a: Tensor, eps: float, rho: float | None, tol: float) -> Tensor:
     """f = g [B, n] of measures with themselves, by the averaged step; C [B, n, n] symmetric."""
-    log_a, spread = _logs(a), float(C.max() - C.min())
+    log_a, spread = _logs(a), _spread(C, eps)
     near = rho is None or spread < 50 * (rho + eps)  # as in unbalanced.py
     executor = Absorbed(C, log_a, log_a) if near else Dense(C, log_a, log_a)
     return averaged(executor, a, spread, eps, rho, tol)
@@ -103,6 +104,8 @@ def streamed(
     """
     middle = y.mean(0)
     x, y = (scale**0.5 * (points - middle) for points in (x, y))
+    far = 2 * max(float(points.abs().max()) for points in (x, y))
+    _finite(far * far * x.shape[1], eps)
     log_a, log_b = _logs(a), _logs(b)
     stream = Stream(squared_euclidean(x, y), log_a, log_b)
     enough = max(tol, _rounding(stream.spread, eps, None))
@@ -139,6 +142,18 @@ def _rounding(spread: float, eps: float, rho: float | None) -> float:
     """The least error that can be told from rounding: potentials of the size of costs, divided by ε."""
     contraction = 1.0 if rho is None else 1 - (1 / (1 + eps / rho)) ** 2
     return 16 * torch.finfo(torch.float64).eps * spread / (eps * contraction)
+
+
+def _spread(C: Tensor, eps: float) -> float:
+    """max C − min C of costs that are finite."""
+    low, high = (float(end) for end in torch.aminmax(C))  # not a number if any cost is none
+    _finite(max(abs(low), abs(high)), eps)
+    return high - low
+
+
+def _finite(largest: float, eps: float) -> None:
+    if not math.isfinite(largest / eps):
+        raise ValueError(f"costs must be finite, divided by ε too: got costs up to {largest:g}, ε = {eps:g}")
 
 
 def _logs(weights: Tensor) -> Tensor:

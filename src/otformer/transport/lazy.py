@@ -103,7 +103,7 @@ class Product(Function):
         return None, ctx.operator.left(G) if in_W else None, *through
 
 
-class Value(Function):
+class StreamedValue(Function):
     """A value already known, Σ P C + λ Σ P log P, with the derivatives of the envelope theorem in a, b, x, y, p, q and λ."""
 
     @staticmethod
@@ -123,7 +123,7 @@ class Value(Function):
         return None, None, g * u, g * v, *sides, lam + rows.sum()  # rows: −λ Σ_j P_ij/λ
 
 
-class Potentials(Function):
+class StreamedPotentials(Function):
     """(u, v), as found, with their derivatives in a, b, x, y, p, q and λ."""
 
     @staticmethod

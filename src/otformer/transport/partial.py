@@ -22,22 +22,24 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.dense import Dense
+from otformer.transport.fixed_point import approach, descend, fixed_point
 from otformer.transport.newton import falling
-from otformer.transport.unbalanced import Parts, UnbalancedResult, approach, descend, fixed_point
+from otformer.transport.unbalanced import Parts, UnbalancedResult
 
 
 def solve_partial(
     M: Any,
     a: Any = None,
     b: Any = None,
-    reg: float = 0.1,
+    reg: float | Tensor = 0.1,
     mass: float | None = None,
     tol: float = 1e-6,
     max_depth: int = 10_000,
 ) -> UnbalancedResult:
     """Entropic partial transport: min Σ P M + λ Σ P log P with P1 ≤ a, Pᵀ1 ≤ b and Σ P = mass.
 
-    Parameters: as `solve_unbalanced`; mass, at most the lesser of Σ a and Σ b, which is the default.
+    Parameters: as `solve_unbalanced`; mass, at most the lesser of Σ a and Σ b, which is the default. The value is
+    differentiable, once, in tensors M and reg, where its derivatives are P and Σ P log P; other gradients are an error.
     Potentials: P_ij = exp((f_i + g_j − M_ij)/λ), t being part of g. ``error`` is the mass by which the next step would
     change the columns, 0 at the solution only; ``tol`` is for it. Rows never exceed a, and the mass is exact.
 
@@ -46,6 +48,9 @@ def solve_partial(
     (True, [[0.5, 0.0], [0.0, 0.1]])
     """
     problem = Parts.of(M, a, b, reg, tol, max_depth)
+    for name, given in (("a", a), ("b", b), ("mass", mass)):
+        if isinstance(given, Tensor) and given.requires_grad and torch.is_grad_enabled():
+            raise ValueError(f"{name} must not require a gradient: a partial problem has gradients in M and reg only")
     most = min(float(problem.log_a.exp().sum()), float(problem.log_b.exp().sum()))
     mass = most if mass is None else checks.positive("mass", mass)
     if mass > most * (1 + 1e-12):
@@ -53,8 +58,10 @@ def solve_partial(
     f, g, error, depth = _partial(problem, mass, tol, max_depth)
     log_P = (f[:, None] + g - problem.C) / problem.reg
     P = log_P.exp()
-    entropy = float(torch.where(P > 0, P * log_P, 0.0).sum())
-    return problem.result(P, f, g, problem.reg * entropy, error, tol, depth, M, "capped Sinkhorn blocks, Anderson-mixed")
+    entropy = torch.where(P > 0, P * log_P, 0.0).sum()
+    gradients = torch.zeros_like(f), torch.zeros_like(g), entropy
+    network = "capped Sinkhorn blocks, Anderson-mixed"
+    return problem.result(P, f, g, problem.reg * entropy, gradients, error, tol, depth, network)
 
 
 def _partial(problem: Parts, mass: float, tol: float, max_depth: int) -> tuple[Tensor, Tensor, float, int]:

@@ -52,11 +52,6 @@ class Problem:
     def detach(self) -> Problem:
         return Problem(self.C.detach(), self.a.detach(), self.b.detach(), self.target.detach())
 
-    @classmethod
-    def from_points(cls, X_a: Any, X_b: Any, a: Any = None, b: Any = None) -> Problem:
-        """From points, rows of X_a (n, d) and X_b (m, d): C_ij = ‖X_a[i] − X_b[j]‖², by differences."""
-        return cls.from_cost(points_cost(X_a, X_b), a, b)
-
 
 def points_cost(X_a: Any, X_b: Any) -> Tensor:
     """‖X_a[i] − X_b[j]‖² of checked points, [n, m], by differences."""

@@ -17,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd import Function
 
 from otformer import checks
 from otformer.transport.debiased import self_transport, streamed, transport
+from otformer.transport.envelope import Envelope
 
 Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]
 LARGE = 5000**2  # entries of a cost matrix, above which "auto" forms none; GeomLoss's number
@@ -83,8 +84,9 @@ class SamplesLoss(torch.nn.Module):
         self.diameter, self.scaling, self.truncate, self.kernel = diameter, scaling, truncate, kernel
         self.cluster_scale, self.verbose, self.backend = cluster_scale, verbose, backend
         self.debias, self.potentials, self.tol = debias, potentials, tol
-        self.eps = self.blur**p
-        self.rho = None if reach is None else checks.positive("reach", reach) ** p
+        self.eps = self.blur if p == 1 else checks.positive("blur²", self.blur * self.blur)
+        length = None if reach is None else checks.positive("reach", reach)
+        self.rho = length if length is None or p == 1 else checks.positive("reach²", length * length)
 
     def forward(self, *args: Any) -> Any:
         """The loss, () or (B,), or the potentials, of (x, y) or (α, x, β, y)."""
@@ -94,9 +96,12 @@ class SamplesLoss(torch.nn.Module):
             raise ValueError(f"SamplesLoss takes x, y or α, x, β, y, got {len(args)} arguments")
         α, x, β, y = args if len(args) == 4 else (None, args[0], None, args[1])
         x, y = checks.points("x", x, batch=True), checks.points("y", y, batch=True)
+        _alike(x, y)
         if x.ndim != y.ndim or x.shape[-1] != y.shape[-1] or x.shape[:-2] != y.shape[:-2]:
             raise ValueError(f"x and y must agree in dimension and batch, got {tuple(x.shape)} and {tuple(y.shape)}")
         a, b = _weights("α", α, x), _weights("β", β, y)
+        if self.rho is None:
+            _same_mass(a, b, "α and β")
         points, weights = ((x, y), (a, b)) if x.ndim == 3 else ((x[None], y[None]), (a[None], b[None]))
         tol = TOL[x.dtype] if self.tol is None else checks.positive("tol", self.tol)
         cost = self.cost or (_distance if self.p == 1 else _half_squares)
@@ -106,7 +111,8 @@ class SamplesLoss(torch.nn.Module):
         else:
             F, G, value = _losses(points, weights, cost, self.eps, self.rho, tol, self.debias)
         if self.potentials:
-            return F.to(x).reshape(a.shape if α is None else α.shape), G.to(x).reshape(b.shape if β is None else β.shape)
+            F, G = F.to(x), G.to(x)
+            return F.reshape(a.shape if α is None else np.shape(α)), G.reshape(b.shape if β is None else np.shape(β))
         return value.to(x).reshape(x.shape[:-2])
 
 
@@ -127,7 +133,9 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
     p, q = checks.points("x", x), checks.points("y", y)
     if p.shape[1] != q.shape[1]:
         raise ValueError(f"x and y must have the same dimension, got {tuple(p.shape)} and {tuple(q.shape)}")
+    _alike(p, q)
     weights = _weights("a", a, p)[None], _weights("b", b, q)[None]
+    _same_mass(*weights, "a and b")
     if _large(p, q):
         _, _, values = _streamed_losses((p[None], q[None]), weights, 1.0, reg, tol, debias=True)
     else:
@@ -146,9 +154,7 @@ def _losses(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(F [B, N], G [B, M], losses [B]) of batches [B, N, D], [B, M, D] in float64; the losses are differentiable."""
     (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
-    if rho is None:
-        checks.same_mass(a, b)
-    costs = [cost(x, y), cost(x, x), cost(y, y)] if debias else [cost(x, y)]
+    costs = [_cost(cost, *pair) for pair in (((x, y), (x, x), (y, y)) if debias else ((x, y),))]
     with torch.no_grad():
         F, G = transport(costs[0], a, b, eps, rho, tol)
         at_a, at_b = _phi(F, eps, rho), _phi(G, eps, rho)
@@ -159,7 +165,7 @@ def _losses(
             plans += [-0.5 * _plan(costs[1], a, a, f, f, eps), -0.5 * _plan(costs[2], b, b, g, g, eps)]
             F, G = F - f, G - g
         value = (a * at_a[0]).sum(-1) + (b * at_b[0]).sum(-1)
-    return F, G, _Envelope.apply(value, [at_a[1], at_b[1], *plans], a, b, *costs)
+    return F, G, Envelope.apply(value, [at_a[1], at_b[1], *plans], a, b, *costs)
 
 
 def _streamed_losses(
@@ -167,27 +173,11 @@ def _streamed_losses(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`_losses` of the cost scale·‖x − y‖², balanced, without matrices; the problems of a batch one by one."""
     (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
-    checks.same_mass(a, b)
     with torch.no_grad():
         found = [streamed(*one, scale, eps, tol, debias) for one in zip(x, y, a, b, strict=True)]
         F, G, in_x, in_y = (torch.stack(t) for t in zip(*found, strict=True))
         value = (a * F).sum(-1) + (b * G).sum(-1)
-    return F, G, _Envelope.apply(value, [F, G, in_x, in_y], a, b, x, y)
-
-
-class _Envelope(Function):
-    """A value [B] with given gradients, each shaped as its input [B, ...]."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *inputs: Tensor) -> Tensor:
-        ctx.save_for_backward(*gradients)
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # the gradients are numbers: a derivative of them would be wrong without a word
-            raise RuntimeError("this loss can be differentiated once only: create_graph=True is not supported")
-        return None, None, *(g.reshape(-1, *[1] * (t.ndim - 1)) * t for t in ctx.saved_tensors)
+    return F, G, Envelope.apply(value, [F, G, in_x, in_y], a, b, x, y)
 
 
 def _phi(f: Tensor, eps: float, rho: float | None) -> Tensor:
@@ -206,6 +196,19 @@ def _large(x: Tensor, y: Tensor) -> bool:
     return max(x.shape[-2], y.shape[-2]) ** 2 > LARGE
 
 
+def _alike(x: Tensor, y: Tensor) -> None:
+    if x.dtype != y.dtype or x.device != y.device:
+        raise ValueError(f"x and y must agree, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
+
+
+def _same_mass(a: Tensor, b: Tensor, names: str) -> None:
+    """`checks.same_mass`, in the names that the caller knows."""
+    try:
+        checks.same_mass(a, b)
+    except ValueError as error:
+        raise ValueError(str(error).replace("a and b", names)) from None
+
+
 def _weights(name: str, given: Any, points: Tensor) -> Tensor:
     """Weights [..., N], uniform with mass 1 if not given."""
     shape = tuple(points.shape[:-1])
@@ -214,10 +217,21 @@ def _weights(name: str, given: Any, points: Tensor) -> Tensor:
     if given is None:
         return points.new_full(shape, 1 / shape[-1])
     w = checks.tensor(name, given)
+    w = w if isinstance(given, Tensor) else w.to(points)
     w = checks.weights(name, w[..., 0] if tuple(w.shape) == (*shape, 1) else w, shape, points)
     if not bool((w.sum(-1) > 0).all()):
         raise ValueError(f"{name} must have a positive sum, got all zeros")
     return w
+
+
+def _cost(cost: Cost, x: Tensor, y: Tensor) -> Tensor:
+    """The matrices of a cost that may be the user's."""
+    C, shape = cost(x, y), (*x.shape[:2], y.shape[1])
+    if not isinstance(C, Tensor) or tuple(C.shape) != shape:
+        raise ValueError(
+            f"cost must give a tensor of shape {shape}, got {tuple(getattr(C, 'shape', ())) or type(C).__name__}"
+        )
+    return C.to(x)
 
 
 def _distance(x: Tensor, y: Tensor) -> Tensor:

@@ -109,13 +109,13 @@ def solve_sample(
         raise ValueError("executor 'stream' goes with neither schedule nor unbalanced")
     if executor == "stream" or (executor == "auto" and streams and _entries(X_a, X_b) > LARGE):
         return solve_streamed(X_a, X_b, a, b, reg, tol, max_depth, potentials)
-    if unbalanced is not None:
-        C = like_input(X_a, points_cost(_plain(X_a), _plain(X_b)))
-        return _unbalanced(C, a, b, reg, unbalanced, tol, max_depth, schedule, potentials)
-    problem = Problem.from_points(_plain(X_a), _plain(X_b), a, b)
+    C = points_cost(_plain(X_a), _plain(X_b))
     if _learning(X_a, X_b):
-        C = SquaredDistances.apply(checks.tensor("X_a", X_a), checks.tensor("X_b", X_b), problem.C)
-        problem = replace(problem, C=C)
+        C = SquaredDistances.apply(checks.tensor("X_a", X_a), checks.tensor("X_b", X_b), C)
+    if unbalanced is not None:
+        cost = C if C.requires_grad else like_input(X_a, C)
+        return _unbalanced(cost, a, b, reg, unbalanced, tol, max_depth, schedule, potentials)
+    problem = Problem.from_cost(C, a, b)
     return _solve(problem, X_a, reg, tol, max_depth, schedule, potentials)
 
 

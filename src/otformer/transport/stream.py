@@ -4,8 +4,9 @@ Every cost with features (network/features.py) is a squared distance up to terms
 
     C_ij = x_sq_i + y_sq_j − 2 x_i·y_j = ‖x_i − y_j‖² + p_i + q_j,     p_i = x_sq_i − ‖x_i‖²,  q_j = y_sq_j − ‖y_j‖²,
 
-and a squared distance may be taken from any origin. Points are put in Morton order and cut into tiles of neighbours. For
-the rows of one tile, with c its centre and h_j = v_j − q_j,
+and a squared distance may be taken from any origin, even one for each side (`centred`): clouds far apart are no harder than
+near ones. Points are put in Morton order and cut into tiles of neighbours. For the rows of one tile, with c its centre and
+h_j = v_j − q_j,
 
     h_j − ‖x_i − y_j‖² = (h_j − ‖y_j − c‖²) + 2 (x_i − c)·(y_j − c) − ‖x_i − c‖²:
 
@@ -23,16 +24,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from otformer import checks
 from otformer.network.features import Features, squared_euclidean
-
-if TYPE_CHECKING:
-    pass
 
 TILE = 128  # points in a tile of the torch path
 MASKS = 0x1F00000000FFFF, 0x1F0000FF0000FF, 0x100F00F00F00F00F, 0x10C30C30C30C30C3, 0x1249249249249249  # of `morton`
@@ -73,7 +71,7 @@ class Cloud:
         return kernels.lay(self) if kernels.fit(self.points) else None
 
     @cached_property
-    def norm_bound(self) -> Tensor:
+    def box(self) -> Tensor:
         """Opposite corners of the box around all points, [2, d]."""
         return torch.stack([self.low.amin(0), self.high.amax(0)])
 
@@ -110,17 +108,17 @@ class Stream:
         x, y = features.x.detach(), features.y.detach()
         if x.ndim != 2:
             raise ValueError(f"features must be of one problem, x (n, d), got x of shape {tuple(x.shape)}")
-        if not (len(x) and len(y)):
-            raise ValueError(f"features must have points on both sides, got {len(x)} and {len(y)}")
+        if not (x.numel() and y.numel()):
+            got = f"{tuple(x.shape)} and {tuple(y.shape)}"
+            raise ValueError(f"features must have points with coordinates on both sides, got {got}")
         for name, weights, points in (("log_a", log_a, x), ("log_b", log_b, y)):
             if tuple(weights.shape) != (len(points),) or weights.dtype != x.dtype or weights.device != x.device:
                 got = f"{weights.dtype} of shape {tuple(weights.shape)} on {weights.device}"
                 raise ValueError(f"{name} must be {x.dtype} of shape ({len(points)},) on {x.device}, got {got}")
         self.log_a, self.log_b = log_a.contiguous(), log_b.contiguous()
         self.block = checks.count("block", block if block is not None else 2**26 if x.is_cuda else 2**18)
-        # The norms as `features` takes them, so that p and q of a squared distance vanish exactly.
-        p, q = features.x_sq.detach() - (x * x).sum(-1), features.y_sq.detach() - (y * y).sum(-1)
-        self.x, self.y = (Cloud.build(points - _centre(x, y), own) for points, own in ((x, p), (y, q)))
+        x, y, p, q = centred(x, y, *own_costs(features))
+        self.x, self.y = Cloud.build(x, p.detach()), Cloud.build(y, q.detach())
 
     @classmethod
     def from_points(cls, x: Any, y: Any, a: Any = None, b: Any = None, block: int | None = None) -> Stream:
@@ -139,7 +137,7 @@ class Stream:
     @property
     def spread(self) -> float:
         """An upper bound on max C − min C, from the boxes: where annealing starts."""
-        (low_x, high_x), (low_y, high_y) = self.x.norm_bound, self.y.norm_bound
+        (low_x, high_x), (low_y, high_y) = self.x.box, self.y.box
         far = torch.maximum(high_x - low_y, high_y - low_x)
         sides = sum(float(side.shift.max() - side.shift.min()) for side in (self.x, self.y))
         return float((far * far).sum()) + sides
@@ -248,12 +246,33 @@ def _thin(cloud: Cloud, log_weights: Tensor, stride: int) -> tuple[Tensor, Tenso
     return means[:, :-1], means[:, -1], logs.logsumexp(1)
 
 
-def _centre(x: Tensor, y: Tensor) -> Tensor:
-    """The middle of both clouds, [d], to a thousandth of their size: with so few digits, points lose none by x − centre."""
-    sides = torch.stack([x.amin(0), y.amin(0)]).amin(0), torch.stack([x.amax(0), y.amax(0)]).amax(0)
-    size = float((sides[1] - sides[0]).max())
+def own_costs(features: Features) -> tuple[Tensor, Tensor]:
+    """p [n] and q [m]; the norms as `squared_euclidean` takes them, so that they vanish exactly for its features."""
+    return features.x_sq - (features.x * features.x).sum(-1), features.y_sq - (features.y * features.y).sum(-1)
+
+
+def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same costs ‖x_i − y_j‖² + p_i + q_j from clouds that lie about the origin, each moved by its own middle.
+
+    With x = x' + c, y = y' + e and δ = c − e:  ‖x − y‖² = ‖x' − y'‖² + 2 δ·x' + ‖δ‖² − 2 δ·y', cross terms of one side each.
+
+    >>> x, y, p, q = centred(*(torch.tensor(t) for t in ([[7.0], [9.0]], [[1.0]], [0.0, 0.0], [0.0])))
+    >>> x.tolist(), y.tolist(), (p + q).tolist()
+    ([[-1.0], [1.0]], [[0.0]], [35.0, 63.0])
+    """
+    c, e = _middle(x.detach()), _middle(y.detach())
+    x, y, gap = x - c, y - e, c - e
+    return x, y, p + 2 * (x * gap).sum(-1) + (gap * gap).sum(), q - 2 * (y * gap).sum(-1)
+
+
+def _middle(points: Tensor) -> Tensor:
+    """The middle of a cloud, [d], to a thousandth of its size: with so few digits, points lose none by x − middle."""
+    low, high = points.amin(0), points.amax(0)
+    size = float((high - low).max())
+    if not size:
+        return low
     step = 2.0 ** (math.frexp(size)[1] - 10)
-    return ((sides[0] / 2 + sides[1] / 2) / step).round() * step
+    return ((low / 2 + high / 2) / step).round() * step
 
 
 def _log_weights(name: str, given: Any, points: Tensor) -> Tensor:

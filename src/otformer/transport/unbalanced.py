@@ -17,30 +17,36 @@ after every step: (f + p, g + q) is best where, with A = Σ a exp(−f/ρ_a) and
 
     p = ρ_a (log A − L),   q = ρ_b (log B − L),   L = (λ log ΣP + ρ_a log A + ρ_b log B)/(λ + ρ_a + ρ_b),
 
-the log of the mass that then moves. Anderson mixing (transport/anderson.py) is for the rest.
+the log of the mass that then moves. Anderson mixing (transport/anderson.py) is for the rest. In the same way costs that
+are all higher by s are met by f and g that are s ρ_a/(λ + ρ_a + ρ_b) and s ρ_b/(λ + ρ_a + ρ_b) higher: the least is made 0.
+
+**Gradients** of the value are those of the envelope theorem, in the dual Σ a φ_a(f) + Σ b φ_b(g) + λ (ΣR − ΣP) with
+φ(f) = ρ (1 − exp(−f/ρ)), or f where ρ is infinite:
+
+    P in M,      KL(P|R) in λ,      φ_a(f_i), and for "kl" λ (Σb − Σ_j P_ij/a_i) more, in a_i,      the same in b_j.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
 from otformer.transport.absorbed import Absorbed
-from otformer.transport.anderson import Anderson
-from otformer.transport.blocks import LAYERS
 from otformer.transport.dense import Dense
+from otformer.transport.envelope import Envelope, NotDifferentiable
+from otformer.transport.fixed_point import approach, descend, fixed_point
 from otformer.transport.newton import falling
 from otformer.transport.problem import like_input
 from otformer.transport.result import Result
 
-Step = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # z [..., k] → T(z) [..., k], mass still to move, error of z [...]
+REFUSED = "value has gradients; plan, value_linear and potentials of an unbalanced or partial problem have none"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -59,7 +65,7 @@ def solve_unbalanced(
     M: Any,
     a: Any = None,
     b: Any = None,
-    reg: float = 0.1,
+    reg: float | Tensor = 0.1,
     reg_m: float | tuple[float, float] = 1.0,
     tol: float = 1e-6,
     max_depth: int = 10_000,
@@ -71,6 +77,7 @@ def solve_unbalanced(
     be infinite (that marginal is then exact); reg_type as in POT, "kl" (R = a bᵀ, POT's default) or "entropy" (R = 1).
     Potentials: P_ij = R_ij exp((f_i + g_j − M_ij)/λ). ``error`` bounds max|g − g*|/λ, and the same for f, so every entry of
     the plan is within a factor exp(2·error) of the exact one; ``tol`` is for it. Value: the minimum, KL with its masses.
+    It is differentiable, once, in tensors M, a, b and reg; to differentiate anything else of the result is an error.
 
     >>> r = solve_unbalanced([[0.0, 4.0], [4.0, 0.0]], [1.0, 1.0], [1.0, 2.0], reg=0.1, reg_m=1.0)
     >>> r.converged, [round(s, 3) for s in r.plan.sum(0).tolist()]
@@ -78,18 +85,34 @@ def solve_unbalanced(
     """
     problem = Parts.of(M, a, b, reg, tol, max_depth)
     checks.choice("reg_type", reg_type, ("kl", "entropy"))
-    pair = tuple(reg_m) if isinstance(reg_m, (tuple, list)) else (reg_m, reg_m)
-    if len(pair) != 2 or not all(float(r) > 0 for r in pair) or min(pair) == math.inf:
-        raise ValueError(f"reg_m must be one or two positive numbers, at most one of them infinite, got {reg_m!r}")
-    strength = (float(pair[0]), float(pair[1]))
-    log_R = (problem.log_a, problem.log_b) if reg_type == "kl" else (problem.log_a * 0, problem.log_b * 0)
-    f, g, error, depth = damped(problem.C, problem.log_a, problem.log_b, log_R, problem.reg, strength, tol, max_depth)
-    log_P = log_R[0][:, None] + log_R[1] + (f[:, None] + g - problem.C) / problem.reg
-    P = log_P.exp()
-    penalties = problem.reg * _kl(P, (log_R[0][:, None] + log_R[1]).exp())
-    for rho, marginal, log_weights in zip(strength, (P.sum(1), P.sum(0)), (problem.log_a, problem.log_b), strict=True):
-        penalties += rho * _kl(marginal, log_weights.exp()) if rho < math.inf else 0.0
-    return problem.result(P, f, g, penalties, float(error), tol, depth, M, "damped Sinkhorn blocks, Anderson-mixed")
+    strength, lam, log_a, log_b = _strength(reg_m), problem.reg, problem.log_a, problem.log_b
+    log_R = (log_a, log_b) if reg_type == "kl" else (log_a * 0, log_b * 0)
+    f, g, error, depth = damped(problem.C, log_a, log_b, log_R, lam, strength, tol, max_depth)
+    log_ratio = (f[:, None] + g - problem.C) / lam
+    P = (log_R[0][:, None] + log_R[1] + log_ratio).exp()
+    r, s = (log_weights.exp() for log_weights in log_R)
+    apart = (P * log_ratio).sum() - P.sum() + r.sum() * s.sum()  # KL(P|R)
+    rest, slopes = lam * apart, []
+    sides = (f, P.sum(1), log_a.exp(), s), (g, P.sum(0), log_b.exp(), r)
+    for rho, (h, marginal, weights, other) in zip(strength, sides, strict=True):
+        rest = rest + (0.0 if rho == math.inf else rho * _kl(marginal, weights))
+        slope = h if rho == math.inf else -rho * torch.expm1(-h / rho)
+        slopes.append(slope + lam * (other.sum() - marginal / weights) if reg_type == "kl" else slope)
+    gradients = (slopes[0], slopes[1], apart)
+    return problem.result(P, f, g, rest, gradients, float(error), tol, depth, "damped Sinkhorn blocks, Anderson-mixed")
+
+
+def _strength(reg_m: Any) -> tuple[float, float]:
+    """(ρ_a, ρ_b)."""
+    try:
+        given = np.asarray(reg_m.cpu() if isinstance(reg_m, Tensor) else reg_m)
+    except (TypeError, ValueError, RuntimeError):
+        given = np.empty(0)
+    good = given.dtype.kind in "iuf" and given.ndim <= 1 and given.size in (1, 2)
+    if not good or not bool((given > 0).all()) or float(given.min()) == math.inf:
+        expected = "one or two positive numbers without a gradient, at most one of them infinite"
+        raise ValueError(f"reg_m must be {expected}, got {reg_m!r}")
+    return float(given.flat[0]), float(given.flat[-1])
 
 
 @dataclass(frozen=True)
@@ -102,47 +125,75 @@ class Parts:
     reg: float
     rows: Tensor
     columns: Tensor
-    like: Tensor
+    inputs: tuple[Tensor, ...]  # M, a, b and λ, whole, in float64, with their gradients to be
+    given: Any  # M: results are what it is
 
     @classmethod
-    def of(cls, M: Any, a: Any, b: Any, reg: float, tol: float, max_depth: int) -> Parts:
-        like, reg = checks.tensor("M", M).detach(), checks.positive("reg", reg)
-        if like.ndim != 2 or 0 in like.shape:
-            raise ValueError(f"M must have shape (n, m) with n, m of at least 1, got {tuple(like.shape)}")
+    def of(cls, M: Any, a: Any, b: Any, reg: Any, tol: float, max_depth: int) -> Parts:
+        like = checks.tensor("M", M)
+        whole = like.double()
+        lam = checks.positive("reg", reg.detach() if isinstance(reg, Tensor) else reg)
+        if whole.ndim != 2 or 0 in whole.shape:
+            raise ValueError(f"M must have shape (n, m) with n, m of at least 1, got {tuple(whole.shape)}")
         checks.not_negative("tol", tol)
         checks.count("max_depth", max_depth, least=4)
-        C = like.double()
-        if not math.isfinite(float(C.abs().max()) / reg):
-            raise ValueError(
-                f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs up to {float(C.abs().max()):g}"
-            )
+        C = whole.detach()
+        low, high = float(C.min()), float(C.max())
+        if not math.isfinite(max(high - low, abs(low)) / lam):
+            raise ValueError(f"reg is too small: cost/reg overflows, got reg = {lam:g}, costs from {low:g} to {high:g}")
         n, m = C.shape
-        w_a = C.new_full((n,), 1 / n) if a is None else checks.weights("a", a, (n,), C).detach()
-        w_b = C.new_full((m,), 1 / m) if b is None else checks.weights("b", b, (m,), C).detach()
+        w_a, w_b = (
+            C.new_full((size,), 1 / size)
+            if w is None
+            # a tensor must agree with M; other numbers are taken in full precision
+            else checks.weights(name, w, (size,), like if isinstance(w, Tensor) else C).double()
+            for name, w, size in (("a", a, n), ("b", b, m))
+        )
         for name, w in (("a", w_a), ("b", w_b)):
-            if float(w.sum()) <= 0:
-                raise ValueError(f"{name} must have a positive sum, got all zeros")
+            if not 0 < float(w.detach().sum()) < math.inf:
+                raise ValueError(f"{name} must have a positive sum that is finite, got {float(w.detach().sum()):g}")
+        inputs = whole, w_a, w_b, torch.as_tensor(reg).to(C).reshape(())
+        w_a, w_b = w_a.detach(), w_b.detach()
         rows, columns = w_a > 0, w_b > 0
-        return cls(C[rows][:, columns], w_a[rows].log(), w_b[columns].log(), reg, rows, columns, like)
+        return cls(C[rows][:, columns], w_a[rows].log(), w_b[columns].log(), lam, rows, columns, inputs, M)
 
     def result(
-        self, P: Tensor, f: Tensor, g: Tensor, rest: float, error: float, tol: float, depth: int, given: Any, network: str
+        self,
+        P: Tensor,
+        f: Tensor,
+        g: Tensor,
+        rest: Tensor,
+        gradients: tuple[Tensor, Tensor, Tensor],
+        error: float,
+        tol: float,
+        depth: int,
+        network: str,
     ) -> UnbalancedResult:
-        """With zeros where there is no mass; ``rest`` is the value beside Σ P M."""
+        """With zeros where there is no mass; ``rest`` is the value beside Σ P M, ``gradients`` its own in a, b and λ."""
+        linear = (P * self.C).sum()
+        value = linear + rest
+        if not math.isfinite(float(value)):
+            raise ValueError(f"M is too low: the mass of the plan overflows, got costs down to {float(self.C.min()):g}")
         if not error < tol:
             message = f"not converged: error {error:.3g} after {depth} layers, tol is {tol:g} (reg = {self.reg:g})"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
-        plan = self.like.new_zeros(self.like.shape)
-        plan[self.rows.nonzero(), self.columns.nonzero().T] = P.to(plan)
-        u, v = plan.new_zeros(len(self.rows)), plan.new_zeros(len(self.columns))
-        u[self.rows], v[self.columns] = f.to(plan), g.to(plan)
+        plan = torch.zeros_like(self.inputs[0], requires_grad=False)
+        plan[self.rows.nonzero(), self.columns.nonzero().T] = P
+        u, v, in_a, in_b = (
+            P.new_zeros(len(w)).masked_scatter(w, t)
+            for w, t in ((self.rows, f), (self.columns, g), (self.rows, gradients[0]), (self.columns, gradients[1]))
+        )
         off = (P.sum(1) - self.log_a.exp()).abs().sum() + (P.sum(0) - self.log_b.exp()).abs().sum()
-        linear = float((P * self.C).sum())
-        return UnbalancedResult(
+        learning = torch.is_grad_enabled() and any(t.requires_grad for t in self.inputs)
+        if learning:
+            value = Envelope.apply(value, [plan, in_a, in_b, gradients[2]], *self.inputs)
+            plan, u, v, linear = NotDifferentiable.apply(REFUSED, (plan, u, v, linear), *self.inputs)
+        given = plan if learning else self.given
+        found = UnbalancedResult(
             plan=like_input(given, plan),
             potentials=(like_input(given, u), like_input(given, v)),
-            value=linear + rest,
-            value_linear=linear,
+            value=value if isinstance(given, Tensor) else float(value),
+            value_linear=linear if isinstance(given, Tensor) else float(linear),
             marginal_error=float(off),
             converged=error < tol,
             depth=depth,
@@ -150,6 +201,7 @@ class Parts:
             mass=float(P.sum()),
             error=error,
         )
+        return found.to(checks.tensor("M", self.given).dtype)  # type: ignore[return-value]
 
 
 def damped(
@@ -163,7 +215,9 @@ def damped(
     max_depth: int,
 ) -> tuple[Tensor, Tensor, Tensor, int]:
     """(f [..., n], g [..., m], error [...], layers) of unbalanced problems with R_ij = r_i s_j, one or a batch of them."""
-    spread = float(C.max() - C.min())
+    low = C.amin((-2, -1))[..., None]
+    C = C - low[..., None]
+    spread = float(C.max())
     # A kernel in memory will do where no sum can underflow: where the damping is within its range.
     near = spread < 50 * (min(strength) + reg)
     executor = Absorbed(C, log_a, log_b) if near else Dense(C, log_a, log_b)
@@ -175,7 +229,9 @@ def damped(
             g, error, depth = descend(steps, g, depth, max_depth - 1, tol)
         else:
             g, depth = approach(steps, g, depth, max_depth // 2, 1e-3 * log_b.exp().sum(-1))
-    return blocks.rows(g), g, error, depth + 1
+    total = reg + sum(strength)
+    share_a, share_b = (rho / total if total < math.inf else float(rho == math.inf) for rho in strength)
+    return blocks.rows(g) + share_a * low, g + share_b * low, error, depth + 1
 
 
 @dataclass(frozen=True)
@@ -219,50 +275,6 @@ class _DampedBlocks:
         return self.rho_b / total * (self.reg * (log_B - log_mass) + self.rho_a * (log_B - log_A))
 
 
-def fixed_point(step: Step, z: Tensor, weight: Tensor, reach: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Iterates z, the mass still to move and their errors, for ever: mixed; plain where mixing would lead further than
-    ``reach`` away; back at the best plain step where the mass to move has doubled."""
-    mixing = Anderson(weight)
-    least, best = torch.full(z.shape[:-1], torch.inf, dtype=z.dtype, device=z.device), z
-    while True:
-        image, size, error = step(z)
-        yield z, size, error
-        lost, better = ~(size <= 2 * least), size < least
-        best = torch.where(better[..., None], image, best)
-        least = torch.where(lost, torch.inf, torch.where(better, size, least))
-        mixed = mixing.step(z, image - z, lost)
-        wild = ~((mixed - z).abs().amax(-1, keepdim=True) <= reach)
-        z = torch.where(lost[..., None], best, torch.where(wild, image, mixed))
-
-
-def approach(
-    steps: Iterator[tuple[Tensor, Tensor, Tensor]], z: Tensor, depth: int, limit: int, enough: Tensor | float
-) -> tuple[Tensor, int]:
-    """A start for the next λ: the last iterate, when little mass is still to move, after 200 layers, or at the limit."""
-    limit = min(depth + 200, limit)
-    while depth + LAYERS <= limit:
-        z, size, _ = next(steps)
-        depth += LAYERS
-        if bool((size < enough).all()):
-            break
-    return z, depth
-
-
-def descend(
-    steps: Iterator[tuple[Tensor, Tensor, Tensor]], z: Tensor, depth: int, limit: int, enough: float
-) -> tuple[Tensor, Tensor, int]:
-    """The iterate of least error (of each problem), down to ``enough`` or to ``limit`` layers."""
-    least = torch.full(z.shape[:-1], torch.inf, dtype=z.dtype, device=z.device)
-    while depth + LAYERS <= limit:
-        now, _, error = next(steps)
-        depth += LAYERS
-        z = torch.where((error < least)[..., None], now, z)
-        least = torch.where(error < least, error, least)
-        if bool((least < enough).all()):
-            break
-    return z, least, depth
-
-
-def _kl(p: Tensor, q: Tensor) -> float:
+def _kl(p: Tensor, q: Tensor) -> Tensor:
     """Σ p log(p/q) − p + q."""
-    return float((torch.special.xlogy(p, p / q) - p + q).sum())
+    return (torch.special.xlogy(p, p / q) - p + q).sum()
