@@ -1,0 +1,1 @@
+"""Attention and transport on real translations: sentence pairs, words from subwords, dictionaries, gold and scores."""
