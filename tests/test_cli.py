@@ -149,8 +149,8 @@ def test_train_writes_a_model_that_loads_and_refuses_what_it_cannot_do(tmp_path)
     done = otformer("train", "--recipe", "nearest", "--steps", 100, "--ensemble", 2, "--out", out, "--json")
     assert done.returncode == 0
     rows = json.loads(done.stdout)["rows"]
-    assert len(rows["7"]) == 2
-    assert max(rows["7"]) > 1.5 / 7  # a hundred steps are enough to be better than chance
+    assert len(rows["values"]["7"]) == 2
+    assert max(rows["permutations"]["7"]) > 1.5 / 7  # a hundred steps are enough to be better than chance
     left = {path.name for path in out.iterdir()}
     assert left == {"checkpoint.safetensors", "log.csv", "log.png", "model.safetensors"}
     assert load_trained(out / "model.safetensors", member=1)([0.5, 1.0], [0.5, 1.0]).shape == (2, 2)

@@ -1,4 +1,4 @@
-"""The command line: ``otformer solve | sort | reproduce``. Bad input is one line and exit code 2."""
+"""The command line: ``otformer solve | sort | reproduce | train | bench``. Bad input is one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -167,13 +167,14 @@ def train(
 
     if show:
         about = {name: each.about for name, each in RECIPES.items()}
+        about["NAME-N"] = "The recipe NAME on lists of at most N points, say sort-beyond-4."
         typer.echo(json.dumps(about) if as_json else "\n".join(f"{name:<25}{text}" for name, text in about.items()))
         return
     if recipe is None:
         raise ValueError(f"recipe is missing: --recipe with one of {', '.join(RECIPES)}")
     chosen, folder = named(recipe), out or Path("trained") / recipe
     chosen = chosen if steps is None else replace(chosen, steps=steps)
-    with _progress(chosen.steps) as tell:
+    with _progress(chosen.steps, wait=True) as tell:
         net = run(
             chosen,
             folder,
@@ -184,14 +185,16 @@ def train(
             progress=lambda done, total, loss: tell(f"loss {loss:.2e}", done),
         )
     log_figure(folder / "log.csv").savefig(folder / "log.png", dpi=160)
-    kind = "permutations" if chosen.architecture.dim == 1 else "clouds"
-    scores = evaluate(net, (5, 7, 9, 15, 30), kind=kind)
+    kinds = ("permutations", "values") if chosen.architecture.dim == 1 else ("clouds",)
+    scores = {kind: evaluate(net, (5, 7, 9, 15, 30), kind=kind) for kind in kinds}
     if as_json:
-        typer.echo(json.dumps({"folder": str(folder), "rows": {score.n: score.rows.tolist() for score in scores}}))
+        rows = {kind: {score.n: score.rows.tolist() for score in found} for kind, found in scores.items()}
+        typer.echo(json.dumps({"folder": str(folder), "rows": rows}))
         return
-    for score in scores:
-        each = ", ".join(f"{100 * share:.1f}" for share in score.rows.tolist())
-        typer.echo(f"n = {score.n:<3} rows right: {each} %")
+    for kind, found in scores.items():
+        for score in found:
+            each = ", ".join(f"{100 * share:.1f}" for share in score.rows.tolist())
+            typer.echo(f"{kind:<13} n = {score.n:<3} rows right: {each} %")
     typer.echo(str(folder))
 
 
@@ -227,15 +230,15 @@ def bench(
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Callable[[str, float], None]]:
-    """A bar on standard error; call it with what is being done and how much of ``total`` is."""
+def _progress(total: int, wait: bool = False) -> Iterator[Callable[[str, float], None]]:
+    """A bar on standard error; call it with what is done and how much of ``total`` is. ``wait``: not shown before."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     name, done = TextColumn("{task.description:<18}"), TextColumn("{task.completed:.1f}/{task.total}")
     with Progress(name, BarColumn(), done, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda text, completed: bar.update(task, description=text, completed=completed)
+        task = bar.add_task("", total=total, visible=not wait)
+        yield lambda text, completed: bar.update(task, description=text, completed=completed, visible=True)
 
 
 def main() -> None:
@@ -243,7 +246,10 @@ def main() -> None:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # 130 after Ctrl-C
+        if code:
+            typer.echo("otformer: interrupted; --resume goes on where there is one", err=True)
+            sys.exit(code)
     except (typer.Exit, typer.Abort) as stop:
         sys.exit(getattr(stop, "exit_code", 130))
     except KeyboardInterrupt:

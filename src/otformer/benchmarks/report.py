@@ -51,7 +51,7 @@ def table(rows: Iterable[Row]) -> list[str]:
     ]
     for r in rows:
         sign = "" if arrived(r) else "> "
-        time, ratio = f"{sign}{r.time:.3g}", "" if math.isnan(r.ratio) else f"{sign}{r.ratio:.2f}"
+        time, ratio = f"{sign}{r.time:.3g}", "" if math.isnan(r.ratio) else f"{sign}{r.ratio:.2g}"
         if not arrived(r) and not late(r):
             time = ratio = "—"
         passes = "" if r.passes is None else f"{r.passes:.0f}"
