@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from otformer.learning.data import Problems
@@ -24,6 +25,7 @@ from otformer.learning.trained import load_ensemble, load_trained
 TINY = Recipe(
     "tiny", "For tests.", Architecture(depth=2), Problems(("values",), (2, 3)), "entropy", 500, 1e-2, "cosine", None, 8
 )
+NO_MPS = pytest.mark.skipif(torch.mps.device_count() > 0, reason="has the device")
 
 
 def test_a_killed_and_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
@@ -48,10 +50,8 @@ def test_a_killed_and_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> Non
         train(TINY, tmp_path / "whole", seed=4, ensemble=2)
     finally:
         torch.set_num_threads(threads)
-    one, other = (load_file(tmp_path / each / "model.safetensors") for each in ("killed", "whole"))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-    assert (tmp_path / "killed" / "log.csv").read_text() == (tmp_path / "whole" / "log.csv").read_text()
+    for name in ("model.safetensors", "checkpoint.safetensors", "log.csv"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 def test_a_member_learns_what_it_would_learn_alone(tmp_path: Path) -> None:
@@ -138,8 +138,12 @@ def test_refusals(tmp_path: Path) -> None:
         replace(TINY, samples=10, batch=11)
     with pytest.raises(ValueError, match="problems must have dim 1, got 2"):
         replace(TINY, problems=Problems(("clouds",), (3,), 2))
-    with pytest.raises(ValueError, match="device must be one that this machine has, got 'cuda:99'"):
-        train(TINY, tmp_path / "none", device="cuda:99")
+
+
+@pytest.mark.parametrize("device", ["banana", "", "meta", "cuda:99", "cpu:1", pytest.param("mps", marks=NO_MPS)])
+def test_devices_that_are_not_here_are_refused(tmp_path: Path, device: str) -> None:
+    with pytest.raises(ValueError, match=f"^device must be one that this machine has, got '{device}'$"):
+        train(TINY, tmp_path / "none", device=device)
     assert not (tmp_path / "none").exists()
 
 
@@ -153,15 +157,18 @@ def test_a_read_only_folder_is_refused_before_training(tmp_path: Path, monkeypat
         train(replace(TINY, start=Construction()), tmp_path)
 
 
-def test_checkpoints_of_other_runs_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_of_other_runs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short = replace(TINY, steps=2)
     train(short, tmp_path)
     with pytest.raises(ValueError, match="out already holds a run"):
         train(short, tmp_path)
     with pytest.raises(ValueError, match="is of another run: its seed is 0, this run's 1"):
         train(short, tmp_path, seed=1, resume=True)
-    with pytest.raises(ValueError, match="is of another run: its recipe is"):
-        train(replace(short, rate=0.1), tmp_path, resume=True)
+    monkeypatch.setattr(Gaussian, "fill", None)  # all is refused before any work
+    with pytest.raises(ValueError, match=r"is of another run: rate is 0.01, this run's 0.1; steps is 2, this run's 3$"):
+        train(replace(short, rate=0.1, steps=3), tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"is of another run: architecture.depth is 2, this run's 1$"):
+        train(replace(short, architecture=Architecture(depth=1)), tmp_path, resume=True)
     with pytest.raises(ValueError, match="is of another run: its ensemble is 1, this run's 3"):
         train(short, tmp_path, ensemble=3, resume=True)
     path = tmp_path / "checkpoint.safetensors"
@@ -173,14 +180,76 @@ def test_checkpoints_of_other_runs_are_refused(tmp_path: Path) -> None:
         train(short, tmp_path, resume=True)
 
 
-def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
-    from safetensors import safe_open
+def test_a_run_may_be_renamed(tmp_path: Path) -> None:
+    short = replace(TINY, steps=2)
+    train(short, tmp_path)
+    train(replace(short, name="other", about="Renamed."), tmp_path, resume=True)
+    assert load_trained(tmp_path / "model.safetensors").name == "other"
 
+
+def metadata_of(path: Path) -> dict[str, str]:
+    with safe_open(str(path), "pt") as file:
+        return dict(file.metadata())
+
+
+def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
+    short = replace(TINY, steps=2)
+    train(short, tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    whole, metadata = load_file(path), metadata_of(path)
+    assert "adam.V_out.step" not in whole  # cross-entropy does not read it
+    moment = "adam.P.exp_avg"
+    unstepped = {name: text for name, text in metadata.items() if name != "step"}
+    for tensors, texts, message in (
+        ({name: t for name, t in whole.items() if name != moment}, metadata, "does not fit: adam.P.exp_avg is missing"),
+        ({name: t for name, t in whole.items() if "adam" not in name}, metadata, "does not fit: adam.P.exp_avg is missing"),
+        (whole | {moment: torch.zeros(3)}, metadata, r"adam.P.exp_avg must have shape \(1, 2, 2, 11, 11\), got \(3,\)"),
+        (whole | {"adam.V_out.exp_avg": torch.zeros(3)}, metadata, "adam.V_out.exp_avg is not of this model"),
+        (whole, unstepped, "is damaged: it must name recipe, seed, ensemble and step"),
+        (whole, metadata | {"recipe": "[]"}, "is damaged: it must name recipe, seed, ensemble and step"),
+        (whole, metadata | {"step": "3"}, "is damaged: step must be from 1 to 2, got 3"),
+    ):
+        save_file(tensors, str(path), texts)
+        with pytest.raises(ValueError, match=message):
+            train(short, tmp_path, resume=True)
+    save_file(whole, str(path), metadata)
+    log = tmp_path / "log.csv"
+    for text, line in (("garbage\n", 1), ("step,seed,loss,rows\n2,0,low,0.5\n", 2), ("step,seed,loss,rows\n\n", 2)):
+        log.write_text(text)
+        with pytest.raises(ValueError, match=rf"log\.csv is damaged: line {line} must be"):
+            train(short, tmp_path, resume=True)
+        assert log.read_text() == text
+    log.write_bytes(b"step,seed,loss,rows\n2,0,0.7,0.5\n\xff\x00")  # killed in mid line
+    train(short, tmp_path, resume=True)
+    assert log.read_text() == "step,seed,loss,rows\n2,0,0.7,0.5\n"
+
+
+@pytest.mark.parametrize("objective", ["sorted", "attention"])
+def test_runs_of_all_objectives_and_no_layers_resume(tmp_path: Path, objective: str) -> None:
+    given = replace(TINY, objective=objective, steps=2, architecture=Architecture(depth=0, tied=True, temperature=True))
+    net = train(given, tmp_path)
+    assert torch.equal(train(given, tmp_path, resume=True).P_out, net.P_out)
+
+
+def test_files_have_the_usual_mode_and_nothing_is_left(tmp_path: Path) -> None:
+    short = replace(TINY, steps=2)
+    before = os.umask(0o027)
+    try:
+        train(short, tmp_path)
+        (tmp_path / ".model.safetensors.123.part").touch()
+        (tmp_path / "notes.part").touch()
+        train(short, tmp_path, resume=True)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir() if path.name != "notes.part"}
+    assert modes == dict.fromkeys(("checkpoint.safetensors", "log.csv", "model.safetensors"), 0o640)
+    assert (tmp_path / "notes.part").exists()
+
+
+def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
     train(replace(TINY, steps=2), tmp_path)
     path = tmp_path / "model.safetensors"
-    with safe_open(str(path), "pt") as file:
-        metadata = file.metadata()
-    tensors = load_file(path)
+    tensors, metadata = load_file(path), metadata_of(path)
     tensors["P"] = tensors["P"][:, :1].contiguous()
     save_file(tensors, str(path), metadata)
     with pytest.raises(ValueError, match=r"does not fit: P must have shape \(1, 2, 2, 11, 11\), got \(1, 1, 2, 11, 11\)"):

@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from otformer.learning.data import Problems, generator
 from otformer.learning.evaluate import evaluate
@@ -86,3 +87,30 @@ def test_refusals() -> None:
         module([[0.5, 1.0]] * 2, [[0.5, 1.0]] * 2)
     with pytest.raises(ValueError, match="member must be from 0 to 7, got 8"):
         load_trained("sort-beyond", member=8)
+    for bad in (1.5, -1, True):
+        with pytest.raises(ValueError, match=f"member must be a whole number of at least 0, got {bad}"):
+            load_trained("sort-beyond", member=bad)  # type: ignore[arg-type]
+
+
+def test_files_by_path(tmp_path: Path) -> None:
+    train(replace(recipe("nearest"), steps=1, batch=4, samples=8), tmp_path)
+    path = tmp_path / "model.safetensors"
+    assert load_trained(path).name == load_trained(str(path)).name == "nearest"
+    with pytest.raises(ValueError, match=r"checkpoint\.safetensors is a checkpoint, not a model"):
+        load_trained(tmp_path / "checkpoint.safetensors")
+    for missing in (tmp_path / "none", str(tmp_path / "none.safetensors")):
+        with pytest.raises(ValueError, match=r"none.* does not exist"):
+            load_trained(missing)
+    save_file({"P": torch.zeros(1)}, path, {"version": "1", "name": "x", "about": "x"})
+    with pytest.raises(ValueError, match="is not a model: its metadata must have architecture, ensemble"):
+        load_trained(path)
+
+
+def test_names_are_in_natural_order() -> None:
+    short = [name for name in trained_models() if name.startswith("sort-beyond")]
+    assert short == ["sort-beyond", *(f"sort-beyond-{n}" for n in range(2, 11))]
+
+
+@pytest.mark.parametrize("name", ["sort-beyond", "paper-no-prompt", "nearest"])
+def test_an_empty_batch(name: str) -> None:
+    assert load_trained(name)(torch.zeros(0, 5, 1), torch.zeros(0, 5, 1)).shape == (0, 5, 5)

@@ -2,7 +2,7 @@
 
 A checkpoint is a safetensors file: the parameters, Adam's two moments and step counts, and in its metadata the version of
 the format, the recipe, the seed, the ensemble and the step. The random numbers of a run need no more: each is a function of
-(seed + member, purpose, step).
+(seed + member, purpose, step). Equal contents make equal files, byte by byte.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -36,17 +36,18 @@ def prepare(out: Path, resume: bool) -> None:
         raise ValueError(f"out already holds a run, got {str(out)!r}: resume it, or name another folder")
 
 
-def write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
-    """A safetensors file under another name in the same folder, then put in place."""
-    from safetensors.torch import save_file
+def tidy(out: Path) -> None:
+    """Remove what a killed run has left half written."""
+    for name in (CHECKPOINT, LOG, MODEL):
+        for part in out.glob(f".{name}.*.part"):
+            part.unlink(missing_ok=True)
 
+
+def put(path: Path, content: bytes) -> None:
+    """A file under another name in the same folder, then put in place."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        save_file(
-            {name: t.detach().cpu().contiguous() for name, t in tensors.items()},
-            str(part),
-            {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()},
-        )
+        part.write_bytes(content)
         os.replace(part, path)
     except OSError as error:
         raise ValueError(f"{path} cannot be written: {error.strerror}") from None
@@ -54,10 +55,27 @@ def write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> N
         part.unlink(missing_ok=True)
 
 
+def write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:
+    """A safetensors file: the length of the header in 8 bytes, the header as JSON, the numbers.
+
+    The library writes the metadata in random order, so the header is written again, sorted.
+    """
+    from safetensors.torch import save
+
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
+    content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, texts)
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8:end]), sort_keys=True).encode()
+    header += b" " * (-len(header) % 8)  # the numbers start at a multiple of 8
+    put(path, len(header).to_bytes(8, "little") + header + content[end:])
+
+
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and metadata of a file of this format's version."""
     from safetensors import SafetensorError, safe_open
 
+    if not path.exists():
+        raise ValueError(f"{path} does not exist")
     try:
         with safe_open(str(path), framework="pt") as file:
             metadata = file.metadata() or {}
@@ -71,47 +89,93 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def load_parameters(net: LearningTransformer, tensors: dict[str, Tensor], path: Path) -> None:
     """Fill the network, after a check of every name and shape."""
-    wanted = {name: tuple(t.shape) for name, t in net.state_dict().items()}
-    found = {name: tuple(t.shape) for name, t in tensors.items()}
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
-            raise ValueError(f"{path} does not fit: {name} must have shape {wanted.get(name)}, got {found.get(name)}")
+    _fit({name: tuple(t.shape) for name, t in net.state_dict().items()}, tensors, path)
     net.load_state_dict(tensors)
 
 
-def _identity(recipe: Recipe, seed: int, ensemble: int) -> dict[str, Any]:
+def _fit(wanted: dict[str, tuple[int, ...]], tensors: dict[str, Tensor], path: Path) -> None:
+    for name in sorted(wanted.keys() | tensors.keys()):
+        if name not in tensors:
+            raise ValueError(f"{path} does not fit: {name} is missing")
+        if name not in wanted:
+            raise ValueError(f"{path} does not fit: {name} is not of this model")
+        if wanted[name] != (found := tuple(tensors[name].shape)):
+            raise ValueError(f"{path} does not fit: {name} must have shape {wanted[name]}, got {found}")
+
+
+def _described(recipe: Recipe, seed: int, ensemble: int) -> dict[str, Any]:
     return {"version": VERSION, "recipe": recipe.to_json(), "seed": seed, "ensemble": ensemble}
 
 
-def save(
-    path: Path, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe, seed: int, step: int
-) -> None:
+def _identity(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What makes a run this run: seed, ensemble and every field of the recipe but its name and description."""
+    fields = _flat(json.loads(metadata["recipe"]))
+    own = {"its seed": int(metadata["seed"]), "its ensemble": int(metadata["ensemble"])}
+    return own | {name: value for name, value in fields.items() if name not in ("name", "about")}
+
+
+def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested fields under one name each, such as ``architecture.depth``."""
+    flat: dict[str, Any] = {}
+    for name, value in fields.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
+
+
+def save(path: Path, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe, seed: int, step: int) -> None:
     """Write a checkpoint after ``step`` steps."""
     tensors = {f"net.{name}": t for name, t in net.state_dict().items()}
     names = [name for name, _ in net.named_parameters()]
     for k, moments in adam.state_dict()["state"].items():
         tensors |= {f"adam.{names[k]}.{each}": t for each, t in moments.items()}
-    write(path, tensors, {**_identity(recipe, seed, net.ensemble), "step": step})
+    write(path, tensors, {**_described(recipe, seed, net.ensemble), "step": step})
 
 
 def save_model(path: Path, net: LearningTransformer, recipe: Recipe, seed: int) -> None:
     """Write the weights alone, with all that `load_trained` needs."""
-    described = {"name": recipe.name, "about": recipe.about, "architecture": asdict(recipe.architecture)}
-    write(path, dict(net.state_dict()), {**_identity(recipe, seed, net.ensemble), **described})
+    model = {"name": recipe.name, "about": recipe.about, "architecture": asdict(recipe.architecture)}
+    write(path, dict(net.state_dict()), {**_described(recipe, seed, net.ensemble), **model})
 
 
-def restore(path: Path, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe, seed: int) -> int:
-    """Read a checkpoint of the same recipe, seed and ensemble into network and optimiser; returns its step."""
+class Saved(NamedTuple):
+    """A checkpoint as read: its tensors, and the steps done."""
+
+    path: Path
+    tensors: dict[str, Tensor]
+    step: int
+
+
+def load(path: Path, recipe: Recipe, seed: int, ensemble: int) -> Saved:
+    """Read a checkpoint, which must be of this run."""
     tensors, metadata = read(path)
-    for name, value in _identity(recipe, seed, net.ensemble).items():
-        if metadata.get(name) != str(value):
-            raise ValueError(f"{path} is of another run: its {name} is {metadata.get(name)}, this run's {value}")
-    load_parameters(net, {k.removeprefix("net."): t for k, t in tensors.items() if k.startswith("net.")}, path)
+    try:
+        theirs, step = _identity(metadata), int(metadata["step"])
+    except (KeyError, ValueError, AttributeError):
+        raise ValueError(f"{path} is damaged: it must name recipe, seed, ensemble and step") from None
+    ours = _identity(_described(recipe, seed, ensemble))
+    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+    if names:
+        each = "; ".join(f"{name} is {theirs.get(name)}, this run's {ours.get(name)}" for name in names)
+        raise ValueError(f"{path} is of another run: {each}")
+    if not 1 <= step <= recipe.steps:
+        raise ValueError(f"{path} is damaged: step must be from 1 to {recipe.steps}, got {step}")
+    return Saved(path, tensors, step)
+
+
+def restore(saved: Saved, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe) -> None:
+    """Fill network and optimiser, after a check of every name and shape."""
+    wanted = {f"net.{name}": tuple(t.shape) for name, t in net.state_dict().items()}
+    moved = []
+    for k, (name, p) in enumerate(net.named_parameters()):
+        unread = p.numel() == 0 or (name == "V_out" and recipe.objective != "sorted")  # no gradient, no moments
+        if not unread or f"adam.{name}.step" in saved.tensors:
+            moved.append((k, name))
+            shapes = {"step": (), "exp_avg": tuple(p.shape), "exp_avg_sq": tuple(p.shape)}
+            wanted |= {f"adam.{name}.{each}": shape for each, shape in shapes.items()}
+    _fit(wanted, saved.tensors, saved.path)
+    net.load_state_dict({name: saved.tensors[f"net.{name}"] for name in net.state_dict()})
     state = adam.state_dict()
     state["state"] = {
-        k: {each: tensors[f"adam.{name}.{each}"] for each in ("step", "exp_avg", "exp_avg_sq")}
-        for k, (name, _) in enumerate(net.named_parameters())
-        if f"adam.{name}.step" in tensors  # V_out has no moments where the objective does not read it
+        k: {each: saved.tensors[f"adam.{name}.{each}"] for each in ("step", "exp_avg", "exp_avg_sq")} for k, name in moved
     }
     adam.load_state_dict(state)
-    return int(metadata["step"])

@@ -29,6 +29,9 @@ from otformer import checks
 
 SPREAD = 6
 
+# Purposes of random numbers, see `generator`: first weights; the fixed training set; the problems of a chunk; test problems.
+START, SET, DRAW, TEST = 1, 2, 3, 4
+
 
 class Batch(NamedTuple):
     """Problems, padded behind: x, y [..., n, d]; present [..., n]; target [..., n], the column of every row."""

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from otformer.learning import data
+from otformer.learning.data import TEST
 from otformer.learning.model import LearningTransformer
 from otformer.learning.objectives import distance, rows_right, sorted_error
-
-TEST = 4  # purpose of random numbers, see data.generator: never those of training
 
 
 @dataclass(frozen=True)

@@ -179,13 +179,13 @@ class LearningTransformer(nn.Module):
 
     def attention(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
         """Attention of both heads of a layer on its input Z, [K, B, 2, T, T]."""
-        return self.logits(Z, weights, bias).softmax(-1).unflatten(2, (-1, HEADS)).transpose(2, 3)
+        return self.logits(Z, weights, bias).softmax(-1).unflatten(2, (Z.shape[2], HEADS)).transpose(2, 3)
 
     def block(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
         """Z_ℓ → Z_{ℓ+1}, [K, B, T, w]."""
         K, B, T, w = Z.shape
         mixed = self.logits(Z, weights, bias).softmax(-1) @ Z  # [K, B, T·2, w]
-        update = (mixed.view(K, B * T, HEADS * w) @ weights.V).view(K, B, T, -1)
+        update = (mixed.view(K, B * T, HEADS * w) @ weights.V).view(K, B, T, weights.V.shape[-1])
         left = w - update.shape[-1]  # columns that stay
         if self.architecture.sink == "frozen" and self.architecture.prompt == "engineered":
             update = F.pad(update[..., :-1, :], (left, 0, 0, 1))
@@ -216,7 +216,7 @@ class LearningTransformer(nn.Module):
 
     def member(self, k: int) -> LearningTransformer:
         """One of the K models, alone."""
-        if not 0 <= k < self.ensemble:
+        if checks.count("member", k, least=0) >= self.ensemble:
             raise ValueError(f"member must be from 0 to {self.ensemble - 1}, got {k}")
         alone = LearningTransformer(self.architecture).to(self.P.device, self.P.dtype)
         alone.load_state_dict({name: t[k : k + 1] for name, t in self.state_dict().items()})

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from otformer.learning.data import generator
+from otformer.learning.data import START, generator
 from otformer.learning.model import MIX, LearningTransformer
 from otformer.network import weights
-
-PURPOSE = 1  # of the random numbers drawn here: see data.generator
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class Construction:
 def _noise(net: LearningTransformer, seed: int, size: float) -> None:
     with torch.no_grad():
         for k in range(net.ensemble):
-            draw = generator(seed + k, PURPOSE)
+            draw = generator(seed + k, START)
             for name, parameter in net.named_parameters():
                 if not name.startswith(("tau", "step")):
                     parameter[k] = size * torch.randn(parameter[k].shape, generator=draw).to(parameter)

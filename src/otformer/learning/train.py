@@ -18,7 +18,6 @@ from otformer.learning.recipes import recipe as named
 from otformer.learning.step import EagerStep, GraphedStep, output_of
 
 CHUNK = 100  # steps between two lines of the log, two checkpoints and two calls of ``progress``
-SET, DRAW = 2, 3  # purposes of random numbers, see data.generator: the fixed training set; the problems of a chunk
 
 Progress = Callable[[int, int, float], None]  # steps done, steps in all, median loss of the members
 
@@ -41,17 +40,20 @@ def train(
     """
     recipe = named(recipe) if isinstance(recipe, str) else recipe
     seed, ensemble = checks.count("seed", seed, least=0), checks.count("ensemble", ensemble)
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device must be one that this machine has, got {device!r}")
+    graphed = _kind(device) == "cuda"
     folder = Path(out)
     checkpoint.prepare(folder, resume)
+    path = folder / checkpoint.CHECKPOINT
+    saved = checkpoint.load(path, recipe, seed, ensemble) if resume and path.exists() else None
 
     net = LearningTransformer(recipe.architecture, ensemble)
     recipe.start.fill(net, seed)
     net.to(device)
-    step = (GraphedStep if torch.device(device).type == "cuda" else EagerStep)(net, recipe)
-    saved = folder / checkpoint.CHECKPOINT
-    done = checkpoint.restore(saved, net, step.adam, recipe, seed) if resume and saved.exists() else 0
+    step = (GraphedStep if graphed else EagerStep)(net, recipe)
+    if saved is not None:
+        checkpoint.restore(saved, net, step.adam, recipe)
+    done = saved.step if saved is not None else 0
+    checkpoint.tidy(folder)
     log = Log(folder / checkpoint.LOG, seed, done)
     batches = Batches(recipe, seed, ensemble, device)
     while done < recipe.steps:
@@ -64,11 +66,24 @@ def train(
         with torch.no_grad():
             rows = rows_right(output_of(net, batch, recipe), batch).cpu()
         log.write(done, loss, rows)
-        checkpoint.save(saved, net, step.adam, recipe, seed, done)
+        checkpoint.save(path, net, step.adam, recipe, seed, done)
         if progress is not None:
             progress(done, recipe.steps, float(loss.median()))
     checkpoint.save_model(folder / checkpoint.MODEL, net, recipe, seed)
     return net
+
+
+def _kind(device: str) -> str:
+    """The kind of a device that is here: cpu, cuda or mps."""
+    here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": torch.mps.device_count()}
+    try:
+        named = torch.device(device)
+        found = (named.index or 0) < here.get(named.type, 0)
+    except (RuntimeError, TypeError):
+        found = False
+    if not found:
+        raise ValueError(f"device must be one that this machine has, got {device!r}")
+    return named.type
 
 
 class Batches:
@@ -79,7 +94,7 @@ class Batches:
         self.seeds = range(seed, seed + ensemble)
         self.set: Batch | None = None
         if recipe.samples is not None:
-            self.set = self._draw(recipe.samples, SET, 0)
+            self.set = self._draw(recipe.samples, data.SET, 0)
 
     def _draw(self, count: int, purpose: int, start: int) -> Batch:
         """``count`` problems for every member, [K, count, …]."""
@@ -91,14 +106,14 @@ class Batches:
         size = self.recipe.batch
         if self.set is not None and size == self.recipe.samples:
             return [self.set] * count
-        drawn = self._draw(count * size, DRAW, start) if self.set is None else self._pick(self.set, count * size, start)
+        drawn = self._draw(count * size, data.DRAW, start) if self.set is None else self._pick(self.set, count * size, start)
         parts = [t.split(size, dim=1) for t in drawn]
         return [Batch(*part) for part in zip(*parts, strict=True)]
 
     def _pick(self, chosen: Batch, count: int, start: int) -> Batch:
         """``count`` problems of the training set for every member, with repetition."""
         total = chosen.x.shape[1]
-        drawn = [torch.randint(total, (count,), generator=data.generator(s, DRAW, start)) for s in self.seeds]
+        drawn = [torch.randint(total, (count,), generator=data.generator(s, data.DRAW, start)) for s in self.seeds]
         picked = torch.stack(drawn).to(self.device)
         members = torch.arange(len(self.seeds), device=self.device)[:, None]
         return chosen.map(lambda t: t[members, picked])
@@ -111,9 +126,21 @@ class Log:
 
     def __init__(self, path: Path, seed: int, done: int) -> None:
         self.path, self.seed = path, seed
-        lines = path.read_text().splitlines(keepends=True)[1:] if done and path.exists() else []
-        kept = [line for line in lines if line.endswith("\n") and int(line.split(",")[0]) <= done]
-        path.write_text("".join([self.HEADER, *kept]))
+        kept = [line for line in self._lines() if int(line.split(",")[0]) <= done] if done and path.exists() else []
+        checkpoint.put(path, "".join([self.HEADER, *kept]).encode())
+
+    def _lines(self) -> list[str]:
+        """The whole lines of an earlier run: a killed one may have left a part of a line at the end."""
+        header, *lines = self.path.read_bytes().decode(errors="replace").split("\n")[:-1] or [""]
+        for k, line in enumerate(lines):
+            try:
+                step, seed, loss, rows = line.split(",")
+                int(step), int(seed), float(loss), float(rows)
+            except ValueError:
+                raise ValueError(f"{self.path} is damaged: line {k + 2} must be four numbers, got {line[:40]!r}") from None
+        if header + "\n" != self.HEADER:
+            raise ValueError(f"{self.path} is damaged: line 1 must be {self.HEADER.strip()!r}, got {header[:40]!r}")
+        return [line + "\n" for line in lines]
 
     def write(self, step: int, loss: Tensor, rows: Tensor) -> None:
         """The mean loss of the chunk and the share of right rows in its last batch, of every member."""
