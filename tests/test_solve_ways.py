@@ -54,6 +54,11 @@ def test_tensors_of_two_dtypes_are_refused_and_so_are_sparse_ones_and_a_reg_out_
         of.solve(np.eye(3), reg=1e308)
 
 
+def test_points_whose_distances_overflow_are_named():
+    with pytest.raises(ValueError, match=r"X_a and X_b must have finite squared distances, got points up to 1e\+200"):
+        of.solve_sample([[1e200]], [[0.0]])
+
+
 def test_a_reg_of_one_entry_has_a_gradient():
     reg = torch.tensor([0.1], dtype=torch.float64, requires_grad=True)
     of.solve(torch.eye(3, dtype=torch.float64), reg=reg).plan[0, 0].backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,7 +61,10 @@ def points_cost(X_a: Any, X_b: Any) -> Tensor:
         raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
     if x.dtype != y.dtype or x.device != y.device:
         raise ValueError(f"X_a and X_b must agree, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
-    return squared_distances(x, y)
+    C = squared_distances(x, y)
+    if C.numel() and not math.isfinite(float(C.max())):
+        raise ValueError(f"X_a and X_b must have finite squared distances, got points up to {float(x.abs().max()):g}")
+    return C
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
