@@ -30,51 +30,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_common import CASES, REG, SAFE, TOL, Potentials, cube, exact_error, timed
+from gpu_flash import flash, multiscale
 from torch import Tensor
-
-REG, TOL = 0.001, 1e-4
-SAFE = 0.85  # of the tolerance: where solvers stop by their own float32 reading
-CASES = [(d, n) for d in (3, 64) for n in (10_000, 50_000)]
-LONG, PATIENCE = 15.0, 40.0  # seconds of counting: the function is not timed as well; counting ends
-SIX = {(128, 128, 32, 8), (128, 64, 32, 4), (64, 64, 32, 4), (64, 128, 16, 4), (64, 64, 16, 4), (128, 64, 16, 8)}
-Potentials = tuple[Tensor, Tensor]
-
-
-def cube(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor]:
-    """Two uniform clouds, float32, scaled so that the largest cost is 1 (of the first 50,000 points where d > 3)."""
-    generator = torch.Generator("cuda").manual_seed(seed)
-    x, y = (torch.rand(n, d, generator=generator, device="cuda") for _ in range(2))
-    far = max(float(torch.cdist(part, y[:50_000]).max()) for part in x[:50_000].split(5000)) if d > 3 else math.sqrt(d)
-    return x / far, y / far
-
-
-def exact_error(x: Tensor, y: Tensor, u: Tensor, v: Tensor) -> float:
-    """The error as defined above, for P_ij = exp((u_i + v_j − C_ij)/λ − 1)."""
-    return max(_side_error(x, y, u.double(), v.double()), _side_error(y, x, v.double(), u.double()))
-
-
-def _side_error(x: Tensor, y: Tensor, u: Tensor, v: Tensor) -> float:
-    n, middle, total = len(x), y.double().mean(0), 0.0
-    rows = torch.arange(n, device="cuda") if n <= 50_000 else torch.randperm(n, device="cuda")[:4096]
-    x, y = x.double() - middle, y.double() - middle
-    u, v = u - (x * x).sum(1), v - (y * y).sum(1)  # ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y, its rounding 10⁻¹² of λ
-    for part in rows.split(max(1, 2**27 // len(y))):
-        logs = torch.addmm(v, x[part], y.mT, alpha=2).add_(u[part, None]).div_(REG).sub_(1)
-        total += float((n * logs.exp_().sum(1) - 1).abs().sum())
-    return total / len(rows)
-
-
-def timed(run: Callable[[], Any]) -> tuple[float, Any, float]:
-    """Seconds, what came back, and the most GiB allocated meanwhile, points included."""
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
-    result = run()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start, result, torch.cuda.max_memory_allocated() / 2**30
-
-
-# ── us ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def ours(x: Tensor, y: Tensor, tol: float, max_depth: int = 2000) -> tuple[Potentials, float, int]:
@@ -172,75 +130,6 @@ def _plan_error(plan: Tensor) -> float:
     """L1 error of both marginals against uniform ones."""
     plan, (n, m) = plan.double(), plan.shape
     return float((plan.sum(1) - 1 / n).abs().sum() + (plan.sum(0) - 1 / m).abs().sum())
-
-
-# ── flash-sinkhorn ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def flash(add: Callable[..., None]) -> None:
-    """Its alternating solver."""
-    from flash_sinkhorn.kernels import sinkhorn_flashstyle_sqeuclid as their
-    from flash_sinkhorn.sinkhorn_solvers import sinkhorn_flashstyle_alternating as alternating
-
-    if "--tune-all" not in sys.argv:
-        tuner = their._flashsinkhorn_lse_fused_kernel_autotune
-        tuner.configs = [c for c in tuner.configs if c.num_stages == 3 and (*c.kwargs.values(), c.num_warps) in SIX]
-    for d, n in CASES:
-        x, y = cube(n, d)
-        a = torch.full((n,), 1 / n, device="cuda")
-        middle = (x.mean(0) + y.mean(0)) / 2
-        points = x - middle, y - middle
-        (f, g), iterations, read, seconds, gib = _count(their, points, a)
-        if seconds < LONG:
-            call = dict(eps=REG, n_iters=iterations, allow_tf32=False, autotune=True)
-            seconds, (f, g), gib = timed(lambda p=points, a=a, call=call: alternating(*p, a, a, **call))
-        u, v = f + REG * (1 - math.log(n)), g - REG * math.log(n)
-        add(who="flash-sinkhorn alternating", d=d, n=n, tol=TOL, seconds=seconds, passes=2 * iterations, read=read,
-            reached=read < TOL, error=exact_error(x, y, u, v), gib=gib)  # fmt: skip
-
-
-def _count(their: Any, points: Potentials, a: Tensor) -> tuple[Potentials, int, float, float, float]:
-    """Potentials of iterations of its kernel from its start to the error; how many; the error; seconds; GiB."""
-    x, y = (p.contiguous() for p in points)
-    log_a, options = a.log(), dict(cost_scale=1.0, damping=1.0, allow_tf32=False, use_exp2=True, autotune=True)
-    x_sq, y_sq = (x * x).sum(1), (y * y).sum(1)
-    g = -y_sq
-    their.flashsinkhorn_lse_fused(x, y, g, log_a, REG, **options)  # tunes
-
-    def loop(g: Tensor) -> tuple[Potentials, int, float]:
-        start, error = time.monotonic(), math.inf
-        for k in range(1, 20_001):
-            f = their.flashsinkhorn_lse_fused(x, y, g, log_a, REG, **options)
-            new = their.flashsinkhorn_lse_fused(y, x, f, log_a, REG, **options)
-            if k % 10 == 0:
-                error = float(torch.expm1((g - new) / REG).abs().mean())
-                if error < SAFE * TOL or time.monotonic() - start > PATIENCE:
-                    break
-            g = new
-        return (f + x_sq, g + y_sq), k, error
-
-    seconds, (pair, k, error), gib = timed(lambda: loop(g))
-    return pair, k, error, seconds, gib
-
-
-def multiscale(add: Callable[..., None]) -> None:
-    from flash_sinkhorn.multiscale import preprocess_coordinates, solve_multiscale
-
-    n = 1_000_000
-    x, y = cube(n, 3)
-    a = torch.full((n,), 1 / n, device="cuda")
-
-    def run(tol: float) -> Any:
-        points = preprocess_coordinates(x, y, a, a)
-        return points, solve_multiscale(*points, a, a, REG, tol)
-
-    for tol in (1e-3, TOL):
-        run(tol)  # compiles and tunes
-        seconds, (points, (f, g, info)), gib = timed(lambda tol=tol: run(tol))
-        u, v = f + REG * (1 - math.log(n)), g - REG * math.log(n)
-        add(who="flash-sinkhorn multiscale", d=3, n=n, tol=tol, seconds=seconds, accepted=info.accepted,
-            fine_updates=info.fine_updates, error=exact_error(x, y, u, v), rounded_error=exact_error(*points, u, v),
-            gib=gib)  # fmt: skip
 
 
 # ── the harness ───────────────────────────────────────────────────────────────────────────────────────────────────────

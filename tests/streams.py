@@ -52,3 +52,14 @@ def duals(dense: Dense, reg: float, dtype: torch.dtype = torch.float64, seed: in
     v = 0.1 * torch.rand(len(dense.log_b), generator=generator, dtype=torch.float64).to(dtype).double()
     u = -reg * dense.excess(torch.zeros_like(dense.log_a), v, reg, rows=True)
     return u.to(dtype), v.to(dtype)
+
+
+def cubes(n: int = 130, m: int = 90, d: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.rand(k, d, generator=generator, dtype=torch.float64) for k in (n, m))
+
+
+def masses(n: int, seed: int, zeros: int = 0) -> Tensor:
+    w = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
+    w[:: n // zeros if zeros else n + 1] = 0 if zeros else w[0]
+    return w / w.sum()

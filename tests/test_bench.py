@@ -88,11 +88,12 @@ def test_iterations_are_cut_to_what_is_needed():
     assert needed <= run.effort < 1.15 * needed
 
 
-@pytest.mark.parametrize("name", HERE)
+ARRIVE = [name for name in HERE if not PEERS[name].counts or name == "GeomLoss loop"]  # others cannot reach 1e-6
+
+
+@pytest.mark.parametrize("name", ARRIVE)
 @pytest.mark.parametrize(("n", "reg"), [(25, 0.05), (40, 0.2)])
 def test_every_installed_peer_arrives(name, n, reg):
-    if PEERS[name].counts and name != "GeomLoss loop":
-        pytest.skip("has no setting that reaches 1e-6")
     run = tuned(PEERS[name], make("uniform-2d", n), reg, 1e-6)
     assert run.error < 1e-6
     assert run.cpu > 0

@@ -13,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import otformer as of
 from otformer.transport.streamed import solve_streamed
+from streams import cubes as clouds
+from streams import masses
 
 QUANTITIES = {
     "value": lambda r, w: r.value,
@@ -22,17 +24,6 @@ QUANTITIES = {
     "both ways": lambda r, w: r.plan.T @ r.apply(w),
     "rows": lambda r, w: r.plan.rows(1, 3),
 }
-
-
-def clouds(n: int = 130, m: int = 90, d: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.rand(k, d, generator=generator, dtype=torch.float64) for k in (n, m))
-
-
-def masses(n: int, seed: int, zeros: int = 0) -> Tensor:
-    w = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
-    w[:: n // zeros if zeros else n + 1] = 0 if zeros else w[0]
-    return w / w.sum()
 
 
 def test_the_plan_is_an_operator() -> None:

@@ -153,7 +153,7 @@ def test_a_read_only_folder_is_refused_before_training(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(Path, "touch", denied)  # works for root too, who may write anywhere
     monkeypatch.setattr(Construction, "fill", None)
-    with pytest.raises(ValueError, match=r"out must be a folder that can be written, got '.*': Permission denied"):
+    with pytest.raises(ValueError, match=r"out must be a folder that can be written to, got '.*' \(Permission denied\)"):
         train(replace(TINY, start=Construction()), tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import ot
 import pytest
 
 import otformer as of
@@ -31,7 +32,6 @@ def error(plan, a, b):
 @pytest.mark.parametrize("kind", ["random", "points", "ties"])
 @pytest.mark.parametrize("reg", [1e-3, 0.05, 1.0])
 def test_plan_is_pots(kind, reg):
-    ot = pytest.importorskip("ot")
     C, a, b = uneven(1, 12, 9, kind, thin=5)
     found = newton(C, a, b, reg, 1e-12, 10_000)
     theirs = ot.sinkhorn(a, b, C, reg, method="sinkhorn_log", numItermax=200_000, stopThr=1e-13, warn=False)

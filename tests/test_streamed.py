@@ -14,19 +14,10 @@ from torch import Tensor
 import otformer as of
 from otformer.transport.stream import Stream
 from otformer.transport.streamed import solve_streamed
+from streams import cubes as clouds
+from streams import masses
 
 FEATURES = {"sqeuclidean": of.squared_euclidean, "inner": of.inner_product, "cosine": of.cosine}
-
-
-def clouds(n: int = 130, m: int = 90, d: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.rand(k, d, generator=generator, dtype=torch.float64) for k in (n, m))
-
-
-def masses(n: int, seed: int, zeros: int = 0) -> Tensor:
-    w = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
-    w[:: n // zeros if zeros else n + 1] = 0 if zeros else w[0]
-    return w / w.sum()
 
 
 def matrix(x: Tensor, y: Tensor, cost: str) -> Tensor:

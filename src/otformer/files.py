@@ -118,3 +118,16 @@ def write_npz(file: Path, **arrays: Array) -> None:
         raise ValueError(f"{file} cannot be written: {error.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def writable_folder(out: str | Path) -> Path:
+    """The output folder, made if needed; a clear line if nothing can be written there."""
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ValueError(f"out must be a folder that can be written to, got {str(folder)!r} ({error.strerror})") from None
+    return folder

@@ -20,6 +20,7 @@ from typing import Any
 from otformer import checks
 from otformer.experiments.experiment import Context, Experiment, Outcome
 from otformer.experiments.registry import EXPERIMENTS, chosen
+from otformer.files import writable_folder
 from otformer.report import style
 from otformer.report.html import write_report
 
@@ -44,7 +45,7 @@ def reproduce(
     experiments = chosen(names)
     seed = checks.count("seed", seed, least=0)
     tell: Progress = progress or (lambda name, fraction: None)
-    folder = _writable(out)
+    folder = writable_folder(out)
     key = {"seed": seed, "full": full, "versions": versions()}
     with _one_thread():
         for experiment in experiments:
@@ -138,16 +139,3 @@ def _is_done(target: Path, key: dict[str, Any]) -> bool:
     except ValueError:
         return False
     return isinstance(record, dict) and all(record.get(name) == value for name, value in key.items())
-
-
-def _writable(out: str | Path) -> Path:
-    """The output folder, made if needed; a clear line if nothing can be written there."""
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(f"out must be a folder that can be written to, got {str(folder)!r} ({error.strerror})") from None
-    return folder

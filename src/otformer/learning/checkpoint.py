@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from otformer.files import writable_folder
 from otformer.learning.model import LearningTransformer
 from otformer.learning.recipes import Recipe
 
@@ -25,13 +26,7 @@ CHECKPOINT, LOG, MODEL = "checkpoint.safetensors", "log.csv", "model.safetensors
 
 def prepare(out: Path, resume: bool) -> None:
     """Make the output folder and say now, not after training, if it cannot be used."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / f".probe.{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise ValueError(f"out must be a folder that can be written, got {str(out)!r}: {error.strerror}") from None
+    writable_folder(out)
     if not resume and (out / CHECKPOINT).exists():
         raise ValueError(f"out already holds a run, got {str(out)!r}: resume it, or name another folder")
 

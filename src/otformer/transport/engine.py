@@ -11,6 +11,7 @@ r"""Which layers a problem gets, and their running.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,48 +40,40 @@ class Solved:
     plan: Tensor | None = None
 
 
-def run_layers(
-    problem: Problem,
-    spread: float,
-    reg: float,
-    tol: float,
-    max_depth: int,
-    layers: tuple[Layer, ...] | None,
-    start: Pair | None,
-) -> Solved:
-    """Layers until the marginal error is below ``tol``: those given, or of our choice. ``spread`` is the range of costs."""
+class Goal(NamedTuple):
+    """The range of the costs, λ, the marginal error to reach and the most layers to use."""
+
+    spread: float
+    reg: float
+    tol: float
+    max_depth: int
+
+
+def run_layers(problem: Problem, goal: Goal, layers: tuple[Layer, ...] | None, start: Pair | None) -> Solved:
+    """Layers until the goal is reached: those given, or of our choice."""
     u, v = torch.full_like(problem.a, -torch.inf), torch.full_like(problem.b, -torch.inf)
     if not problem.C.numel():
         return Solved(u, v, 0, MIXED)
     rows, columns = problem.a > 0, problem.b > 0
     if bool(rows.all()) and bool(columns.all()):
-        return _run(problem.C, problem.a, problem.b, spread, reg, tol, max_depth, layers, start)
+        return _run(problem.C, problem.a, problem.b, goal, layers, start)
     start = None if start is None else (start[0][rows], start[1][columns])
     part = problem.C[rows][:, columns], problem.a[rows], problem.b[columns]
-    solved = _run(*part, spread, reg, tol, max_depth, layers, start)
+    solved = _run(*part, goal, layers, start)
     u[rows], v[columns] = solved.u, solved.v
     return replace(solved, u=u, v=v, plan=None)
 
 
-def _run(
-    C: Tensor,
-    a: Tensor,
-    b: Tensor,
-    spread: float,
-    reg: float,
-    tol: float,
-    max_depth: int,
-    layers: tuple[Layer, ...] | None,
-    start: Pair | None,
-) -> Solved:
+def _run(C: Tensor, a: Tensor, b: Tensor, goal: Goal, layers: tuple[Layer, ...] | None, start: Pair | None) -> Solved:
+    _, reg, tol, max_depth = goal
     if layers is not None:
         return Solved(*best(fixed(Dense(C, a.log(), b.log()), layers, tol, start)), "")
     if is_small(*C.shape):
         return _newton(C, a, b, reg, tol, max_depth, start)
     executor = Absorbed(C, a.log(), b.log())
     stubborn = min(C.shape) <= STUBBORN < max_depth
-    options = spread, reg, tol, STUBBORN if stubborn else max_depth
-    u, v, depth = best(warm(executor, None if start is None else start[1], *options))
+    limited = goal._replace(max_depth=STUBBORN) if stubborn else goal
+    u, v, depth = best(warm(executor, None if start is None else start[1], *limited))
     if not stubborn or depth < STUBBORN:
         return Solved(u, v, depth, MIXED, executor.plan(u, v, reg))
     more = _newton(C, a, b, reg, tol, max_depth - depth, (u, v))

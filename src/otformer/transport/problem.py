@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from otformer import checks
@@ -52,6 +53,20 @@ class Problem:
 
     def detach(self) -> Problem:
         return Problem(self.C.detach(), self.a.detach(), self.b.detach(), self.target.detach())
+
+
+def read_potentials(potentials: Any, u_like: Tensor, v_like: Tensor) -> tuple[Tensor, Tensor]:
+    """(u, v) of an earlier result, checked, in the shape and dtype of the two given; −inf is what an absent point has."""
+    try:
+        u, v = (torch.as_tensor(t).detach().to(u_like) for t in potentials)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"potentials must be a pair of arrays (u, v), got {type(potentials).__name__}") from None
+    if u.shape != u_like.shape or v.shape != v_like.shape:
+        shapes = f"{tuple(u_like.shape)} and {tuple(v_like.shape)}, got {tuple(u.shape)} and {tuple(v.shape)}"
+        raise ValueError(f"potentials must have shapes {shapes}")
+    if not all(bool((t < torch.inf).all()) for t in (u, v)):
+        raise ValueError("potentials must be numbers or −inf, got nan or +inf among them")
+    return u, v
 
 
 def points_cost(X_a: Any, X_b: Any) -> Tensor:

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.network.schedule import SCHEDULES, Schedule, named
-from otformer.transport.engine import Solved, run_layers
+from otformer.transport.engine import Goal, Solved, run_layers
 from otformer.transport.gradient import SquaredDistances, attach
-from otformer.transport.problem import Problem, like_input, points_cost
+from otformer.transport.problem import Problem, like_input, points_cost, read_potentials
 from otformer.transport.result import Result
 from otformer.transport.small import is_small, quick, warn_not_converged
 from otformer.transport.stages import Pair
@@ -168,7 +168,7 @@ def _solve(
     plain = problem.detach()
     tol = tol * min(1.0, float(plain.a.sum())) if plain.C.numel() else tol  # little mass is no excuse
     start = None if potentials is None else _start(potentials, plain, low, high - low + 100 * lam)
-    solved = run_layers(plain, high - low, lam, tol, max_depth, layers, start)
+    solved = run_layers(plain, Goal(high - low, lam, tol, max_depth), layers, start)
     learning = _learning(problem.C, problem.a, problem.b, reg)
     result = _result(plain, low, solved, lam, tol, name or solved.network, plain.C if learning else given, dtype)
     return (attach(result, problem, solved.u, solved.v, reg, low) if learning else result).to(dtype)
@@ -179,15 +179,7 @@ def _start(potentials: Any, problem: Problem, low: float, reach: float) -> Pair 
 
     A constant moved from u to v changes nothing: v is centred. None where v varies by more than ``reach``: no plan's does.
     """
-    try:
-        u, v = (torch.as_tensor(_plain(t)).to(problem.C) for t in potentials)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"potentials must be a pair of arrays (u, v), got {type(potentials).__name__}") from None
-    if u.shape != problem.a.shape or v.shape != problem.b.shape:
-        shapes = f"{tuple(problem.a.shape)} and {tuple(problem.b.shape)}, got {tuple(u.shape)} and {tuple(v.shape)}"
-        raise ValueError(f"potentials must have shapes {shapes}")
-    if not all(bool((t < torch.inf).all()) for t in (u, v)):  # −inf is what an absent point has
-        raise ValueError("potentials must be numbers or −inf, got nan or +inf among them")
+    u, v = read_potentials(potentials, problem.a, problem.b)
     known = v[v.isfinite()]
     if not len(known) or not float(known.max() - known.min()) <= reach:
         return None

@@ -30,7 +30,7 @@ from otformer.network.features import Features, cosine, inner_product, squared_e
 from otformer.transport.blocks import LAYERS
 from otformer.transport.coarse import coarse_to_fine
 from otformer.transport.lazy import Operator, Parts, Product, StreamedPlan, StreamedPotentials, StreamedValue
-from otformer.transport.problem import like_input
+from otformer.transport.problem import like_input, read_potentials
 from otformer.transport.result import Result
 from otformer.transport.small import warn_not_converged
 from otformer.transport.stages import Pair, State, warm
@@ -71,7 +71,7 @@ def solve_streamed(
     lam, tol = checks.positive("reg", reg.detach() if isinstance(reg, Tensor) else reg), checks.not_negative("tol", tol)
     checks.count("max_depth", max_depth, least=LAYERS)
     a, b, target = _weights(sides, a, b)
-    start = None if potentials is None else _start(potentials, sides)
+    start = None if potentials is None else read_potentials(potentials, *sides[2:])
 
     rows, columns = (w.detach().nonzero()[:, 0] for w in (a, b))
     sides = centred(*(t[at] for t, at in zip(sides, (rows, columns, rows, columns), strict=True)))
@@ -152,21 +152,6 @@ def _weights(sides: Parts, a: Any, b: Any) -> tuple[Tensor, Tensor, Tensor]:
     checks.same_mass(*weights)
     a, target = weights
     return a, target * (a.sum() / target.sum()), target
-
-
-def _start(potentials: Any, sides: Parts) -> Pair:
-    """Potentials of an earlier result, checked."""
-    _, _, p, q = sides
-    try:
-        u, v = (torch.as_tensor(t).detach().to(p) for t in potentials)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"potentials must be a pair of arrays (u, v), got {type(potentials).__name__}") from None
-    if u.shape != p.shape or v.shape != q.shape:
-        shapes = f"{tuple(p.shape)} and {tuple(q.shape)}, got {tuple(u.shape)} and {tuple(v.shape)}"
-        raise ValueError(f"potentials must have shapes {shapes}")
-    if not all(bool((t < torch.inf).all()) for t in (u, v)):  # −inf is what an absent point has
-        raise ValueError("potentials must be numbers or −inf, got nan or +inf among them")
-    return u, v
 
 
 def _first_v(stream: Stream, u: Tensor, v: Tensor, reg: float, max_depth: int) -> tuple[Tensor | None, int]:
