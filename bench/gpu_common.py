@@ -48,6 +48,3 @@ def timed(run: Callable[[], Any]) -> tuple[float, Any, float]:
     result = run()
     torch.cuda.synchronize()
     return time.perf_counter() - start, result, torch.cuda.max_memory_allocated() / 2**30
-
-
-# ── us ────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,41 +15,54 @@ from torch import Tensor
 
 
 class Anderson:
-    """State of the mixing for vectors [..., m]; ``weight`` [..., m] is the metric w of the least-squares problem."""
+    """State of the mixing for vectors [..., m]; ``weight`` [..., m] is the metric w of the least-squares problem.
+
+    On a GPU a small problem takes as long as its operations are many: residuals lie beside each other, so that all their
+    products are one matrix product, and one copy each way.
+    """
 
     def __init__(self, weight: Tensor, memory: int = 32, ridge: float = 1e-12) -> None:
         self.weight, self.ridge = weight, ridge
-        self._dV = weight.new_zeros(*weight.shape[:-1], memory, weight.shape[-1])  # a slot of zeros has no effect
-        self._dF = torch.zeros_like(self._dV)
+        self._moves = weight.new_zeros(*weight.shape[:-1], memory, weight.shape[-1])  # ΔV + ΔF; zeros have no effect
+        self._residuals = weight.new_zeros(*weight.shape[:-1], 1 + memory, weight.shape[-1])  # f, then ΔF
         self._last: tuple[Tensor, Tensor] | None = None
-        self._kept: Tensor | None = None  # [..., 1], 0 where the last iterate was dropped; None: nowhere
+        self._dropped: Tensor | None = None  # [..., 1, 1], true where the last iterate was dropped; None: nowhere
         self._steps = 0
 
     def step(self, v: Tensor, f: Tensor, forget: Tensor | None = None) -> Tensor:
         """The next iterate after v with residual f. Where ``forget`` [...] is true, the past and v itself are dropped."""
+        memory = self._moves.shape[-2]
         if self._last is not None:
-            slot, kept = self._steps % self._dV.shape[-2], 1 if self._kept is None else self._kept
-            self._dV[..., slot, :], self._dF[..., slot, :] = (v - self._last[0]) * kept, (f - self._last[1]) * kept
+            slot = self._steps % memory
+            move, change = self._moves[..., slot, :], self._residuals[..., slot + 1, :]
+            torch.sub(f, self._last[1], out=change)
+            torch.sub(v, self._last[0], out=move).add_(change)
+            if self._dropped is not None:
+                move.masked_fill_(self._dropped[..., 0], 0)
+                change.masked_fill_(self._dropped[..., 0], 0)
             self._steps += 1
-        self._kept = (~forget).to(v)[..., None] if forget is not None and bool(forget.any()) else None
-        if self._kept is not None:
-            self._dV *= self._kept[..., None]
-            self._dF *= self._kept[..., None]
+        self._dropped = None
+        if forget is not None and bool(forget.any()):
+            self._dropped = forget.to(v.device)[..., None, None]
+            self._moves.masked_fill_(self._dropped, 0)
+            self._residuals.masked_fill_(self._dropped, 0)
         self._last = v, f
         if self._steps == 0:
             return v + f
-        used = min(self._steps, self._dV.shape[-2])
-        dV, dF = self._dV[..., :used, :], self._dF[..., :used, :]
-        scale = dF.abs().amax((-2, -1), keepdim=True).clamp_min(torch.finfo(f.dtype).tiny)
-        scaled = dF / scale  # so that products of small residuals do not underflow
-        weighted = scaled * self.weight[..., None, :]
-        theta = self._solve(weighted @ scaled.mT, weighted @ (f[..., None] / scale))
-        return v + f - ((dV + dF) * theta).sum(-2)
+        used = min(self._steps, memory)
+        self._residuals[..., 0, :] = f
+        residuals = self._residuals[..., : used + 1, :]
+        scale = torch.linalg.vector_norm(residuals[..., 1:, :], torch.inf, (-2, -1), keepdim=True)
+        residuals = residuals / scale.clamp_min(torch.finfo(f.dtype).tiny)  # so that products of small ones do not underflow
+        theta = self._solve((residuals * self.weight[..., None, :]) @ residuals.mT)
+        return v + f - (theta @ self._moves[..., :used, :])[..., 0, :]
 
-    def _solve(self, gram: Tensor, right: Tensor) -> Tensor:
-        """θ [..., used, 1]; on the CPU, where so small a system takes less time than the launch of a solver on a GPU."""
-        gram, right = gram.cpu(), right.cpu()
-        largest = gram.diagonal(dim1=-2, dim2=-1).amax(-1)[..., None].clamp_min(torch.finfo(gram.dtype).tiny)
-        gram.diagonal(dim1=-2, dim2=-1).add_(self.ridge * largest)
+    def _solve(self, products: Tensor) -> Tensor:
+        """θ [..., 1, used]; on the CPU, where so small a system takes less time than the launch of a solver on a GPU."""
+        products = products.cpu()
+        gram, right = products[..., 1:, 1:], products[..., 1:, :1]
+        diagonal = gram.diagonal(dim1=-2, dim2=-1)
+        diagonal.add_(self.ridge * diagonal.amax(-1)[..., None].clamp_min(torch.finfo(gram.dtype).tiny))
         theta, _ = torch.linalg.solve_ex(gram, right)
-        return torch.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0).to(self.weight.device)
+        theta = torch.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0).mT
+        return theta.to(self.weight.device, non_blocking=True)

@@ -8,6 +8,7 @@ and goes on from the best plain step.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import torch
@@ -30,7 +31,7 @@ class Executor(Protocol):
 
 
 class Blocks:
-    """Steps from v [..., m] at one λ, for ever: (u, v, error) with exact rows and error_j = |Σ_i P_ij − b_j|.
+    """Steps from v [m] at one λ, for ever: (u, v, error) with exact rows and error_j = |Σ_i P_ij − b_j|.
 
     ``spread`` is the range of the costs, or a bound on it; ``memory`` that of the mixing.
     """
@@ -39,30 +40,35 @@ class Blocks:
         self.executor, self.reg, self.v = executor, reg, v
         self.reach = spread + 100 * reg  # potentials of a plan differ by no more than costs do, and a little entropy
         self.b = executor.log_b.exp()
+        self.share = self.b / self.b.sum()
         self.mixing = Anderson(self.b, memory)
-        self.least = torch.full(v.shape[:-1], torch.inf, dtype=v.dtype, device=v.device)
-        self.best = v
+        self.least, self.best = math.inf, (v, torch.zeros_like(v))  # an error, and where it was seen: v and its residual
+        self._seen: tuple[Tensor, Tensor, Tensor] | None = None
         self._nothing = torch.zeros_like(executor.log_a)
 
     def __iter__(self) -> Blocks:
         return self
 
     def __next__(self) -> tuple[Tensor, Tensor, Tensor]:
+        if self._seen is not None:  # not before: after the last step no other is needed
+            self.v = self._next(*self._seen)
         v = self.v
         u = -self.reg * self.executor.excess(self._nothing, v, self.reg, rows=True)
         excess = self.executor.excess(u, v, self.reg, rows=False)
         error = self.b * torch.expm1(excess).abs()
-        self._advance(v, -self.reg * excess, error.sum(-1))
+        self._seen = v, -self.reg * excess, error
         return u, v, error
 
-    def _advance(self, v: Tensor, f: Tensor, size: Tensor) -> None:
-        """The next v: mixed, or back to the best plain step where the error has doubled."""
-        lost = ~(size <= 2 * self.least)  # also where it is not a number
-        better = size < self.least
-        plain = v + f
-        self.best = torch.where(better[..., None], plain, self.best)
-        self.least = torch.where(lost, torch.inf, torch.where(better, size, self.least))
-        f = f - ((f * self.b).sum(-1) / self.b.sum(-1))[..., None]
-        mixed = self.mixing.step(v, f, lost)
-        wild = (mixed - v).abs().amax(-1) > self.reach  # followed rounding, not the map
-        self.v = torch.where(lost[..., None], self.best, torch.where(wild[..., None], plain, mixed))
+    def _next(self, v: Tensor, f: Tensor, error: Tensor) -> Tensor:
+        """The v after this one: mixed, or the best plain step where the error has doubled."""
+        size = float(error.sum())
+        lost = not size <= 2 * self.least  # also where it is not a number
+        if size < self.least:
+            self.least, self.best = size, (v, f)
+        centred = f - (f * self.share).sum()
+        mixed = self.mixing.step(v, centred, torch.tensor(True) if lost else None)
+        if lost:
+            self.least = math.inf
+            return self.best[0] + self.best[1]
+        wild = not float(torch.linalg.vector_norm(mixed - v, torch.inf)) <= self.reach  # followed rounding, not the map
+        return v + f if wild else mixed

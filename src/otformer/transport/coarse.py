@@ -12,6 +12,7 @@ from otformer.transport.stream import Stream
 
 COARSEST = {"cuda": 16384, "cpu": 2048}  # the fewest points of a stage of `coarse_to_fine`: a pass over fewer is no faster
 POINTS = 4  # of such a stage, for every ball of radius √λ
+FAIR = {"cuda": 3e-3, "cpu": 1e-3}  # of the mass: the error where a stage on all points ends; on fewer, 1e-3
 
 
 def coarse_to_fine(stream: Stream, reg: float, tol: float, max_depth: int) -> Iterator[State]:
@@ -34,7 +35,8 @@ def coarse_to_fine(stream: Stream, reg: float, tol: float, max_depth: int) -> It
             v = -last * across.excess(u, torch.zeros_like(here.log_b), last, rows=False)
             v, depth = v - v.mean(), depth + 1  # small numbers: a constant is free, and it would cost float32 its digits
         before, last = (rows, columns), lam
-        enough, limit = tol if lam == reg else 1e-3 * mass, max_depth - depth if final else min(200, max_depth // 2 - depth)
+        fair = (FAIR[v.device.type] if rows == columns == 1 else 1e-3) * mass
+        enough, limit = tol if lam == reg else fair, max_depth - depth if final else min(200, max_depth // 2 - depth)
         for u, new, error, layers in warm(here, v, spread, lam, enough, limit):
             if final:
                 yield u, new, error, depth + layers

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 NEAREST = 8  # the most dimensions for `_near`
 ROWS, COLUMNS = 32, {torch.float32: 64, torch.float64: 32}  # `_near`: a row for each thread of one warp; columns of a tile
+DIGITS = {torch.float32: 23, torch.float64: 52}  # −log₂ ε
 CHUNK = 128  # `_near`: tiles of columns judged at once
 # `_far`: block of rows, of columns and of coordinates; the second where there are more than 32 coordinates.
 FAR = (
@@ -102,8 +103,9 @@ def lay(cloud: Cloud) -> Laid:
 
 def excess(own: Laid, other: Laid, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
     """log(S_i/a_i) [n] of the points of ``own``, S_i = Σ_j exp((u_i + v_j − C_ij)/λ − 1); vectors in the order given."""
-    scale, inverse = _float32(math.log2(math.e) / reg), _float32(1 / reg)
-    rest = math.log2(math.e) / reg - scale if v.dtype == torch.float64 else 0.0
+    exact = math.log2(math.e) / reg
+    scale, inverse = _float32(exact), _float32(1 / reg)
+    rest = exact - scale if v.dtype == torch.float64 else 0.0
     h = v[other.order] + other.bias
     n, m = len(own.order), len(h)
     tiles = n // ROWS if own.boxes is not None else n // (far := FAR[own.points.shape[1] > 32])["BM"]
@@ -111,18 +113,18 @@ def excess(own: Laid, other: Laid, u: Tensor, v: Tensor, log_a: Tensor, reg: flo
     tops, totals = v.new_empty(splits, n), v.new_empty(splits, n, dtype=torch.float64)
     if own.boxes is not None:
         columns = COLUMNS[v.dtype]
-        bits = math.log2(m) - math.log2(torch.finfo(v.dtype).eps)
+        bits = math.log2(m) + DIGITS[v.dtype]
         _near[(tiles, splits)](
             own.points, other.points, h, h.view(-1, columns).amax(1), other.boxes, tops, totals, n, m, scale, rest,
             bits / scale, D=len(own.points), ROWS=ROWS, COLUMNS=columns, CHUNK=CHUNK, num_warps=ROWS // 32,
         )  # fmt: skip
     else:
         _far[(tiles, splits)](
-            own.points, other.points, h, tops, totals, n, m, triton.cdiv(m // far["BN"], splits) * far["BN"], scale,
+            own.points, other.points, h, tops, totals, n, m, -(-(m // far["BN"]) // splits) * far["BN"], scale,
             D=own.points.shape[1], PRECISION=PRECISION, **far,
         )  # fmt: skip
     out = torch.empty_like(log_a)
-    _merge[(triton.cdiv(len(out), 256),)](
+    _merge[(-(-len(out) // 256),)](
         tops, totals, own.order, u.contiguous(), own.shift, log_a, out, len(out), n, splits, scale, rest,
         inverse, 1 / reg - inverse, BLOCK=256,
     )  # fmt: skip
@@ -134,15 +136,12 @@ def _float32(number: float) -> float:
     return ctypes.c_float(number).value
 
 
+@functools.cache
 def _splits(tiles: int, shares: int, device: torch.device) -> int:
     """Into how many parts the columns are cut: enough programs for the device, and no empty part."""
-    wanted = max(1, min(-(-PROGRAMS * _processors(device) // tiles), shares))
+    count = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    wanted = max(1, min(-(-PROGRAMS * count // tiles), shares))
     return -(-shares // -(-shares // wanted)) if shares else 1
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
 @jit
