@@ -189,7 +189,8 @@ def test_offsets_agree_with_word_ids():
 def test_fast_pairs(kind):
     tokenizer = fast(kind)
     alone = [encode(tokenizer, text, by="words").member for text in TEXT[:2]]
-    ids, source, target = encode_pair(tokenizer, *TEXT[:2], by="words")
+    ids, source, target, types = encode_pair(tokenizer, *TEXT[:2], by="words")
+    assert types == tokenizer(*TEXT[:2]).get("token_type_ids")
     n, m = (member.shape[1] - 1 for member in alone)  # <s> A </s> B </s>: the first sentence ends where the second begins
     assert len(ids) == n + m + 1
     assert np.array_equal(source[:, : n + 1], alone[0])

@@ -1,4 +1,4 @@
-"""The command line: ``otformer solve | sort | reproduce | train | bench``. Bad input is one line and exit code 2."""
+"""The command line: ``otformer solve | sort | align | reproduce | train | bench``. Bad input is one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from otformer import cli_words
 
 app = typer.Typer(
     add_completion=False,
@@ -239,6 +241,9 @@ def _progress(total: int, wait: bool = False) -> Iterator[Callable[[str, float],
     with Progress(name, BarColumn(), done, TimeElapsedColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=total, visible=not wait)
         yield lambda text, completed: bar.update(task, description=text, completed=completed, visible=True)
+
+
+cli_words.register(app)
 
 
 def main() -> None:

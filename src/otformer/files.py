@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -107,17 +109,28 @@ def check_writable(file: Path) -> None:
         raise ValueError(f"{file} cannot be written: {'it' if file.is_dir() else file.parent} is not a folder for files")
 
 
+@contextmanager
+def written(file: Path) -> Iterator[IO[bytes]]:
+    """A stream that becomes ``file`` when all went well, and leaves nothing otherwise; devices and pipes are written to."""
+    file = file.resolve()
+    special = file.exists() and not file.is_file()
+    part = file if special else file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as out:
+            yield out
+        if not special:
+            os.replace(part, file)
+    except OSError as error:
+        raise ValueError(f"{file} cannot be written: {error.strerror or error}") from None
+    finally:
+        if not special:
+            part.unlink(missing_ok=True)
+
+
 def write_npz(file: Path, **arrays: Array) -> None:
     """Write an npz under another name in the same folder, then put it in place."""
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as stream:
-            np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
-        os.replace(part, file)
-    except OSError as error:
-        raise ValueError(f"{file} cannot be written: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    with written(file) as stream:
+        np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
 
 
 def writable_folder(out: str | Path) -> Path:

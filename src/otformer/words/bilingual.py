@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from otformer import checks
-from otformer.words.text import data_folder, fold, read_lines, read_pairs, words
+from otformer.words.examples import examples
+from otformer.words.text import Pair, data_folder, fold, read_lines, read_pairs, words
 from otformer.words.vectors import Array, WordVectors, as_unit, plain, write_npz_vectors
 
 CODES = {"en": "eng", "fr": "fra", "de": "deu"}
@@ -68,7 +69,12 @@ def languages_of(name: str) -> tuple[str, str, str]:
 
 
 def training_text(languages: str, folder: Path | None = None) -> Iterator[TokenPair]:
-    """Distinct token pairs of tatoeba_manythings and po_catalogs, none of whose sides is a sentence of a test set."""
+    """The words of `training_pairs`."""
+    return ((tokens(pair.source), tokens(pair.target)) for pair in training_pairs(languages, folder))
+
+
+def training_pairs(languages: str, folder: Path | None = None) -> Iterator[Pair]:
+    """Distinct pairs of tatoeba_manythings and po_catalogs; no side is a sentence of a test set or a shipped example."""
     source, _, other = languages_of(languages)
     folder = data_folder() if folder is None else folder
     tests = _test_sentences(folder, other)
@@ -76,10 +82,10 @@ def training_text(languages: str, folder: Path | None = None) -> Iterator[TokenP
     columns = (0, 1) if source == "en" else (1, 0)
     files = [folder / "tatoeba_manythings" / TATOEBA[other], *sorted((folder / "po_catalogs").glob(f"*.en-{other}.tsv.gz"))]
     for file in files:
-        for left, right in read_pairs(file, columns=columns):
-            pair = tokens(left), tokens(right)
-            key = " ".join(pair[0]), " ".join(pair[1])
-            if all(pair) and key not in seen and not tests.intersection(map(_bare, pair)):
+        for pair in read_pairs(file, columns=columns):
+            sides = tokens(pair.source), tokens(pair.target)
+            key = " ".join(sides[0]), " ".join(sides[1])
+            if all(sides) and key not in seen and not tests.intersection(map(_bare, sides)):
                 seen.add(key)
                 yield pair
 
@@ -90,12 +96,13 @@ def _bare(sentence: Sequence[str]) -> str:
 
 
 def _test_sentences(folder: Path, other: str) -> set[str]:
-    """All sentences in the test sets and the gold of a language pair."""
+    """All sentences in the test sets, the gold and the shipped examples of a language pair."""
     gold = folder / "gold_alignments"
     files: list[Path] = [f for code in ("eng", CODES[other]) for f in sorted((folder / "wmt_newstest").glob(f"*.{code}.gz"))]
     files += [gold / "hansards_en-fr" / "test.en-fr.src-tgt", gold / "rwth_de-en" / "de", gold / "rwth_de-en" / "en"]
     sides = (tokens(side) for file in files for line in read_lines(file) for side in line.split("|||"))
-    return {_bare(side) for side in sides}
+    shipped = (" ".join(side) for example in examples(f"en-{other}") for side in example[:2])
+    return {_bare(side) for side in sides} | {_bare(tokens(side)) for side in shipped}
 
 
 def train_vectors(pairs: Iterable[TokenPair], recipe: Recipe | None = None) -> tuple[WordVectors, WordVectors]:

@@ -98,7 +98,7 @@ class AlignmentScore:
 
     def interval(self, level: float = 0.95, draws: int = 1000, seed: int = 0) -> tuple[float, float]:
         """Bootstrap interval of the AER: sentences are drawn again, with replacement."""
-        return bootstrap(self.counts, lambda sums: _rates(sums)[0], level, draws, seed)
+        return bootstrap(self.counts, lambda sums: rates(sums)[0], level, draws, seed)
 
 
 def score_links(predicted: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> AlignmentScore:
@@ -118,11 +118,11 @@ def score_links(predicted: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> Al
     for k, (links, (sure, possible)) in enumerate(zip(predicted, gold, strict=False)):
         A, P = frozenset(links), possible | sure
         counts[k] = len(A & sure), len(A & P), len(A), len(sure)
-    aer, precision, recall, f1 = map(float, _rates(counts.sum(0)))
+    aer, precision, recall, f1 = map(float, rates(counts.sum(0)))
     return AlignmentScore(aer, precision, recall, f1, counts)
 
 
-def _rates(sums: Any) -> tuple[Any, Any, Any, Any]:
+def rates(sums: Any) -> tuple[Any, Any, Any, Any]:
     """aer, precision, recall, f1 of sums [..., 4]."""
     in_sure, in_possible, said, sure = np.moveaxis(np.asarray(sums, dtype=float), -1, 0)
 

@@ -67,11 +67,15 @@ class Encoded(NamedTuple):
 
 
 class EncodedPair(NamedTuple):
-    """Token numbers [T] of two sentences in one input, and the groupings of their words, [W, T] each."""
+    """Token numbers [T] of two sentences in one input, the groupings of their words, [W, T] each, and token types [T].
+
+    Types say which sentence a token is of; None where the tokenizer has none.
+    """
 
     ids: list[int]
     source: Member
     target: Member
+    types: list[int] | None
 
 
 def encode(
@@ -120,7 +124,8 @@ def encode_pair(
         places = zip(out["offset_mapping"], out.sequence_ids(), strict=True)
         theirs = [place if owner == side else (0, 0) for place, owner in places]
         sides.append(group_by_offsets(theirs, word_spans(text, by)))
-    return EncodedPair(list(out["input_ids"]), sides[0], sides[1])
+    types = out.get("token_type_ids")
+    return EncodedPair(list(out["input_ids"]), sides[0], sides[1], None if types is None else list(types))
 
 
 def _no_offsets(tokenizer: Any) -> str:

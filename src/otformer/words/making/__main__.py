@@ -1,0 +1,88 @@
+"""``python -m otformer.words.making prepare | train | ship``: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from otformer.words.making import corpus, encoder, translator
+from otformer.words.making.loop import Task, train
+from otformer.words.making.ship import set_languages, ship
+
+ENCODER = "bert-en-fr"
+MODELS = (*corpus.PAIRS, ENCODER)
+
+
+def task(name: str, text: Path, device: str) -> Task:
+    return (encoder.MaskedPairs if name == ENCODER else translator.Translation)(name, text, device)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m otformer.words.making", description="make the models that ship")
+    commands = parser.add_subparsers(dest="command", required=True)
+    prepare = commands.add_parser("prepare", help="vocabularies and token numbers from OTFORMER_DATA")
+    learn = commands.add_parser("train", help="train one model; goes on where it stopped")
+    learn.add_argument("model", choices=MODELS)
+    learn.add_argument("--steps", type=int, default=8000)
+    learn.add_argument("--seed", type=int, default=0)
+    learn.add_argument("--device", default="cuda")
+    learn.add_argument("--seconds", type=float, default=math.inf, help="stop after so long; run again to go on")
+    learn.add_argument("--snapshots", type=int, nargs="*", default=[], help="steps whose weights are kept")
+    put = commands.add_parser("ship", help="a folder for transformers from a finished run")
+    put.add_argument("model", choices=MODELS)
+    put.add_argument("--weights", type=Path, required=True, help="model.safetensors of a run, or a snapshot")
+    put.add_argument("--form", choices=("float8", "float16"), default="float8")
+    for command in (learn, put):
+        command.add_argument("--text", type=Path, required=True, help="folder made by prepare")
+    for command in (prepare, learn, put):
+        command.add_argument("--out", type=Path, required=True)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command; a line on the standard output for what was made."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        if given.command == "prepare":
+            for languages in dict.fromkeys(corpus.PAIRS.values()):
+                print(corpus.prepare(languages, given.out), flush=True)
+            print(corpus.prepare_encoder("en-fr", given.out))
+        elif given.command == "train":
+            _train(given)
+        else:
+            _ship(given)
+    except ValueError as error:
+        parser.error(str(error))
+
+
+def _train(given: argparse.Namespace) -> None:
+    def progress(done: int, steps: int, loss: float) -> None:
+        print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
+
+    done = train(
+        task(given.model, given.text, given.device),
+        given.out,
+        given.steps,
+        device=given.device,
+        seed=given.seed,
+        seconds=given.seconds,
+        snapshots=tuple(given.snapshots),
+        progress=progress,
+    )
+    print(f"{given.out}: {'finished' if done else 'stopped; run the same command to go on'}")
+
+
+def _ship(given: argparse.Namespace) -> None:
+    if given.model == ENCODER:
+        size = ship(encoder.build(), given.weights, given.text / ENCODER, given.out, given.form)
+    else:
+        size = ship(translator.build(), given.weights, given.text / corpus.PAIRS[given.model], given.out, given.form)
+        set_languages(given.out, *given.model.split("-"))
+    print(f"{given.out}: {size / 1e6:.1f} MB of weights")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""The training loop of translators and encoder: AdamW, a warm-up and a cosine, averaged weights; to be stopped at will.
+
+    rate(t) = rate · min(t / warm, ½ (1 + cos πt/T)),      average ← average + (1 − β_t)(weights − average),
+    β_t = min(0.999, (1 + t)/(10 + t))
+
+A run is a folder with ``state.pt`` (everything to go on from), ``log.csv`` and, at the end, ``model.safetensors``: the
+averaged weights in float16. ``snapshots/`` holds those of steps on the way, in float8, for curves against training time.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from otformer.files import writable_folder, written
+from otformer.words.making.batches import Array
+from otformer.words.making.ship import small
+
+CHUNK = 100  # steps between two lines of the log
+Progress = Callable[[int, int, float], None]  # steps done, steps in all, loss
+
+
+class Task(Protocol):
+    """What is trained: a network, batches and a loss."""
+
+    rate: float
+    warm: int
+
+    def build(self) -> Any: ...
+    def batches(self, seed: int, start: int) -> Any: ...
+    def loss(self, network: Any, numbers: Array) -> Tensor: ...
+
+
+def train(
+    task: Task,
+    out: Path,
+    steps: int,
+    *,
+    device: str = "cpu",
+    seed: int = 0,
+    seconds: float = math.inf,
+    snapshots: tuple[int, ...] = (),
+    progress: Progress | None = None,
+) -> bool:
+    """Train up to ``steps`` steps, or for so many seconds; goes on where the folder's last run stopped. True when done."""
+    writable_folder(out)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, 8 ms each
+    torch.manual_seed(seed)
+    run = Run(task, out, steps, device, seed)
+    began, losses = time.monotonic(), []
+    try:
+        for numbers in task.batches(seed, run.done):
+            if run.done >= steps or time.monotonic() - began > seconds:
+                break
+            losses.append(run.step(numbers))
+            if run.done in snapshots:
+                run.snapshot()
+            if run.done % CHUNK == 0 or run.done == steps:
+                mean = torch.stack(losses).mean().item()
+                run.log(mean, time.monotonic() - began)
+                losses.clear()
+                if progress:
+                    progress(run.done, steps, mean)
+    finally:
+        run.save()
+    if run.done >= steps:
+        put_tensors(out / "model.safetensors", {name: t.half() for name, t in run.weights().items()})
+    return run.done >= steps
+
+
+class Run:
+    """The state of a training run and its folder."""
+
+    def __init__(self, task: Task, out: Path, steps: int, device: str, seed: int) -> None:
+        self.task, self.out, self.steps, self.device, self.seed = task, out, steps, device, seed
+        self.network = task.build().to(device).train()
+        self.parameters = [p for p in self.network.parameters() if p.requires_grad]
+        self.average = [p.detach().clone() for p in self.parameters]
+        self.adam = torch.optim.AdamW(self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01, fused=device != "cpu")
+        self.done, self.spent = 0, 0.0
+        if (out / "state.pt").exists():
+            self.restore(torch.load(out / "state.pt", map_location=device, weights_only=True))
+
+    def restore(self, state: dict[str, Any]) -> None:
+        if state["seed"] != self.seed:
+            raise ValueError(f"seed must be {state['seed']}, that of the run in out, got {self.seed}")
+        self.network.load_state_dict(state["network"])
+        self.adam.load_state_dict(state["adam"])
+        self.average, self.done, self.spent = list(state["average"]), state["done"], state["spent"]
+
+    def save(self) -> None:
+        state = {
+            "network": self.network.state_dict(),
+            "adam": self.adam.state_dict(),
+            "average": self.average,
+            "done": self.done,
+            "spent": self.spent,
+            "seed": self.seed,
+        }
+        with written(self.out / "state.pt") as stream:
+            torch.save(state, stream)
+
+    def rate(self) -> float:
+        t = self.done + 1
+        return self.task.rate * min(t / self.task.warm, 0.5 * (1 + math.cos(math.pi * t / self.steps)))
+
+    def step(self, numbers: Array) -> Tensor:
+        """One step; the loss stays on the device. The random numbers of a step depend on seed and step alone."""
+        torch.manual_seed(self.seed * 1_000_003 + self.done)
+        self.adam.param_groups[0]["lr"] = self.rate()
+        half = torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext()
+        with half:
+            loss = self.task.loss(self.network, numbers)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
+        self.adam.step()
+        self.adam.zero_grad()
+        keep = min(0.999, (1 + self.done) / (10 + self.done))
+        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - keep)
+        self.done += 1
+        return loss.detach()
+
+    def weights(self) -> dict[str, Tensor]:
+        """The averaged weights by their names, without what is tied or not learnt."""
+        names = [name for name, p in self.network.named_parameters() if p.requires_grad]
+        return {name: t.cpu().contiguous() for name, t in zip(names, self.average, strict=True)}
+
+    def snapshot(self) -> None:
+        (self.out / "snapshots").mkdir(exist_ok=True)
+        put_tensors(self.out / "snapshots" / f"{self.done:06}.safetensors", small(self.weights()))
+
+    def log(self, loss: float, seconds: float) -> None:
+        file = self.out / "log.csv"
+        lines = [] if not file.exists() else file.read_text().splitlines()
+        lines = [line for line in lines[1:] if int(line.split(",")[0]) < self.done]
+        lines.append(f"{self.done},{loss:.4f},{seconds:.1f}")
+        file.write_text("\n".join(["step,loss,seconds", *lines]) + "\n")
+
+
+def put_tensors(file: Path, tensors: dict[str, Tensor]) -> None:
+    """A safetensors file, whole or not at all."""
+    from safetensors.torch import save
+
+    with written(file) as stream:
+        stream.write(save(tensors, {"format": "pt"}))

@@ -1,0 +1,161 @@
+"""Alignment models against sums over all alignments, one by one."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from otformer.words import ibm
+from otformer.words.ibm import FURTHEST, Direction, Settings, train
+
+
+def direction(m, kappa=2.0, seed=0):
+    rng = np.random.default_rng(seed)
+    return Direction(np.ones(1), np.ones(m), kappa, rng.uniform(0.1, 1, 2 * FURTHEST + 1))
+
+
+def brute_force(t, null, d, settings):
+    """p(a_j = i) by adding up p(f, a) over all (n + 1)^m alignments; n stands for no word."""
+    m, n = t.shape
+    post, total = np.zeros((m, n)), 0.0
+    for a in itertools.product(range(n + 1), repeat=m):
+        p, last = 1.0, -1
+        for j, i in enumerate(a):
+            if i == n:
+                p *= settings.none * null[j]
+                continue
+            if settings.order == "jumps":
+                weights = [d.jumps[k - last + FURTHEST] for k in range(n)]
+                last = i
+            else:
+                weights = [np.exp(-d.kappa * abs((k + 0.5) / n - (j + 0.5) / m)) for k in range(n)]
+            p *= (1 - settings.none) * weights[i] / sum(weights) * t[j, i]
+        total += p
+        for j, i in enumerate(a):
+            if i < n:
+                post[j, i] += p
+    return post / total
+
+
+@pytest.mark.parametrize("order", ["diagonal", "jumps"])
+@pytest.mark.parametrize("shape", [(4, 3), (2, 5), (1, 1)])
+def test_posteriors_are_sums_over_all_alignments(order, shape):
+    rng = np.random.default_rng(1)
+    settings = Settings(order=order, none=0.2)
+    t, null = rng.uniform(0.01, 1, (3, *shape)), rng.uniform(0.01, 1, (3, shape[0]))
+    post, _ = ibm._posterior(t, null, direction(shape[0]), settings)
+    for k in range(3):
+        np.testing.assert_allclose(post[k], brute_force(t[k], null[k], direction(shape[0]), settings), atol=1e-5)
+
+
+def test_expected_jumps_are_those_of_all_alignments():
+    rng = np.random.default_rng(2)
+    t, null, jumps = rng.uniform(0.1, 1, (1, 2, 2)), np.array([[0.5, 0.5]]), rng.uniform(0.1, 1, 2 * FURTHEST + 1)
+    _, found = ibm._forward_backward(t, null, jumps, none=0.0)
+    expected, total = np.zeros(2 * FURTHEST + 1), 0.0
+    for a, b in itertools.product(range(2), repeat=2):
+        first, second = a + 1 + FURTHEST, b - a + FURTHEST
+        p = jumps[first] / jumps[FURTHEST + 1 : FURTHEST + 3].sum() * t[0, 0, a]
+        p *= jumps[second] / jumps[FURTHEST - a : FURTHEST - a + 2].sum() * t[0, 1, b]
+        expected[[first]] += p
+        expected[[second]] += p
+        total += p
+    np.testing.assert_allclose(found, expected / total, atol=1e-6)
+
+
+def test_the_table_is_the_digamma_of_the_expected_counts():
+    from scipy.special import digamma
+
+    counts, owner = np.array([0.7, 0.3, 2.0]), np.array([0, 0, 1])
+    expected = np.exp(digamma(counts + 0.01) - digamma(np.array([1.02, 1.02, 2.01])))
+    np.testing.assert_allclose(ibm._table(counts, owner, 0.01), expected, rtol=1e-5)
+
+
+def test_kappa_is_found_again():
+    shapes = [(5, 7), (9, 4), (12, 12)]
+    orders = []
+    for m, n in shapes:
+        d = ibm._distance(m, n)
+        p = ibm._near(d, 6.5)
+        orders.append(ibm._Order(float((p * d).sum()), float(p.sum())))
+    assert ibm._kappa(orders, shapes, 1.0) == pytest.approx(6.5, abs=0.01)
+    assert ibm._kappa([ibm._Order()], [(2, 2)], 1.0) == 1.0
+
+
+@pytest.fixture(scope="module")
+def language():
+    """Every word has one translation, pairs of words change places, and now and then a word has none."""
+    rng = np.random.default_rng(3)
+
+    def pair():
+        e = [f"e{k}" for k in rng.choice(40, rng.integers(3, 9), replace=False)]
+        order = list(range(len(e)))
+        at = int(rng.integers(len(e) - 1))
+        order[at], order[at + 1] = order[at + 1], order[at]
+        links = {(i, j) for j, i in enumerate(order)}
+        f = ["f" + e[i][1:] for i in order]
+        return e, [*f, "euh"], links
+
+    made = [pair() for _ in range(400)]
+    return [(e, f) for e, f, _ in made], [links for _, _, links in made]
+
+
+@pytest.mark.parametrize("settings", [Settings(order="diagonal"), Settings(), Settings(letters=3)])
+def test_a_made_up_language_is_learned(language, settings):
+    pairs, gold = language
+    model = train(pairs[:350], settings)
+    A, B = model.posteriors(pairs[350:])
+    found = [{(int(i), int(j)) for j, i in np.argwhere(a * b > 0.25)} for a, b in zip(A, B, strict=True)]
+    right = sum(len(x & y) for x, y in zip(found, gold[350:], strict=True))
+    assert right / sum(map(len, gold[350:])) > 0.97
+    assert right / sum(map(len, found)) > 0.97
+
+
+def test_directions_exchange_with_the_languages(language):
+    pairs, _ = language
+    A, B = train(pairs[:50]).posteriors(pairs[:5])
+    C, D = train([(f, e) for e, f in pairs[:50]]).posteriors([(f, e) for e, f in pairs[:5]])
+    for a, b, c, d in zip(A, B, C, D, strict=True):
+        np.testing.assert_allclose(a, d.T, atol=1e-4)
+        np.testing.assert_allclose(b, c.T, atol=1e-4)
+
+
+def test_unknown_words_go_by_spelling_and_empty_sentences_stay(language):
+    pairs, _ = language
+    model = train(pairs)
+    A, B = model.posteriors([(["Zoltan", "e1"], ["f1", "Zoltan"]), ([], ["f1"]), (["e1"], [])])
+    assert (A[0] * B[0])[1].argmax() == 0
+    assert [a.shape for a in A] == [(2, 2), (1, 0), (0, 1)]
+    assert [b.shape for b in B] == [(2, 2), (1, 0), (0, 1)]
+
+
+def test_letters_are_the_first_of_a_word(language):
+    """Endings that are looked past change nothing."""
+    pairs, _ = language
+    text = [([f"{w:_<3}" for w in e], [f"{w:_<3}" for w in f]) for e, f in pairs]
+    longer = [([f"{w}x" for w in e], [f"{w}y" for w in f]) for e, f in text]
+    for found, expected in zip(
+        train(text, Settings(letters=3)).posteriors(longer[:3]), train(text).posteriors(text[:3]), strict=True
+    ):
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_small_model_has_the_likely_pairs_only(language):
+    pairs, _ = language
+    model = train(pairs)
+    small = model.small()
+    assert len(small.kinds) < len(model.kinds) / 3
+    for k, d in zip(small.kinds, zip(*(d.table for d in small.directions), strict=True), strict=True):
+        assert max(d) >= 1e-3
+        assert k in model.kinds
+    for found, expected in zip(small.posteriors(pairs[:20]), model.posteriors(pairs[:20]), strict=True):
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, atol=0.01)
+
+
+def test_bad_input_is_one_line():
+    with pytest.raises(ValueError, match="pairs must hold sentences with words"):
+        train([([], ["a"])])
+    with pytest.raises(ValueError, match="order"):
+        Settings(order="random")
