@@ -16,7 +16,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.problem import like_input
-from otformer.words.text import Span, word_spans
+from otformer.words.text import Span, fold, word_spans
 
 Member = np.ndarray[Any, np.dtype[np.bool_]]
 HOW = ("mean", "mass", "any")
@@ -133,14 +133,28 @@ def _no_offsets(tokenizer: Any) -> str:
 
 
 def spell(text: str, pieces: Sequence[str], special: Collection[str] = (), unknown: str | None = None) -> list[Span]:
-    """Offsets of SentencePiece pieces ("▁" for a space) that spell the text, up to spaces and compatible forms (NFKC).
+    """Offsets of SentencePiece pieces ("▁" for a space) that spell the text, up to spaces and compatible forms (NFKC), or
+    else up to `text.fold` of each character, for a model that folds.
 
     Special pieces get (0, 0); an unknown one the characters up to where the next piece stands.
 
     >>> spell("le chat, là", ["▁le", "▁", "ch", "at", ",", "<unk>", "</s>"], {"</s>"}, "<unk>")
     [(0, 2), (2, 3), (3, 5), (5, 7), (7, 8), (9, 11), (0, 0)]
+    >>> spell("L’Été…", ["▁l", "'", "été", "..."])
+    [(0, 1), (1, 2), (2, 5), (5, 6)]
     """
     forms = [unicodedata.normalize("NFKC", c) for c in text]
+    try:
+        return _spell(forms, pieces, special, unknown)
+    except ValueError:
+        folded = [fold(form) for form in forms]
+        if folded == forms:
+            raise
+        return _spell(folded, pieces, special, unknown)
+
+
+def _spell(forms: Sequence[str], pieces: Sequence[str], special: Collection[str], unknown: str | None) -> list[Span]:
+    """Offsets of pieces in the characters whose forms these are."""
     plain = "".join(forms)
     origin = [k for k, form in enumerate(forms) for _ in form]  # the character of text behind each one of plain
     found: list[Span | None] = []  # in plain; None for special and unknown pieces

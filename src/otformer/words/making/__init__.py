@@ -2,7 +2,9 @@
 
     python -m otformer.words.making prepare --out made/text          # vocabularies and token numbers, minutes on a CPU
     python -m otformer.words.making train en-fr --text made/text --out made/en-fr     # on a GPU
-    python -m otformer.words.making ship en-fr --text made/text --run made/en-fr --out models/en-fr
+    python -m otformer.words.making ship en-fr --text made/text \
+        --weights made/en-fr/model.safetensors --out models/en-fr
+    python -m otformer.words.making score en-fr --text made/text --folder models/en-fr
 
 Text: tatoeba_manythings and po_catalogs under OTFORMER_DATA, without every sentence of a test set (words/bilingual.py).
 """

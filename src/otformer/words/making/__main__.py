@@ -1,4 +1,4 @@
-"""``python -m otformer.words.making prepare | train | ship``: see the package."""
+"""``python -m otformer.words.making prepare | train | ship | score | curve``: see the package."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otformer.words.making import corpus, encoder, translator
+from otformer.words.making.curve import curve, write_curve
+from otformer.words.making.evaluate import score
 from otformer.words.making.loop import Task, train
 from otformer.words.making.ship import set_languages, ship
 
@@ -25,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     prepare = commands.add_parser("prepare", help="vocabularies and token numbers from OTFORMER_DATA")
     learn = commands.add_parser("train", help="train one model; goes on where it stopped")
     learn.add_argument("model", choices=MODELS)
-    learn.add_argument("--steps", type=int, default=8000)
+    learn.add_argument("--steps", type=int, help="default: that of the model's recipe")
     learn.add_argument("--seed", type=int, default=0)
     learn.add_argument("--device", default="cuda")
     learn.add_argument("--seconds", type=float, default=math.inf, help="stop after so long; run again to go on")
@@ -33,10 +35,17 @@ def _parser() -> argparse.ArgumentParser:
     put = commands.add_parser("ship", help="a folder for transformers from a finished run")
     put.add_argument("model", choices=MODELS)
     put.add_argument("--weights", type=Path, required=True, help="model.safetensors of a run, or a snapshot")
-    put.add_argument("--form", choices=("float8", "float16"), default="float8")
-    for command in (learn, put):
+    grade = commands.add_parser("score", help="BLEU of a translator, masked words guessed by the encoder")
+    grade.add_argument("model", choices=MODELS)
+    grade.add_argument("--folder", type=Path, required=True, help="what ship made")
+    grade.add_argument("--size", type=int, default=300, help="sentence pairs of each kind")
+    over = commands.add_parser("curve", help="alignment against training time, from a translator's snapshots")
+    over.add_argument("model", choices=tuple(corpus.PAIRS))
+    over.add_argument("--run", type=Path, required=True, help="folder of the training run")
+    over.add_argument("--pairs", type=int, default=500, help="WMT news pairs")
+    for command in (learn, put, grade, over):
         command.add_argument("--text", type=Path, required=True, help="folder made by prepare")
-    for command in (prepare, learn, put):
+    for command in (prepare, learn, put, over):
         command.add_argument("--out", type=Path, required=True)
     return parser
 
@@ -52,8 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(corpus.prepare_encoder("en-fr", given.out))
         elif given.command == "train":
             _train(given)
-        else:
+        elif given.command == "ship":
             _ship(given)
+        elif given.command == "curve":
+            rows = curve(given.model, given.run, given.text, given.pairs, tell=lambda line: print(line, flush=True))
+            write_curve(rows, given.out)
+        else:
+            for what, value in score(given.model, given.folder, given.text, given.size).items():
+                print(f"{given.model}: {what}: {value:.3f}")
     except ValueError as error:
         parser.error(str(error))
 
@@ -62,10 +77,11 @@ def _train(given: argparse.Namespace) -> None:
     def progress(done: int, steps: int, loss: float) -> None:
         print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
 
+    chosen = task(given.model, given.text, given.device)
     done = train(
-        task(given.model, given.text, given.device),
+        chosen,
         given.out,
-        given.steps,
+        given.steps or chosen.steps,
         device=given.device,
         seed=given.seed,
         seconds=given.seconds,
@@ -77,9 +93,9 @@ def _train(given: argparse.Namespace) -> None:
 
 def _ship(given: argparse.Namespace) -> None:
     if given.model == ENCODER:
-        size = ship(encoder.build(), given.weights, given.text / ENCODER, given.out, given.form)
+        size = ship(encoder.build(), given.weights, given.text / ENCODER, given.out)
     else:
-        size = ship(translator.build(), given.weights, given.text / corpus.PAIRS[given.model], given.out, given.form)
+        size = ship(translator.build(), given.weights, given.text / corpus.PAIRS[given.model], given.out)
         set_languages(given.out, *given.model.split("-"))
     print(f"{given.out}: {size / 1e6:.1f} MB of weights")
 

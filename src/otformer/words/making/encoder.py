@@ -43,7 +43,7 @@ def build(dropout: float = 0.0) -> Any:
 class MaskedPairs:
     """Sentence pairs in one row each, as batches, and the loss of a batch."""
 
-    rate, warm, tokens, dropout = 1e-3, 1000, 65_536, 0.1
+    rate, warm, steps, tokens, dropout = 1e-3, 1000, 5000, 65_536, 0.1
 
     def __init__(self, name: str, text: Path, device: str) -> None:
         sides = read_sides(text / name / "text.npz")

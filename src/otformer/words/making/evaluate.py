@@ -1,6 +1,6 @@
-"""How well a translator translates: BLEU on held-out text and on newstest2014, folded, by greedy search or a beam.
+"""How good the models are: BLEU on held-out text and on newstest2014, folded; masked words that the encoder guesses.
 
-Needs sacrebleu (pip install sacrebleu). Alignment is measured by `otformer probe` and `otformer align --gold`.
+BLEU needs sacrebleu (pip install sacrebleu). Alignment is measured by `otformer probe` and `otformer align --gold`.
 """
 
 from __future__ import annotations
@@ -52,3 +52,43 @@ def bleu(network: Any, tokenizer: Any, pairs: Sequence[Pair], beams: int = 1) ->
 
     made = translate(network, tokenizer, [pair.source for pair in pairs], beams)
     return float(sacrebleu.corpus_bleu(made, [[fold(pair.target) for pair in pairs]]).score)
+
+
+@torch.inference_mode()
+def guessed(network: Any, tokenizer: Any, pairs: Sequence[Pair]) -> float:
+    """Share of target tokens, masked one at a time, that an encoder guesses right."""
+    right = total = 0
+    for pair in pairs:
+        row = tokenizer(fold(pair.source), fold(pair.target), return_tensors="pt")
+        ids = row["input_ids"][0]
+        places = [k for k, side in enumerate(row.sequence_ids(0)) if side == 1]
+        if not places or len(ids) > tokenizer.model_max_length:
+            continue
+        hidden = ids.repeat(len(places), 1)
+        hidden[torch.arange(len(places)), places] = tokenizer.mask_token_id
+        logits = network(input_ids=hidden, token_type_ids=row["token_type_ids"].repeat(len(places), 1)).logits
+        best = logits[torch.arange(len(places)), places].argmax(-1)
+        right, total = right + int((best == ids[places]).sum()), total + len(places)
+    return right / total
+
+
+def score(name: str, model: Path, text: Path, size: int = 300) -> dict[str, float]:
+    """The numbers of a model card: BLEU of a translator, masked words guessed by the encoder."""
+    import transformers
+
+    if name.startswith("bert-"):
+        encoder = transformers.AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+        pairs = held_out(text, name.removeprefix("bert-"), False, size)
+        strange = [Pair(other.source, pair.target) for pair, other in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
+        return {
+            "held-out target tokens guessed": guessed(encoder, tokenizer, pairs),
+            "the same beside another pair's source": guessed(encoder, tokenizer, strange),
+        }
+    languages = name if (text / name).exists() else "-".join(reversed(name.split("-")))
+    translator = transformers.AutoModelForSeq2SeqLM.from_pretrained(model, dtype=torch.float32).eval()
+    pieces = transformers.AutoTokenizer.from_pretrained(model)
+    return {
+        "BLEU, held-out text": bleu(translator, pieces, held_out(text, languages, languages != name, size)),
+        "BLEU, newstest2014": bleu(translator, pieces, news(name, size)),
+    }

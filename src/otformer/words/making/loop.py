@@ -4,7 +4,7 @@
     β_t = min(0.999, (1 + t)/(10 + t))
 
 A run is a folder with ``state.pt`` (everything to go on from), ``log.csv`` and, at the end, ``model.safetensors``: the
-averaged weights in float16. ``snapshots/`` holds those of steps on the way, in float8, for curves against training time.
+averaged weights in the small form of ship.py. ``snapshots/`` holds those of steps on the way, for curves against time.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Task(Protocol):
 
     rate: float
     warm: int
+    steps: int
 
     def build(self) -> Any: ...
     def batches(self, seed: int, start: int) -> Any: ...
@@ -54,24 +55,25 @@ def train(
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, 8 ms each
     torch.manual_seed(seed)
     run = Run(task, out, steps, device, seed)
-    began, losses = time.monotonic(), []
+    began, before, losses = time.monotonic(), run.spent, []
     try:
         for numbers in task.batches(seed, run.done):
-            if run.done >= steps or time.monotonic() - began > seconds:
+            if run.done >= steps or run.spent - before > seconds:
                 break
             losses.append(run.step(numbers))
+            run.spent = before + time.monotonic() - began
             if run.done in snapshots:
                 run.snapshot()
             if run.done % CHUNK == 0 or run.done == steps:
                 mean = torch.stack(losses).mean().item()
-                run.log(mean, time.monotonic() - began)
+                run.log(mean)
                 losses.clear()
                 if progress:
                     progress(run.done, steps, mean)
     finally:
         run.save()
     if run.done >= steps:
-        put_tensors(out / "model.safetensors", {name: t.half() for name, t in run.weights().items()})
+        put_tensors(out / "model.safetensors", small(run.weights()))
     return run.done >= steps
 
 
@@ -136,11 +138,12 @@ class Run:
         (self.out / "snapshots").mkdir(exist_ok=True)
         put_tensors(self.out / "snapshots" / f"{self.done:06}.safetensors", small(self.weights()))
 
-    def log(self, loss: float, seconds: float) -> None:
+    def log(self, loss: float) -> None:
+        """A line of the log: step, mean loss since the last line, seconds of training so far."""
         file = self.out / "log.csv"
         lines = [] if not file.exists() else file.read_text().splitlines()
         lines = [line for line in lines[1:] if int(line.split(",")[0]) < self.done]
-        lines.append(f"{self.done},{loss:.4f},{seconds:.1f}")
+        lines.append(f"{self.done},{loss:.4f},{self.spent:.1f}")
         file.write_text("\n".join(["step,loss,seconds", *lines]) + "\n")
 
 

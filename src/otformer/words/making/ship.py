@@ -26,23 +26,19 @@ def small(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: t.float().to(torch.float8_e4m3fn) if t.ndim == 2 else t.half() for name, t in weights.items()}
 
 
-def ship(network: Any, weights: Path, vocabulary: Path, out: Path, form: str = "float8") -> int:
+def ship(network: Any, weights: Path, vocabulary: Path, out: Path) -> int:
     """A folder for `from_pretrained`: config, weights, tokenizer. Returns the bytes of the weights.
 
-    network : the architecture, new.   weights : the run's safetensors, or a snapshot's.   form : float8, or float16.
+    network : the architecture, new.   weights : the run's model.safetensors, or a snapshot.
     """
-    from safetensors.torch import load_file
-
-    from otformer.words.making.loop import put_tensors
-
     if not weights.exists():
         raise ValueError(f"run must hold trained weights, got no {weights}")
     out.mkdir(parents=True, exist_ok=True)
+    network.config.dtype = "float32"  # what `from_pretrained` turns the weights into
     network.config.save_pretrained(out)
     if getattr(network, "generation_config", None) is not None:
         network.generation_config.save_pretrained(out)
-    tensors = load_file(weights)
-    put_tensors(out / "model.safetensors", small(tensors) if form == "float8" else tensors)
+    shutil.copy(weights, out / "model.safetensors")
     for file in vocabulary.iterdir():
         if file.name not in NOT_SHIPPED:
             shutil.copy(file, out / file.name)

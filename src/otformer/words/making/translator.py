@@ -1,4 +1,4 @@
-"""The translators: transformers' MarianMTModel, 6 + 6 layers, 224 wide, one embedding for both languages."""
+"""The translators: transformers' MarianMTModel, 6 + 6 layers, 256 wide, one embedding for both languages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def build(dropout: float = 0.0) -> Any:
     """A new MarianMTModel with the library's own initialisation: σ = 0.02, embeddings 1/√d."""
     from transformers import MarianConfig, MarianMTModel
 
-    width = 224
+    width = 256
     network = MarianMTModel(
         MarianConfig(
             vocab_size=VOCABULARY,
@@ -29,10 +29,10 @@ def build(dropout: float = 0.0) -> Any:
             d_model=width,
             encoder_layers=6,
             decoder_layers=6,
-            encoder_attention_heads=7,
-            decoder_attention_heads=7,
-            encoder_ffn_dim=2 * width,
-            decoder_ffn_dim=2 * width,
+            encoder_attention_heads=8,
+            decoder_attention_heads=8,
+            encoder_ffn_dim=4 * width,
+            decoder_ffn_dim=4 * width,
             activation_function="swish",
             dropout=dropout,
             attention_dropout=0.0,
@@ -58,7 +58,7 @@ def build(dropout: float = 0.0) -> Any:
 class Translation:
     """The text of one direction as batches, and the loss of a batch."""
 
-    rate, warm, tokens, dropout = 6e-4, 1000, 65_536, 0.15
+    rate, warm, steps, tokens, dropout = 6e-4, 2000, 30_000, 16_384, 0.15
 
     def __init__(self, name: str, text: Path, device: str) -> None:
         sides = read_sides(text / PAIRS[name] / "text.npz")
