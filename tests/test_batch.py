@@ -137,6 +137,61 @@ def test_tensors_in_a_stack_give_what_arrays_give(shape):
             assert true_error(C[k], a[k], b[k], arrays.u[k], arrays.v[k], reg) < 1e-10
 
 
+@pytest.fixture
+def on_tensors(monkeypatch):
+    """What runs on CUDA tensors from reading to results, on those of the CPU."""
+    for module in ("bucket", "batch"):
+        monkeypatch.setattr(f"otformer.transport.{module}.on", lambda array, where: torch.as_tensor(array, device=where))
+
+
+@pytest.mark.parametrize("form", [np.float32, np.float64, torch.float32, torch.float64])
+def test_a_bucket_of_tensors_gives_what_POT_gives(on_tensors, form):
+    def given(*parts):
+        as_form = (lambda t: t.astype(form)) if isinstance(form, type) else (lambda t: torch.from_numpy(t).to(form))
+        return tuple(None if part is None else as_form(part) for part in parts)
+
+    rng = np.random.default_rng(10)
+    x, y = [rng.random((n, 3)) for n in (2, 9, 5, 1)], [rng.random((m, 3)) for m in (7, 3, 5, 4)]
+    C = [((p[:, None] - q[None]) ** 2).sum(-1) for p, q in zip(x, y, strict=True)]
+    a, b = ([rng.dirichlet(np.ones(len(p))) for p in side] for side in (x, y))
+    a[1][2:5], a[1][5] = 0, 1 - a[1][:2].sum() - a[1][6:].sum()
+    kinds = (C, [None] * 4, [None] * 4), (x, y), (C, a, b), (x, y, a, b)
+    problems = [given(*problem) for kind in kinds for problem in zip(*kind, strict=True)]
+    tol = 1e-5 if "32" in str(form) else 1e-9
+    with pytest.raises(BrokenProblems, match="problem 17: M must be finite, got nan") as raised:
+        solve_batch([*problems, given(1e3 * C[0], None, b[0]), given(C[1] * np.nan)[0]], reg=0.05, tol=tol)
+    *results, stretched, broken = raised.value.results
+    for k, result in enumerate(results):
+        cost, (n, m) = C[k % 4], C[k % 4].shape
+        weights = (a[k % 4], b[k % 4]) if k >= 8 else (np.full(n, 1 / n), np.full(m, 1 / m))
+        expected, there = np.zeros((n, m)), weights[0] > 0
+        expected[there] = ot.sinkhorn(weights[0][there], weights[1], cost[there], 0.05, numItermax=100_000, stopThr=1e-13)
+        assert type(result.plan) is type(problems[k][0])
+        assert result.plan.dtype == result.potentials[0].dtype == problems[k][0].dtype
+        assert result.converged
+        assert result.network == NETWORK
+        np.testing.assert_allclose(result.plan, expected, atol=10 * tol)
+        assert float(result.value_linear) == pytest.approx((expected * cost).sum(), abs=10 * tol)
+        assert np.isneginf(np.asarray(result.potentials[0])).sum() == (~there).sum()
+    assert float(stretched.value_linear) == pytest.approx(ot.emd2([0.5, 0.5], b[0], 1e3 * C[0]), rel=1e-4)
+    assert broken is None
+
+
+def test_results_are_their_own_and_hold_no_padding():
+    costs = ragged(50, seed=11)
+    for problems in (costs, [torch.from_numpy(C.T).T for C in costs]):
+        results = solve_batch(problems, reg=0.1)
+        kept = [np.asarray(r.plan).copy() for r in results]
+        results[0].plan[:] = 7
+        for C, r, plan in list(zip(costs, results, kept, strict=True))[1:]:
+            assert r.plan.shape == C.shape == (len(r.potentials[0]), len(r.potentials[1]))
+            np.testing.assert_array_equal(r.plan, plan)
+            np.testing.assert_allclose(plan, solve(C, reg=0.1).plan, atol=1e-6)
+        if problems is not costs:
+            stores = {r.plan.untyped_storage().data_ptr(): r.plan.untyped_storage().nbytes() for r in results}
+            assert sum(stores.values()) == 8 * sum(C.size for C in costs)
+
+
 def test_large_problems_and_tensors_that_learn_go_through_solve():
     x = np.random.default_rng(6).random((300, 2))
     theta = torch.rand(4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
@@ -145,6 +200,12 @@ def test_large_problems_and_tensors_that_learn_go_through_solve():
     np.testing.assert_allclose(large.plan, solve_sample(x, x, reg=0.05).plan, atol=1e-6)
     (gradient,) = torch.autograd.grad(learning.value, theta)
     torch.testing.assert_close(gradient, learning.plan.detach())
+    with torch.no_grad():
+        costs, points = solve_batch([theta, (theta, theta[:2])], reg=0.05)
+    assert costs.network == points.network == NETWORK
+    assert not costs.plan.requires_grad
+    torch.testing.assert_close(costs.plan, learning.plan.detach(), atol=2e-6, rtol=0)
+    torch.testing.assert_close(points.plan, solve_sample(theta, theta[:2], reg=0.05).plan.detach(), atol=2e-6, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -212,10 +273,10 @@ def test_a_broken_problem_survives_a_pickle_and_no_type_of_it_loses_the_others()
     import pickle
 
     with pytest.raises(of.BrokenProblems, match="problem 1: ") as caught:
-        of.solve_batch([np.ones((2, 2)), torch.eye(3).to_sparse(), np.eye(2)])
+        of.solve_batch([np.ones((2, 2)), torch.eye(3).to_sparse(), np.eye(2), torch.eye(3, device="meta")])
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
-    assert [r is None for r in again.results] == [False, True, False]
+    assert [r is None for r in again.results] == [False, True, False, True]
 
 
 def test_threads_leave_no_filter_behind():

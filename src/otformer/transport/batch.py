@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise, repeat, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,11 +22,13 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.blocks import LAYERS
-from otformer.transport.bucket import Item, Kind, pack, read
+from otformer.transport.bucket import Bucket, Item, Kind, compact, host, on, pack, read
 from otformer.transport.result import Result
 from otformer.transport.small import quietly
 from otformer.transport.solve import solve, solve_sample
 from otformer.transport.stack import FARTHEST, LARGE, LEAST, NETWORK, ROOM, Array, solve_stack, stages
+
+CPU = torch.device("cpu")
 
 
 class Goal(NamedTuple):
@@ -112,69 +115,65 @@ def _device(device: str | torch.device) -> torch.device:
 def _parts(items: Sequence[Item], place: torch.device | None) -> Iterator[tuple[list[Item], torch.device]]:
     """Problems of similar size and one kind, and where to solve them. Few problems are better padded than left alone."""
     steps = {"cpu": 8 if len(items) >= 1000 else 16 if len(items) >= 100 else 64, "cuda": 32}
-    buckets: dict[tuple[Any, ...], list[Item]] = defaultdict(list)
+    buckets: dict[tuple[int, int, Kind], list[Item]] = defaultdict(list)
     for item in items:
-        where = place or item.kind.device or torch.device("cpu")
-        if item.C.size <= LARGE[where.type]:
-            size = tuple(-(-points // steps[where.type]) * steps[where.type] for points in item.C.shape)
-            buckets[size, item.kind, where].append(item)
-    for (size, _, where), members in buckets.items():
-        room = max(1, ROOM[where.type] // math.prod(size))
+        step = steps[_where(item.kind, place).type]
+        buckets[-(-item.n // step) * step, -(-item.m // step) * step, item.kind].append(item)
+    for (n, m, kind), members in buckets.items():
+        where = _where(kind, place)
+        members = [item for item in members if item.n * item.m <= LARGE[where.type]]
+        room = max(1, ROOM[where.type] // (n * m))
         for start in range(0, len(members), room):
             yield members[start : start + room], where
 
 
+def _where(kind: Kind, place: torch.device | None) -> torch.device:
+    return place or kind.device or CPU
+
+
 def _solve_part(items: list[Item], goal: Goal, where: torch.device) -> list[Result | None]:
     """Results; None where a problem is not valid."""
-    C, a, b, good = pack(items)
-    low = C.min((1, 2))
-    with np.errstate(all="ignore"):
-        C -= low[:, None, None]
-        spread = C.max((1, 2))
-        good &= spread < FARTHEST * goal.reg
-    falls = stages(np.where(good, spread, 0), goal.reg)
+    bucket, spread = pack(items, where)
+    good = spread < FARTHEST * goal.reg
+    falls = np.where(good, stages(np.where(good, spread, 0), goal.reg), -1)
+    if good.all() and (falls == falls[0]).all():
+        return [*_solve_alike(items, bucket, goal, int(falls[0]))]
     out: list[Result | None] = [None] * len(items)
     for fall in set(falls[good].tolist()):
-        chosen = np.flatnonzero(good & (falls == fall))
-        arrays: list[Any] = [t[chosen] for t in (C, a, b, low)]
-        if where.type != "cpu":
-            arrays = [torch.from_numpy(t).to(where) for t in arrays]
-        results = _solve_alike([items[k] for k in chosen], arrays, goal, fall)
+        chosen = np.flatnonzero(falls == fall)
+        results = _solve_alike([items[k] for k in chosen], bucket.take(on(chosen, where)), goal, fall)
         for k, result in zip(chosen, results, strict=True):
             out[k] = result
     return out
 
 
-def _solve_alike(items: list[Item], arrays: Sequence[Array], goal: Goal, falls: int) -> list[Result]:
-    """``arrays``: C [B, n, m] from 0 up, a [B, n], b [B, m], and what was taken from the costs, low [B]."""
-    C, a, b, low = arrays
+def _solve_alike(items: list[Item], bucket: Bucket, goal: Goal, falls: int) -> list[Result]:
+    C, a, b, low, inside = bucket
     kind, mass = items[0].kind, a.sum(1)[:, None]
     tol = goal.tol * mass[:, 0].clip(None, 1)  # little mass is no excuse
     weights = a.clip(LEAST * mass, None), (b * (mass / b.sum(1)[:, None])).clip(LEAST * mass, None)
     u, v, done, depth = solve_stack(C, *weights, goal.reg, tol, goal.max_depth, falls)
-    P, error, value, linear = _plans(arrays, u, v, goal.reg, kind)
+    P, error, value, linear = _plans(bucket, u, v, goal.reg, kind)
     u[a == 0], v[b == 0] = -math.inf, -math.inf
-    plans, us, vs, values, linears = (_like(kind, t) for t in (P, u + low[:, None], v, value, linear))
-    if kind.device is None:
-        values, linears = value.tolist(), linear.tolist()
-    out: list[Result] = []
-    facts = zip(items, error.tolist(), (error < tol).tolist(), done.tolist(), depth.tolist(), strict=True)
-    for k, (item, marginal_error, converged, finished, layers) in enumerate(facts):
-        if not finished and (layers + LAYERS <= goal.max_depth or not math.isfinite(marginal_error)):
-            rescued = solve(item.C, item.a, item.b, **goal._asdict())  # small, so on the CPU
-            out.append(_home(rescued, kind.device))
-            continue
-        n, m = item.C.shape
-        potentials = us[k, :n], vs[k, :m]
-        out.append(
-            Result(plans[k, :n, :m], potentials, values[k], linears[k], marginal_error, converged, int(layers), NETWORK)
-        )
+    n, m = [item.n for item in items], [item.m for item in items]
+    flat = _cut(P, inside, [item.n * item.m for item in items], kind)
+    plans = (plan.reshape(i, j) for plan, i, j in zip(flat, n, m, strict=True))
+    us, vs = _cut(u + low[:, None], inside[:, :, 0], n, kind), _cut(v, inside[:, 0, :], m, kind)
+    values, linears = (t.tolist() if kind.device is None else _like(kind, t).unbind() for t in (value, linear))
+    errors, layers = error.tolist(), [int(d) for d in depth.tolist()]
+    potentials, converged = zip(us, vs, strict=True), (error < tol).tolist()
+    facts = zip(plans, potentials, values, linears, errors, converged, layers, repeat(NETWORK), strict=False)
+    out = list(starmap(Result, facts))
+    for k in [k for k, finished in enumerate(done.tolist()) if not finished]:
+        if layers[k] + LAYERS <= goal.max_depth or not math.isfinite(errors[k]):
+            parts = tuple(part.cpu() if isinstance(part, Tensor) else part for part in items[k].parts)
+            out[k] = _home(_alone(parts, goal, None), kind.device)  # small, so on the CPU
     return out
 
 
-def _plans(arrays: Sequence[Array], u: Array, v: Array, reg: float, kind: Kind) -> tuple[Array, Array, Array, Array]:
+def _plans(bucket: Bucket, u: Array, v: Array, reg: float, kind: Kind) -> tuple[Array, Array, Array, Array]:
     """Plans [B, n, m], and what is true of them: the error once rounded to the input's dtype, value, value_linear: [B]."""
-    C, a, b, low = arrays
+    C, a, b, low, _ = bucket
     xp: Any = torch if isinstance(C, Tensor) else np
     P = xp.where(a > 0, u / reg - 1, -math.inf)[:, :, None] + xp.where(b > 0, v / reg, -math.inf)[:, None, :]
     P -= C / reg
@@ -183,7 +182,7 @@ def _plans(arrays: Sequence[Array], u: Array, v: Array, reg: float, kind: Kind) 
     total = rows.sum(1)
     linear = (P * C).sum((1, 2)) + low * total
     value = (u * rows).sum(1) + (v * columns).sum(1) + (low - reg) * total  # log P is linear in u, v and C
-    if kind.dtype == np.float32:
+    if kind.single:
         rounded = P.float().double() if isinstance(P, Tensor) else P.astype(np.float32).astype(np.float64)
         rows, columns = rounded.sum(2), rounded.sum(1)
     return P, xp.abs(rows - a).sum(1) + xp.abs(columns - b).sum(1), value, linear
@@ -192,9 +191,16 @@ def _plans(arrays: Sequence[Array], u: Array, v: Array, reg: float, kind: Kind) 
 def _like(kind: Kind, t: Array) -> Any:
     """In the dtype, and the form, of the input."""
     if kind.device is None:
-        return (t.cpu().numpy() if isinstance(t, Tensor) else t).astype(kind.dtype, copy=False)
-    t = t if isinstance(t, Tensor) else torch.from_numpy(t)
-    return t.to(kind.device, torch.float32 if kind.dtype == np.float32 else torch.float64)
+        return host(t).astype(np.float32 if kind.single else np.float64, copy=False)
+    return torch.as_tensor(t, dtype=torch.float32 if kind.single else torch.float64, device=kind.device)
+
+
+def _cut(array: Array, there: Array, lengths: list[int], kind: Kind) -> Sequence[Any]:
+    """What is there of an array [B, …], as one vector for each problem, in the form of the input."""
+    flat = _like(kind, compact(array, there))
+    if isinstance(flat, Tensor):
+        return flat.split(lengths)
+    return [flat[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
 
 
 def _alone(given: Any, goal: Goal, place: torch.device | None) -> Result:
