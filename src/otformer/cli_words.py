@@ -160,7 +160,7 @@ def _tell_score(found: list[Aligned], gold: list[Gold], as_json: bool, err: bool
 
 
 def probe(
-    model: Annotated[str, typer.Argument(help="Folder of a transformers model (Marian, BERT, GPT-2 …), or a hub name.")],
+    model: Annotated[str, typer.Argument(help="A model folder (Marian, BERT, GPT-2 …), a hub name, or bert-en-fr.")],
     text: Annotated[
         list[str] | None, typer.Argument(help="A file, two files, - or 'a ||| b', as align; news; none: the examples.")
     ] = None,
@@ -188,12 +188,13 @@ def probe(
     from otformer.words.probe_figure import figure
     from otformer.words.probe_table import summarise, write_csv
     from otformer.words.probe_work import ProbeWork
+    from otformer.words.shipped import named
 
     with corpus(text or [], languages) as given:
         expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
         split = by or ("spaces" if expected else "words")
         against = dictionary or (None if expected else "muse")
-        work = ProbeWork(model, languages, against, device, Settings(by=split))
+        work = ProbeWork(named(model), languages, against, device, Settings(by=split))
         work.check()
         file = writable_folder(out) / "probe.csv"
         parts, job = Parts(file), Job(work, work.settings, chunk=64, engine=engine, workers=workers)

@@ -44,10 +44,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure or claim. ``claim`` is what the paper (or the project) says, ``run`` measures it."""
+    """One figure or claim. ``claim`` is what the paper (or the project) says, ``run`` measures it.
+
+    ``needs`` is an extra of the package (``words``) without which it cannot run, or nothing.
+    """
 
     name: str
     title: str
     source: str
     claim: str
     run: Callable[[Context], Outcome]
+    needs: str = ""

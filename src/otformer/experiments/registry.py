@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 
 from otformer.experiments import (
     ablation,
     beyond,
     convergence,
     depth,
+    embedding_ot,
     errata,
+    fox,
     general_costs,
     generalization,
     generalization_15,
@@ -43,8 +46,18 @@ EXPERIMENTS: dict[str, Experiment] = {
         generalization_15,
         trained,
         beyond,
+        fox,
+        embedding_ot,
     )
 }
+
+
+MODULES = {"words": "transformers"}  # what an extra installs
+
+
+def runnable() -> list[str]:
+    """Names of the experiments whose extras are installed."""
+    return [name for name, each in EXPERIMENTS.items() if not each.needs or find_spec(MODULES[each.needs])]
 
 
 def chosen(names: Iterable[str] | None) -> list[Experiment]:

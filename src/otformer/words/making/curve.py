@@ -1,0 +1,67 @@
+"""Alignment against training time: the probe (words/probe.py) on the snapshots of a run.
+
+A row for every snapshot and way to align: attention of each layer in both readings, averaged over heads, and transport and
+nearest neighbours on the embeddings; Hits@1 on WMT news with MUSE gold. `otformer.words.making curve` writes them as CSV.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from otformer.files import written
+from otformer.words.dictionary import muse
+from otformer.words.making import translator
+from otformer.words.making.corpus import PAIRS
+from otformer.words.making.ship import ship
+from otformer.words.models import load
+from otformer.words.probe_table import probe
+from otformer.words.text import news_pairs, prepare, sample
+
+COLUMNS = ("step", "seconds", "loss", "method", "reading", "layer", "Hits@1", "Hits@1_low", "Hits@1_high")
+
+
+def curve(
+    name: str, run: Path, text: Path, pairs: int = 500, seed: int = 0, tell: Callable[[str], None] = lambda line: None
+) -> list[dict[str, Any]]:
+    """Rows of COLUMNS for the snapshots of a run, and for its last weights."""
+    log = _log(run / "log.csv")
+    snapshots = {int(file.stem): file for file in sorted((run / "snapshots").glob("*.safetensors"))}
+    if (run / "model.safetensors").exists():
+        snapshots[max(log)] = run / "model.safetensors"
+    if not snapshots:
+        raise ValueError(f"run must hold snapshots, got none in {run}")
+    drawn, gold = sample(prepare(news_pairs(name)), pairs, seed), muse(name)
+    rows: list[dict[str, Any]] = []
+    for step, file in snapshots.items():
+        with TemporaryDirectory() as folder:
+            ship(translator.build(), file, text / PAIRS[name], Path(folder))
+            table = probe(load(Path(folder)), drawn, dictionary=gold)
+        when = log[min((k for k in log if k >= step), default=max(log))]
+        kept = [line for line in table if not line["head"] and line["reading"] != "states"]
+        rows += [{"step": step, **when, **{key: line[key] for key in COLUMNS[3:]}} for line in kept]
+        tell(f"{name}: step {step}, best Hits@1 {max(line['Hits@1'] for line in kept):.3f}")
+    return rows
+
+
+def _log(file: Path) -> dict[int, dict[str, float]]:
+    """Loss and seconds by step."""
+    if not file.exists():
+        raise ValueError(f"run must hold log.csv, got none in {file.parent}")
+    lines = csv.DictReader(file.read_text().splitlines())
+    return {int(line["step"]): {"loss": float(line["loss"]), "seconds": float(line["seconds"])} for line in lines}
+
+
+def write_curve(rows: list[dict[str, Any]], file: Path) -> None:
+    """The rows as CSV, whole or not at all."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, COLUMNS)
+    table.writeheader()
+    for row in rows:
+        table.writerow({key: f"{value:.4f}" if isinstance(value, float) else value for key, value in row.items()})
+    with written(file) as stream:
+        stream.write(text.getvalue().encode())

@@ -1,0 +1,36 @@
+"""The models of this project, by name: folders as transformers writes them (words/models.py loads them).
+
+    en-fr, de-en   translation, Marian's architecture           bert-en-fr   an encoder of sentence pairs, 12 layers
+
+They are small, and trained here: ``python -m otformer.words.making`` makes them. The environment variable OTFORMER_MODELS
+may name a folder with model folders of the same names, which then go first: your own, or the originals they stand for.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+MODELS = ("en-fr", "de-en", "bert-en-fr")
+
+
+def folder(name: str) -> Path:
+    """The folder of a model: under OTFORMER_MODELS if it is there, else of the package."""
+    own = os.environ.get("OTFORMER_MODELS", "")
+    if own and not Path(own).is_dir():
+        raise ValueError(f"OTFORMER_MODELS must name a folder of model folders, got {own!r}")
+    for place in ([Path(own)] if own else []) + [shipped_folder()]:
+        if name and (place / name / "config.json").is_file():
+            return place / name
+    raise ValueError(f"model {name!r} is not there: `python -m otformer.words.making` makes {', '.join(MODELS)}")
+
+
+def shipped_folder() -> Path:
+    """Where the package keeps its models."""
+    return Path(str(files("otformer.words").joinpath("weights")))
+
+
+def named(model: str) -> str:
+    """What `models.load` takes: the folder of one of our models by its name, everything else as it is."""
+    return str(folder(model)) if model in MODELS and not Path(model).exists() else model
