@@ -2,9 +2,9 @@
 
     OTFORMER_DATA=… python bench/aligners.py --languages en-fr de-en --out bench/results/aligners.csv
 
-prints a Markdown table and writes it as CSV. Every setting is chosen on the shipped examples (words/examples.py), never on
-the gold. ``--matrices 'NAME=hidden-{languages}.npz'`` adds matrices made elsewhere (hidden states, attention), in the form
-of `read_matrices`.
+prints a Markdown table and writes it as CSV. Every setting is chosen on the shipped examples and on news (`chooser` of
+aligners_text.py), never on the gold. What was trained is kept beside the CSV, under ``models``, and a run that was stopped
+goes on from there. ``--encoder FOLDER`` adds a BERT-like model of concatenated pairs (words/making/encoder.py).
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import aligners_eflomal as eflomal
+import aligners_encoder as encoder
 from aligners_systems import (
+    Choices,
     System,
     Together,
     Trained,
@@ -27,25 +30,25 @@ from aligners_systems import (
     joined_choices,
     mean_choices,
     our_choices,
-    pairs_of,
     posteriors,
-    read_matrices,
+    shipped_choices,
     simalign_choices,
     simalign_missing,
     symmetrised,
     vector_similarities,
     word_directions,
 )
-from aligners_text import TESTS, Set, example_set, gold_set, training
+from aligners_text import TESTS, Set, chooser, example_set, gold_set, news_set
 
 from otformer.words.aligners import MATCHES
 from otformer.words.bilingual import TokenPair
 from otformer.words.gold import score_links
+from otformer.words.hmm_file import SETTINGS
 from otformer.words.ibm import Settings
+from otformer.words.pieces import training_pieces
 
 DIAGONAL = Settings(order="diagonal", rounds=(5, 0), none=0.08)
-HMM = Settings()
-STEMS = Settings(letters=5)
+OURS = "HMM of words and of stems, joined by transport"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Row:
     sees_text: str
     setting: str
     examples_aer: float
+    news_aer: float
     aer: float
     low: float
     high: float
@@ -66,31 +70,34 @@ class Row:
     seconds: float
 
 
-def systems(text: Sequence[TokenPair], sets: Sequence[Set], elsewhere: dict[str, str]) -> Iterator[System]:
-    """All systems of a language pair, and those on matrices from files."""
-    own = [pair for which in sets for pair in pairs_of(which)]
-    words = partial(word_directions, sets)
-    for sees in (True, False):
-        peer = Trained(eflomal.with_text if sees else eflomal.with_priors, text, sets)
+def systems(
+    languages: str, text: Sequence[TokenPair], sets: Sequence[Set], kept: Path, folder: Path | None = None
+) -> Iterator[System]:
+    """All systems of a language pair; ``folder`` is that of an encoder."""
+
+    def trained(name: str, make: Any, *given: Any) -> Trained:
+        return Trained(make, *given, keep=(kept, f"{languages}.{name}"))
+
+    for name, sees, make in (("text", True, eflomal.with_text), ("priors", False, eflomal.with_priors)):
+        peer = trained(f"eflomal-{name}", make, text, sets)
         yield System("eflomal", sees, peer, partial(symmetrised, sets), eflomal.missing)
-        seen = [*text, *own] if sees else text
-        diagonal, whole, stems = (Trained(posteriors, seen, sets, settings) for settings in (DIAGONAL, HMM, STEMS))
-        for name, model in (("IBM-2, diagonal (as fast_align)", diagonal), ("HMM", whole)):
-            yield System(name, sees, model, partial(best_link_choices, sets))
-            yield System(f"{name}, joined by transport", sees, model, lambda found: joined_choices(words(found)))
-        both = Together(whole, stems)
-        name = "HMM of words and of stems, joined by transport"
-        yield System(name, sees, both, lambda models: mean_choices(*map(words, models)))
-    yield from on_similarities("vectors", Trained(vector_similarities, text, sets))
-    for name, file in elsewhere.items():
-        found = read_matrices(Path(file), sets)
-        if len(found) == 1:
-            yield from on_similarities(name, Trained(lambda found=found: found[0]))
-            continue
-        yield System(f"{name}: joined by transport", False, Trained(lambda found=found: found), joined_choices)
-        together = Together(both, Trained(lambda found=found: found))
-        name = f"{name}, HMM of words and of stems: joined by transport"
-        yield System(name, False, together, lambda made: mean_choices(*map(words, made[0]), made[1]))
+    words = partial(word_directions, sets)
+    diagonal, whole, stems = (
+        trained(name, posteriors, text, sets, settings)
+        for name, settings in zip(("ibm-2", "hmm-words", "hmm-stems"), (DIAGONAL, *SETTINGS), strict=True)
+    )
+    for name, model in (("IBM-2, diagonal (as fast_align)", diagonal), ("HMM", whole)):
+        yield System(name, False, model, partial(best_link_choices, sets))
+        yield System(f"{name}, joined by transport", False, model, lambda found: joined_choices(words(found)))
+    both = Together(whole, stems)
+    yield System(OURS, False, both, lambda models: mean_choices(*map(words, models)))
+    yield System(f"{OURS}: method hmm, as shipped", False, Trained(lambda: "hmm"), partial(shipped_choices, languages, sets))
+    yield from on_similarities("vectors", trained("vectors", vector_similarities, text, sets))
+    yield System(
+        "vectors: method vectors, as shipped", False, Trained(lambda: "vectors"), partial(shipped_choices, languages, sets)
+    )
+    if folder is not None:
+        yield from on_encoder(trained("encoder", encoder.layers, folder, sets), sets, both)
 
 
 def on_similarities(name: str, matrices: Trained) -> Iterator[System]:
@@ -101,31 +108,49 @@ def on_similarities(name: str, matrices: Trained) -> Iterator[System]:
         yield System(f"{name}: {how}", False, matrices, partial(our_choices, how))
 
 
+def on_encoder(read: Trained, sets: Sequence[Set], hmm: Together) -> Iterator[System]:
+    """Hidden states of the best layer, attention joined, and the mean of that attention and the HMM's posteriors."""
+    if (why := encoder.missing()) is not None:
+        yield System("encoder", False, read, lambda _: {}, lambda: why)
+        return
+    layer = encoder.best_layer(read.value, sets)
+    yield from on_similarities(f"encoder, hidden states of layer {layer}", Trained(lambda: read.value.hidden[layer]))
+    attention = partial(encoder.attention_choices, choices=joined_choices)
+    yield System("encoder, attention of one layer, joined by transport", False, read, attention)
+
+    def together(made: Any) -> Choices:
+        directions = [word_directions(sets, found) for found in made[0]]
+        return encoder.attention_choices(made[1], lambda both: mean_choices(*directions, both))
+
+    yield System(
+        "encoder's attention and HMM of words and of stems, joined by transport", False, Together(hmm, read), together
+    )
+
+
 def measure(system: System, sets: Sequence[Set]) -> Row:
-    """Chosen on the examples, then scored on the gold; the seconds are those of training and of aligning the gold."""
-    examples, gold = sets
+    """Chosen on the examples and news, then scored on the gold; seconds are those of training and of aligning the gold."""
     choices = system.choices(system.trained.value)
-    on_examples = {setting: score_links(answer(0), examples.gold).aer for setting, answer in choices.items()}
-    setting = min(on_examples, key=lambda s: on_examples[s])
+    errors = {setting: chooser(answer(0), answer(1), sets) for setting, answer in choices.items()}
+    setting = min(errors, key=lambda s: sum(errors[s]))
     start = time.perf_counter()
-    answer = choices[setting](1)
+    answer = choices[setting](2)
     seconds = system.trained.seconds + time.perf_counter() - start
-    score = score_links(answer, gold.gold)
+    score = score_links(answer, sets[2].gold)
     rates = (score.aer, *score.interval(), score.precision, score.recall, score.f1)
-    percent = [round(100 * value, 1) for value in (on_examples[setting], *rates)]
-    return Row(gold.name, system.name, "yes" if system.sees_text else "no", setting, *percent, round(seconds, 1))
+    percent = [round(100 * value, 1) for value in (*errors[setting], *rates)]
+    return Row(sets[2].name, system.name, "yes" if system.sees_text else "no", setting, *percent, round(seconds, 1))
 
 
 def table(rows: Sequence[Row], name: str) -> list[str]:
     """The Markdown table of a gold set."""
-    head = ["system", "sees text", "chosen on the examples", "AER there", f"AER {name}"]
+    head = ["system", "sees text", "chosen setting", "AER examples", "AER news", f"AER {name}"]
     head += ["precision", "recall", "F1", "seconds"]
-    lines = [" | ".join(head), " | ".join(["---"] * 3 + ["---:"] * 6)]
+    lines = [" | ".join(head), " | ".join(["---"] * 3 + ["---:"] * 7)]
     for r in rows:
         if r.set == name:
             aer = f"{r.aer} ({r.low}–{r.high})"
-            cells = (r.system, r.sees_text, r.setting, r.examples_aer, aer, r.precision, r.recall, r.f1, r.seconds)
-            lines.append(" | ".join(map(str, cells)))
+            rates = (r.examples_aer, r.news_aer, aer, r.precision, r.recall, r.f1, r.seconds)
+            lines.append(" | ".join(map(str, (r.system, r.sees_text, r.setting, *rates))))
     return [f"| {line} |" for line in lines]
 
 
@@ -141,26 +166,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--languages", nargs="+", choices=list(TESTS), default=list(TESTS))
     parser.add_argument("--out", type=Path, default=Path("bench/results/aligners.csv"))
-    parser.add_argument("--matrices", action="append", default=[], metavar="NAME=FILE", help="npz, see above")
+    parser.add_argument("--encoder", type=Path, help="folder of an encoder for en-fr")
     parser.add_argument("--pairs", type=int, help="use so many training pairs only: quick, and not the comparison")
     parser.add_argument("--only", default="", help="systems whose name holds this")
     given = parser.parse_args(arguments)
     rows: list[Row] = []
+    start = time.perf_counter()
     for languages in given.languages:
-        text, sets = training(languages)[: given.pairs], (example_set(languages), gold_set(languages))
-        files = dict(matrices.replace("{languages}", languages).split("=", 1) for matrices in given.matrices)
-        wanted = list(systems(text, sets, files))
-        print(f"\n## {languages}: {len(text):,} training pairs, {len(sets[1].gold)} gold pairs of {sets[1].name}\n")
+        text = list(training_pieces(languages))[: given.pairs]
+        sets = example_set(languages), news_set(languages), gold_set(languages)
+        folder = given.encoder if languages == "en-fr" else None
+        sizes = ", ".join(f"{sum(bool(g.possible) for g in which.gold)} of {which.name}" for which in sets)
+        print(f"\n## {languages}: {len(text):,} training pairs; gold pairs: {sizes}\n", flush=True)
         absent = []
-        for system in (s for s in wanted if given.only in s.name):
-            why = system.missing()
-            if why:
+        for system in systems(languages, text, sets, given.out.parent / "models", folder):
+            if given.only not in system.name:
+                continue
+            if (why := system.missing()) is not None:
                 absent.append(f"{system.name}: missing, {why}")
                 continue
             rows.append(measure(system, sets))
-            print(rows[-1], file=sys.stderr, flush=True)
+            print(f"{time.perf_counter() - start:6.0f} s  {rows[-1]}", file=sys.stderr, flush=True)
             write_csv(given.out, rows)
-        print("\n".join([*table(rows, sets[1].name), "", *sorted(set(absent))]), flush=True)
+        print("\n".join([*table(rows, sets[2].name), "", *sorted(set(absent))]), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,31 @@
-"""The systems of the comparison: what each answers for the examples and for a gold set, under every setting it may choose.
+"""The systems of the comparison: what each answers for the three sets, under every setting it may choose.
 
 A system is trained once, with what it takes to be trained; `Choices` maps a setting, in words, to a function from the number
-of a set (0 the examples, 1 the gold) to the links of its words. The caller tries all settings on the examples alone.
+of a set (0 the examples, 1 news, 2 the gold) to the links of its words. The caller tries all settings on the first two.
 """
 
 from __future__ import annotations
 
 import itertools
+import pickle
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from aligners_text import Set, word_links
 
+from otformer.files import written
 from otformer.words import ibm
 from otformer.words.aligners import Aligner, join, links, similarity, symmetrise
 from otformer.words.bilingual import Recipe, TokenPair, train_vectors
 from otformer.words.gold import Link, Links
+from otformer.words.methods import method
+from otformer.words.pieces import of_words
 
 Choices = dict[str, Callable[[int], list[Links]]]
 Matrices = list[list[Any]]  # for every set, a matrix [m, n] of words for every sentence pair
@@ -28,13 +34,31 @@ RULES = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-fin
 
 
 class Trained:
-    """What a system learned, made when it is first asked for, and the seconds that took; several systems may share it."""
+    """What a system learned, made when it is first asked for, and the seconds that took; several systems may share it.
 
-    def __init__(self, make: Callable[..., Any], *given: Any) -> None:
-        self.make, self.given, self.seconds = make, given, 0.0
+    With a folder it is kept there, under a name and a checksum of what it was made from, for a run that goes on.
+    """
+
+    def __init__(self, make: Callable[..., Any], *given: Any, keep: tuple[Path, str] | None = None) -> None:
+        self.make, self.given, self.keep, self.seconds = make, given, keep, 0.0
 
     @cached_property
     def value(self) -> Any:
+        if self.keep is None:
+            return self._made()
+        folder, name = self.keep
+        file = folder / f"{name}-{zlib.crc32(repr(self.given).encode()):08x}.pkl"
+        if file.exists():
+            made, self.seconds = pickle.loads(file.read_bytes())
+            return made
+        print(f"making {name}", flush=True)
+        made = self._made()
+        folder.mkdir(parents=True, exist_ok=True)
+        with written(file) as stream:
+            pickle.dump((made, self.seconds), stream)
+        return made
+
+    def _made(self) -> Any:
         start = time.perf_counter()
         made = self.make(*self.given)
         self.seconds = time.perf_counter() - start
@@ -71,16 +95,8 @@ def pairs_of(which: Set) -> list[TokenPair]:
     return [(s.pieces, t.pieces) for s, t in zip(which.source, which.target, strict=True)]
 
 
-def to_words(matrix: Any, k: int, which: Set) -> Any:
-    """[m, n] of words from one of pieces: the largest of a word's pieces."""
-    source, target = which.source[k].owner, which.target[k].owner
-    out = np.full((max(target, default=-1) + 1, max(source, default=-1) + 1), -np.inf)
-    np.maximum.at(out, (np.array(target, int)[:, None], np.array(source, int)[None, :]), matrix)
-    return out
-
-
 def all_to_words(matrices: Sequence[Any], which: Set) -> list[Any]:
-    return [to_words(matrix, k, which) for k, matrix in enumerate(matrices)]
+    return [of_words(*given) for given in zip(matrices, which.source, which.target, strict=True)]
 
 
 # Peers
@@ -189,8 +205,13 @@ def grid(how: str) -> Iterator[Aligner]:
 def our_choices(how: str, matrices: Matrices) -> Choices:
     """A method of words/aligners.py on similarities of words."""
 
+    @cache
+    def scores(without_rule: Aligner, number: int) -> list[Any]:
+        return without_rule.scores(matrices[number])
+
     def answer(aligner: Aligner) -> Callable[[int], list[Links]]:
-        return lambda number: aligner(matrices[number])
+        bare = replace(aligner, rule="threshold", threshold=0.0)  # plans are the same for all rules
+        return lambda number: [links(P, aligner.rule, aligner.threshold) for P in scores(bare, number)]
 
     used = {"transport": "", "unbalanced": "strength", "null": "null"}.get(how, "")
     out = {}
@@ -207,15 +228,21 @@ def joined_choices(directions: Directions) -> Choices:
     """Two directions, matrices [m, n] both, joined by transport with a null word, links above a threshold."""
     forward, backward = directions
 
-    def answer(null: float, threshold: float) -> Callable[[int], list[Links]]:
-        def of(number: int) -> list[Links]:
-            plans = join(forward[number], [np.asarray(B).T for B in backward[number]], null)
-            return [links(P, "threshold", threshold) for P in plans]
+    @cache
+    def plans(null: float, number: int) -> list[Any]:
+        return join(forward[number], [np.asarray(B).T for B in backward[number]], null)
 
-        return of
+    def answer(null: float, threshold: float) -> Callable[[int], list[Links]]:
+        return lambda number: [links(P, "threshold", threshold) for P in plans(null, number)]
 
     values = itertools.product((1.5, 2.0, 3.0, 4.0, 5.0), (0.1, 0.2, 0.3, 0.4, 0.5))
     return {f"> {t:g}, null {null:g}": answer(null, t) for null, t in values}
+
+
+def shipped_choices(languages: str, sets: Sequence[Set], name: str) -> Choices:
+    """A method of words/align.py, as it ships."""
+    way = method(name, languages)
+    return {"as shipped": lambda number: [way.links(P) for P in way.scores(sets[number].words)]}
 
 
 def word_directions(sets: Sequence[Set], found: Posteriors) -> Directions:
@@ -231,24 +258,3 @@ def mean_choices(*directions: Directions) -> Choices:
         return [[np.mean(same, axis=0) for same in zip(*of_set, strict=True)] for of_set in zip(*side, strict=True)]
 
     return joined_choices((mean([d[0] for d in directions]), mean([d[1] for d in directions])))
-
-
-# Matrices made elsewhere: hidden states, attention
-
-
-def read_matrices(file: Path, sets: Sequence[Set]) -> list[Matrices]:
-    """Matrices of words from an npz with entries ``examples/0``, ``gold/0``, … [m, n] (similarities; one list is returned),
-    or ``examples/forward/0``, ``examples/backward/0``, … (two directions, both [m, n]; two lists are)."""
-    arrays = np.load(file, allow_pickle=False)
-    parts = ("/forward", "/backward") if "examples/forward/0" in arrays else ("",)
-    out = []
-    for part in parts:
-        both: Matrices = []
-        for name, which in zip(("examples", "gold"), sets, strict=True):
-            both.append([arrays[f"{name}{part}/{k}"] for k in range(len(which.gold))])
-            for k, (S, e, f) in enumerate(zip(both[-1], which.source, which.target, strict=True)):
-                shape = (max(f.owner, default=-1) + 1, max(e.owner, default=-1) + 1)
-                if S.shape != shape:
-                    raise ValueError(f"{file} {name}{part}/{k} must have shape {shape}, got {S.shape}")
-        out.append(both)
-    return out

@@ -1,114 +1,87 @@
-"""What all aligners of the comparison read: one tokenisation of the training text, the examples and the gold sets.
+"""What all aligners of the comparison read: one tokenisation (words/pieces.py) of the training text and of three sets.
 
-Gold is made on given words, and each set has its own idea of them: Hansards writes "de les" and "two - thirds", RWTH
-"cross-border" and "Mr.", the shipped examples "du" and "feriez-vous". So every word is cut into pieces by the rule that also
-cuts the training text, all systems align pieces, and two words are linked where a piece of one is linked to a piece of the
-other. `tokens` of words/bilingual.py (folded case and punctuation, French elisions in full) comes first, then:
+    examples   the pairs that ship with the package, all links sure
+    news       pairs of WMT news test sets; the gold is the pairs of the MUSE dictionaries that occur in both sentences
+    gold       Hansards for en-fr, RWTH for de-en
 
-    French contractions in two (du: de le, des: de les), English ones in full (don't: do not, we'll: we will),
-    hyphens apart, a full stop off abbreviations of the gold sets (Mr.: mr).
+Settings are chosen on the first two, for every system by `chooser`; the third is for the table.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from otformer.words.bilingual import TokenPair, tokens, training_text
+from otformer.words.dictionary import gold_pairs, muse
 from otformer.words.examples import examples
-from otformer.words.gold import Gold, Link, Links, read_gold
-from otformer.words.text import data_folder, read_pairs
+from otformer.words.gold import Gold, Link, Links, read_gold, score_links
+from otformer.words.pieces import Pieces, pieces
+from otformer.words.text import data_folder, fold, news_pairs, read_pairs, sample, words
 from otformer.words.vectors import plain
 
-LONGEST = 50  # pieces of a training sentence that is used
-FRENCH = {"du": "de le", "des": "de les", "au": "à le", "aux": "à les"}
-ENGLISH = {"cannot": "can not", "can't": "can not", "won't": "will not"}
-ENGLISH |= {"'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
 TESTS = {"en-fr": "Hansards", "de-en": "RWTH"}
-
-
-class Sentence(NamedTuple):
-    """Pieces of a sentence, and which word each comes from."""
-
-    pieces: list[str]
-    owner: list[int]
+DRAWN, SEED = 400, 3  # news pairs, of which those of 3 to 50 pieces a side are kept
 
 
 class Set(NamedTuple):
-    """Sentence pairs with gold links between their words."""
+    """Sentence pairs with gold links between their words; their words, and those in pieces."""
 
     name: str
-    source: list[Sentence]
-    target: list[Sentence]
+    words: list[tuple[list[str], list[str]]]
+    source: list[Pieces]
+    target: list[Pieces]
     gold: list[Gold]
 
-
-def cut(token: str, language: str) -> list[str]:
-    """A token of `tokens` in pieces.
-
-    >>> cut("feriez-vous", "fr"), cut("des", "fr"), cut("des", "de"), cut("don't", "en")
-    (['feriez', '-', 'vous'], ['de', 'les'], ['des'], ['do', 'not'])
-    """
-    if language == "fr" and token in FRENCH:
-        return FRENCH[token].split()
-    if language == "en" and token in ENGLISH:
-        return ENGLISH[token].split()
-    if language == "en" and token.endswith("n't") and len(token) > 3:
-        return [token[:-3], "not"]
-    return re.findall(r"[^-]+|-+", token)
-
-
-def sentence(words: Sequence[str], language: str) -> Sentence:
-    """Words of a gold set in pieces; of a word with letters or digits only the pieces that have some."""
-    pieces: list[str] = []
-    owner: list[int] = []
-    for k, word in enumerate(words):
-        whole = plain(word)  # l' and 's by themselves are words already
-        all_of_it = [piece for t in ([whole] if whole[0] == "'" else tokens(whole)) for piece in cut(t, language)]
-        spoken = [piece for piece in all_of_it if any(map(str.isalnum, piece))] or all_of_it
-        pieces += spoken
-        owner += [k] * len(spoken)
-    return Sentence(pieces, owner)
-
-
-def training(languages: str) -> list[TokenPair]:
-    """The training text in pieces, pairs of 1 to 50 a side; no sentence of a test set is in it (`training_text`)."""
-    source, target = languages.split("-")
-    pairs = []
-    for left, right in training_text(languages):
-        pair = [piece for t in left for piece in cut(t, source)], [piece for t in right for piece in cut(t, target)]
-        if all(len(side) <= LONGEST for side in pair):
-            pairs.append(pair)
-    return pairs
+    @classmethod
+    def of(cls, name: str, languages: str, given: Sequence[tuple[Sequence[str], Sequence[str]]], gold: list[Gold]) -> Set:
+        source, target = languages.split("-")
+        both = [(list(e), list(f)) for e, f in given]
+        return cls(name, both, [pieces(e, source) for e, _ in both], [pieces(f, target) for _, f in both], gold)
 
 
 def example_set(languages: str) -> Set:
-    """The pairs that ship with the package: everything is chosen on these."""
-    source, target = languages.split("-")
     chosen = examples(languages)
-    return Set(
-        "examples",
-        [sentence(e.source, source) for e in chosen],
-        [sentence(e.target, target) for e in chosen],
-        [Gold(e.links, e.links) for e in chosen],
-    )
+    return Set.of("examples", languages, [e[:2] for e in chosen], [Gold(e.links, e.links) for e in chosen])
+
+
+def news_set(languages: str) -> Set:
+    """News; the gold is that of `gold_pairs`: words that stand there once, with one translation present."""
+    source, target = languages.split("-")
+    dictionary = muse(languages).joined(muse(f"{target}-{source}").inverse())
+    drawn = [(words(fold(e)), words(fold(f))) for e, f in sample(news_pairs(languages), DRAWN, SEED)]
+    kept = [(e, f) for e, f in drawn if all(3 <= len(pieces(*side).pieces) <= 50 for side in ((e, source), (f, target)))]
+    found = [frozenset(gold_pairs([plain(w) for w in e], [plain(w) for w in f], dictionary)) for e, f in kept]
+    return Set.of("news", languages, kept, [Gold(links, links) for links in found])
 
 
 def gold_set(languages: str) -> Set:
-    """Hansards for en-fr, RWTH for de-en: looked at once everything is chosen."""
-    source, target = languages.split("-")
     folder = data_folder() / "gold_alignments" / {"en-fr": "hansards_en-fr", "de-en": "rwth_de-en"}[languages]
     if languages == "en-fr":
         pairs, links = read_pairs(folder / "test.en-fr.src-tgt"), "test.en-fr.talp"
     else:
         pairs, links = read_pairs(folder / "de", folder / "en"), "alignmentDeEn.talp"
-    both = list(pairs)
-    gold = read_gold(folder / links, one_based=True)[: len(both)]
-    sides = [[sentence(pair[k].split(), (source, target)[k]) for pair in both] for k in (0, 1)]
-    return Set(TESTS[languages], sides[0], sides[1], gold)
+    both = [(pair.source.split(), pair.target.split()) for pair in pairs]
+    return Set.of(TESTS[languages], languages, both, read_gold(folder / links, one_based=True)[: len(both)])
 
 
-def word_links(links: Iterable[Link], source: Sentence, target: Sentence) -> Links:
+def news_aer(found: Sequence[Links], gold: Sequence[Gold]) -> float:
+    """AER where the gold has some of the links only: of an answer, links count of which a word is in a gold link.
+
+    With G the gold and A' those links, it is 1 − 2 |A' ∩ G| / (|A'| + |G|): a gold word linked to another word is a mistake,
+    a link between two words the dictionary says nothing of is none.
+    """
+    touching = []
+    for answer, (sure, _) in zip(found, gold, strict=True):
+        left, right = {i for i, _ in sure}, {j for _, j in sure}
+        touching.append(frozenset((i, j) for i, j in answer if i in left or j in right))
+    return score_links(touching, gold).aer
+
+
+def chooser(examples_found: Sequence[Links], news_found: Sequence[Links], sets: Sequence[Set]) -> tuple[float, float]:
+    """The AER on the examples and that on news; the lower their sum, the better."""
+    return score_links(examples_found, sets[0].gold).aer, news_aer(news_found, sets[1].gold)
+
+
+def word_links(links: Iterable[Link], source: Pieces, target: Pieces) -> Links:
     """Links of words from links of their pieces."""
     return frozenset((source.owner[i], target.owner[j]) for i, j in links)

@@ -1,4 +1,4 @@
-"""The comparison of aligners: one tokenisation for all, settings chosen on the examples, missing peers named."""
+"""The comparison of aligners: one tokenisation for all, settings chosen on the examples and news, missing peers named."""
 
 import sys
 from pathlib import Path
@@ -9,14 +9,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 import aligners
+import aligners_encoder as encoder
 import aligners_systems as systems
-from aligners_text import Sentence, Set, cut, example_set, sentence, word_links
+from aligners_text import Set, example_set, news_aer, word_links
 
 from otformer.words.gold import Gold
+from otformer.words.pieces import Pieces, cut, of_words, pieces
 
 
 def test_words_are_cut_as_the_training_text():
-    made = sentence(["Feriez-vous", "du", "l'", "Mr.", "'s", "...", "cannot"], "fr")
+    made = pieces(["Feriez-vous", "du", "l'", "Mr.", "'s", "...", "cannot"], "fr")
     assert made.pieces == ["feriez", "vous", "de", "le", "le", "mr", "'s", "...", "cannot"]
     assert made.owner == [0, 0, 1, 1, 2, 3, 4, 5, 6]
     assert cut("cannot", "en") == ["can", "not"]
@@ -25,13 +27,19 @@ def test_words_are_cut_as_the_training_text():
 
 
 def test_links_of_pieces_become_links_of_words():
-    source, target = Sentence(["do", "not"], [0, 0]), Sentence(["ne", "pas"], [0, 1])
+    source, target = Pieces(["do", "not"], [0, 0]), Pieces(["ne", "pas"], [0, 1])
     assert word_links({(1, 0), (1, 1), (0, 1)}, source, target) == {(0, 0), (0, 1)}
 
 
 def test_matrices_of_pieces_take_the_largest():
-    which = Set("x", [Sentence(["a", "b", "c"], [0, 0, 1])], [Sentence(["d", "e"], [0, 0])], [])
-    assert systems.to_words(np.array([[0.1, 0.5, 0.3], [0.7, 0.2, 0.2]]), 0, which).tolist() == [[0.7, 0.3]]
+    source, target = Pieces(["a", "b", "c"], [0, 0, 1]), Pieces(["d", "e"], [0, 0])
+    assert of_words(np.array([[0.1, 0.5, 0.3], [0.7, 0.2, 0.2]]), source, target).tolist() == [[0.7, 0.3]]
+
+
+def test_news_counts_links_that_touch_a_gold_word():
+    """Of four links one is right, one joins two words of no gold link; gold has two: 1 − 2 · 1 / (3 + 2)."""
+    gold = [Gold(frozenset({(0, 0), (3, 3)}), frozenset({(0, 0), (3, 3)}))]
+    assert news_aer([frozenset({(0, 0), (0, 1), (2, 3), (2, 2)})], gold) == pytest.approx(0.6)
 
 
 def test_every_example_has_pieces_for_all_its_words():
@@ -51,56 +59,80 @@ def test_grow_diag_final_and_adds_only_words_that_are_both_alone():
 
 @pytest.fixture
 def sets():
-    """Two sets of one sentence pair: on the examples (0, 0) is right, on the gold (1, 1)."""
-    two = [Sentence(["a", "b"], [0, 1])]
-    right = {"examples": frozenset({(0, 0)}), "gold": frozenset({(1, 1)})}
-    return [Set(name, two, two, [Gold(links, links)]) for name, links in right.items()]
+    """Three sets of one sentence pair: on the examples and on news (0, 0) is right, on the gold (1, 1)."""
+    words, two = [(["a", "b"], ["a", "b"])], [Pieces(["a", "b"], [0, 1])]
+    right = {"examples": frozenset({(0, 0)}), "news": frozenset({(0, 0)}), "gold": frozenset({(1, 1)})}
+    return [Set(name, words, two, two, [Gold(links, links)]) for name, links in right.items()]
 
 
-def test_settings_are_chosen_on_the_examples_alone(sets):
-    answers = {"diagonal": [{(0, 0)}, {(0, 0)}], "gold": [{(1, 1)}, {(1, 1)}]}
-    choices = {name: lambda k, name=name: [frozenset(answers[name][k])] for name in answers}
+def test_settings_are_chosen_on_the_examples_and_news_alone(sets):
+    answers = {"gold": {(1, 1)}, "diagonal": {(0, 0)}, "half": {(0, 0), (1, 0)}}
+    choices = {name: lambda k, name=name: [frozenset(answers[name])] for name in answers}
     row = aligners.measure(systems.System("both", False, systems.Trained(lambda: choices), lambda made: made), sets)
-    assert (row.setting, row.examples_aer, row.aer) == ("diagonal", 0, 100)
-    assert aligners.table([row], "gold")[2].startswith("| both | no | diagonal | 0.0 | 100.0 (100.0–100.0) |")
+    assert (row.setting, row.examples_aer, row.news_aer, row.aer) == ("diagonal", 0, 0, 100)
+    assert aligners.table([row], "gold")[2].startswith("| both | no | diagonal | 0.0 | 0.0 | 100.0 (100.0–100.0) |")
 
 
 def test_our_ways_and_two_directions_find_clear_links(sets):
     S = np.array([[0.9, 0.1], [0.0, 0.8]])
     for how in aligners.MATCHES:
-        for setting, answer in systems.our_choices(how, [[S], [S]]).items():
+        for setting, answer in systems.our_choices(how, [[S]] * 3).items():
             assert answer(0)[0] <= {(0, 0), (1, 1)}, setting
-    joined = systems.joined_choices(([[S], [S]], [[S], [S]]))
-    assert joined["> 0.3, null 3"](1) == [frozenset({(0, 0), (1, 1)})]
+    joined = systems.joined_choices(([[S]] * 3, [[S]] * 3))
+    assert joined["> 0.3, null 3"](2) == [frozenset({(0, 0), (1, 1)})]
 
 
-def test_matrices_made_elsewhere(sets, tmp_path):
-    S = np.arange(4.0).reshape(2, 2)
-    np.savez(tmp_path / "one.npz", **{"examples/0": S, "gold/0": S + 1})
-    (found,) = systems.read_matrices(tmp_path / "one.npz", sets)
-    assert found[1][0].tolist() == (S + 1).tolist()
-    names = ("examples/forward/0", "examples/backward/0", "gold/forward/0", "gold/backward/0")
-    np.savez(tmp_path / "two.npz", **dict.fromkeys(names, S))
-    assert len(systems.read_matrices(tmp_path / "two.npz", sets)) == 2
-    np.savez(tmp_path / "bad.npz", **{"examples/0": S, "gold/0": S[:1]})
-    with pytest.raises(ValueError, match=r"gold/0 must have shape \(2, 2\), got \(1, 2\)"):
-        systems.read_matrices(tmp_path / "bad.npz", sets)
+def test_what_was_trained_is_kept_and_made_again_for_another_text(tmp_path):
+    made = []
+
+    def make(text):
+        made.append(text)
+        return len(text)
+
+    for text, expected in (("ab", 1), ("ab", 1), ("abc", 2)):
+        trained = systems.Trained(make, text, keep=(tmp_path / "models", "length"))
+        assert (trained.value, len(made)) == (len(text), expected)
+        assert trained.seconds > 0
+    assert len(list((tmp_path / "models").iterdir())) == 2
+
+
+def test_layers_of_an_encoder(sets, tmp_path):
+    """Cosines by numpy from the network's own hidden states; attention rows add up to one."""
+    import tiny_models
+    from otformer.words.attention import read
+    from otformer.words.models import load
+    from otformer.words.text import Pair
+
+    folder = tiny_models.bert(tmp_path / "bert")
+    found = encoder.layers(folder, sets)
+    (reading,) = read(load(folder), [Pair("a b", "a b")], by="spaces", states=True)
+    source, target = (reading.states[side][1] for side in ("source", "target"))
+    expected = [[t @ s / np.linalg.norm(t) / np.linalg.norm(s) for s in source] for t in target]
+    np.testing.assert_allclose(found.hidden[1][2][0], expected, atol=1e-5)
+    forward, backward = found.attention[0]
+    np.testing.assert_allclose(forward[0][0].sum(1), 1, atol=1e-5)
+    np.testing.assert_allclose(backward[0][0].sum(0), 1, atol=1e-5)
+    assert 0 <= encoder.best_layer(found, sets) < len(found.hidden) == len(found.attention) + 1
+    assert "layer 1, > 0.3, null 3" in encoder.attention_choices(found, systems.joined_choices)
 
 
 def test_a_missing_peer_is_named(sets, monkeypatch, capsys, tmp_path):
     text = [(["a", "b"], ["a", "b"])] * 20
-    for name, value in (("training", lambda _: text), ("example_set", lambda _: sets[0]), ("gold_set", lambda _: sets[1])):
-        monkeypatch.setattr(aligners, name, value)
-    monkeypatch.setitem(sys.modules, "eflomal", None)
-    monkeypatch.setitem(sys.modules, "simalign", None)
-    S = np.eye(2)
-    sides = ("examples/forward/0", "examples/backward/0", "gold/forward/0", "gold/backward/0")
-    np.savez(tmp_path / "attention-en-fr.npz", **dict.fromkeys(sides, S))
-    elsewhere = ["--matrices", f"attention={tmp_path}/attention-{{languages}}.npz"]
-    aligners.main(["--languages", "en-fr", "--out", str(tmp_path / "rows.csv"), *elsewhere])
+    given = {"training_pieces": text, "example_set": sets[0], "news_set": sets[1], "gold_set": sets[2]}
+    for name, value in given.items():
+        monkeypatch.setattr(aligners, name, lambda _, value=value: value)
+    for name in ("eflomal", "simalign", "transformers"):
+        monkeypatch.setitem(sys.modules, name, None)
+    out = tmp_path / "rows.csv"
+    aligners.main(["--languages", "en-fr", "--out", str(out), "--encoder", str(tmp_path)])
     said = capsys.readouterr().out
-    assert "eflomal: missing, not installed" in said
-    assert "vectors: SimAlign itermax: missing, not installed" in said
-    for name in ("vectors: null", "attention: joined", "attention, HMM of words and of stems: joined", "HMM, joined"):
+    for name in ("eflomal", "vectors: SimAlign itermax", "encoder"):
+        assert f"{name}: missing, not installed" in said
+    for name in (
+        "vectors: null",
+        "vectors: method vectors, as shipped",
+        "HMM, joined",
+        f"{aligners.OURS}: method hmm, as shipped",
+    ):
         assert f"| {name}" in said
-    assert len((tmp_path / "rows.csv").read_text().splitlines()) == said.count("\n| ") - 1
+    assert len(out.read_text().splitlines()) == said.count("\n| ") - 1

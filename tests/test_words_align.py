@@ -7,34 +7,60 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from otformer.words.align import LANGUAGES, Aligned, AlignWork, Vectors, align, look, method, read_aligned, spelling
+from otformer.words.align import Aligned, AlignWork, align, read_aligned
 from otformer.words.aligners import Aligner
 from otformer.words.examples import examples
+from otformer.words.methods import LANGUAGES, Hmm, Vectors, look, method, spelling
 from otformer.words.text import Pair
 from otformer.words.vectors import WordVectors
 
 
-@pytest.mark.parametrize(("languages", "most"), [("en-fr", 0.14), ("de-en", 0.13)])
-def test_examples_are_aligned_in_both_directions(languages, most):
-    """AER by its definition for sure links alone, 1 − 2|A∩S| / (|A| + |S|); the bounds leave room for other vectors."""
+@pytest.mark.parametrize(
+    ("way", "languages", "most"),
+    [("vectors", "en-fr", 0.14), ("vectors", "de-en", 0.13), ("hmm", "en-fr", 0.11), ("hmm", "de-en", 0.12)],
+)
+def test_examples_are_aligned_in_both_directions(way, languages, most):
+    """AER by its definition for sure links alone, 1 − 2|A∩S| / (|A| + |S|); the bounds leave room for other training."""
     for name in (languages, "-".join(reversed(languages.split("-")))):
         gold = examples(name)
-        found = align([e.line for e in gold], name, by="spaces")
+        found = align([e.line for e in gold], name, way, by="spaces")
         right = sum(len(A & e.links) for A, e in zip(found, gold, strict=True))
         said, sure = sum(map(len, found)), sum(len(e.links) for e in gold)
         assert 1 - 2 * right / (said + sure) < most, name
 
 
-def test_directions_are_each_other_exchanged():
+@pytest.mark.parametrize("way", ["vectors", "hmm"])
+def test_directions_are_each_other_exchanged(way):
     pair = "The old man reads a book .", "Le vieil homme lit un livre ."
-    there, back = align([pair], "en-fr")[0], align([pair[::-1]], "fr-en")[0]
+    there, back = align([pair], "en-fr", way)[0], align([pair[::-1]], "fr-en", way)[0]
     assert there == {(j, i) for i, j in back} == {(k, k) for k in range(7)}
 
 
-def test_shipped_vectors_are_small():
+def test_shipped_data_are_small():
     for name in ("en-fr", "de-en"):
-        data = files("otformer.words").joinpath("data", f"vectors.{name}.npz")
-        assert len(data.read_bytes()) <= 1.6e6
+        for kind, most in (("vectors", 1.6e6), ("hmm", 2e6)):
+            assert len(files("otformer.words").joinpath("data", f"{kind}.{name}.npz").read_bytes()) <= most
+
+
+def test_words_are_linked_where_a_piece_is():
+    """du is "de le", don't is "do not", and what stands between spaces already is cut no further."""
+    there = align(["I don't speak of the cat ||| Je ne parle pas du chat"], method="hmm")[0]
+    assert {(5, 5), (3, 4)} <= there
+    assert {(1, 1), (1, 3)} & there
+    apart = align([("I do not speak of the cat .", "je ne parle pas de le chat .")], method="hmm", by="spaces")[0]
+    assert {(0, 0), (2, 3), (3, 2), (4, 4), (5, 5), (6, 6), (7, 7)} <= apart
+
+
+def test_scores_are_plans_of_the_mean_of_the_models():
+    """Against the marginals: no word gives or takes more than its whole weight, and a mean of one model is that model."""
+    shipped = method("hmm", "de-en")
+    pairs = [(["Der", "Hund", "schläft", "."], ["The", "dog", "is", "asleep", "."])]
+    (P,) = shipped.scores(pairs)
+    assert P.shape == (5, 4)
+    assert (P >= 0).all()
+    assert max(P.sum(0).max(), P.sum(1).max()) < 1.002
+    alone, twice = (Hmm(shipped.models[:1] * k, ("de", "en")).scores(pairs)[0] for k in (1, 2))
+    np.testing.assert_allclose(alone, twice, atol=1e-12)
 
 
 def test_words_without_vectors_go_by_their_looks():
@@ -68,7 +94,7 @@ def test_work_gives_a_line_a_pair_and_reads_back():
     first, empty, odd = read_aligned(data)
     assert (first.source, first.target) == (["The", "cat", "sleeps"], ["Le", "chat", "dort"])
     assert [link[:2] for link in first.links] == [(0, 0), (1, 1), (2, 2)]
-    np.testing.assert_allclose(first.scores(), method("vectors").scores([(first.source, first.target)])[0], atol=1e-6)
+    np.testing.assert_allclose(first.scores(), method("auto").scores([(first.source, first.target)])[0], atol=1e-6)
     assert all(first.scores()[j, i] == pytest.approx(score, abs=1e-4) for i, j, score in first.links)
     assert empty == Aligned([], [], [], [])
     assert empty.scores().shape == (0, 0)
@@ -94,7 +120,7 @@ def test_lines_of_every_form():
     ("call", "message"),
     [
         (lambda: align(["a ||| b"], "en-es"), f"languages must be one of {', '.join(LANGUAGES)}, got 'en-es'"),
-        (lambda: align(["a ||| b"], method="magic"), "method must be one of auto, vectors"),
+        (lambda: align(["a ||| b"], method="magic"), "method must be one of auto, hmm, vectors"),
         (lambda: align(["a ||| b"], by="letters"), "by must be one of words, spaces"),
         (lambda: align(["no bar"]), "must have one ||| between two sentences"),
     ],

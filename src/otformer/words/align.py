@@ -1,133 +1,25 @@
-"""Word alignment out of the box: `align` links the words of sentence pairs, by a method of `METHODS`.
+"""Word alignment out of the box: `align` links the words of sentence pairs by a method of words/methods.py.
 
-A method is made for a language pair, ``en-fr`` or ``fr-en`` say, source first. It gives scores [m, n] for the words of
-sentence pairs, rows the target's words, and links for scores. ``vectors`` is transport on the package's bilingual vectors
-(words/bilingual.py); its settings are the best on the shipped examples.
-
-A word may have no vector, or one made of its parts (`WordVectors.embed`). What it looks like then counts too: for every two
-words of which one is unknown the similarity is at least that of their spelling; numbers and punctuation keep to their like.
+`AlignWork` does the same for a corpus, in chunks (words/engine.py), and `Aligned` writes it down.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from importlib.resources import as_file, files
-from typing import Any, Protocol
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
-from otformer import __version__, checks
-from otformer.words.aligners import Aligner, Array, Links, links, similarity
+from otformer import __version__
+from otformer.words.aligners import Array, Links
 from otformer.words.engine import Work
+from otformer.words.methods import BEST, Method, Vectors, method
 from otformer.words.text import Pair, parse_pairs, words
-from otformer.words.vectors import WordVectors, plain, read_vectors
 
-LANGUAGES = ("en-fr", "fr-en", "de-en", "en-de")
-Sentence = Sequence[str]  # its words
-# The lowest mean AER on the examples, 10.1 % en-fr and 9.3 % de-en, of 315 settings of transport, unbalanced and null.
-SETTINGS = Aligner("null", "grow-diag", threshold=0.2, diagonal=0.8, reg=0.3, null=1.5)
-
-
-class Method(Protocol):
-    """A way to align."""
-
-    def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
-        """Scores [m, n] for the words of every pair, n of the source and m of the target."""
-        ...
-
-    def links(self, scores: Array) -> Links:
-        """The links (i, j) of one matrix of scores."""
-        ...
-
-
-@dataclass(frozen=True)
-class Vectors:
-    """Transport with a null word on static vectors of two languages in one space."""
-
-    source: WordVectors
-    target: WordVectors
-    aligner: Aligner = field(default_factory=lambda: SETTINGS)
-
-    @classmethod
-    def shipped(cls, languages: str) -> Vectors:
-        """With the package's vectors of a language pair, which serve both its directions."""
-        source, target = checks.choice("languages", languages, LANGUAGES).split("-")
-        stored = languages if languages in ("en-fr", "de-en") else f"{target}-{source}"
-        with as_file(files("otformer.words").joinpath("data", f"vectors.{stored}.npz")) as file:
-            return cls(read_vectors(file, source), read_vectors(file, target))
-
-    def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
-        return self.aligner.scores(self._similarity(source, target) for source, target in pairs)
-
-    def links(self, scores: Array) -> Links:
-        return links(scores, self.aligner.rule, self.aligner.threshold)
-
-    def _similarity(self, source: Sentence, target: Sentence) -> Array:
-        S = similarity(self.source.embed(source), self.target.embed(target))
-        known = [word in self.source for word in source]
-        for j, other in enumerate(target):
-            sure = other in self.target
-            for i, word in enumerate(source):
-                if not (sure and known[i]):
-                    S[j, i] = look(word, other, float(S[j, i]))
-        return S
-
-
-def look(source: str, target: str, similarity: float) -> float:
-    """The similarity of two words, at least one without a vector, after a look at their letters.
-
-    Numbers are alike if their digits are; two different marks are half alike, a mark and a word or number are not. Words are
-    as similar as their letters (`spelling`) or as was said before, whichever is more.
-
-    >>> look("1,000", "1.000", 0.0), look("1998", "1999", 0.5), look("!", "?", 0.2), look("!", "Paris", 0.2)
-    (1.0, 0.0, 0.5, 0.0)
-    >>> look("Strasbourg", "Straßburg", 0.1) > 0.6
-    True
-    """
-    source, target = plain(source), plain(target)
-    kinds = _kind(source), _kind(target)
-    if source == target:
-        return 1.0
-    if kinds[0] != kinds[1]:
-        return min(similarity, 0.0) if "word" not in kinds or "mark" in kinds else similarity
-    if kinds[0] == "number":
-        return float(_digits(source) == _digits(target))
-    return 0.5 if kinds[0] == "mark" else max(similarity, spelling(source, target))
-
-
-def _kind(word: str) -> str:
-    return "number" if any(c.isdigit() for c in word) else "word" if any(c.isalpha() for c in word) else "mark"
-
-
-def _digits(word: str) -> str:
-    return "".join(c for c in word if c.isalnum())
-
-
-def spelling(source: str, target: str) -> float:
-    """2 |common| / (|a| + |b|) of the letter pairs of two words, the ends of the words among the letters (Dice).
-
-    >>> round(spelling("house", "haus"), 2), spelling("dog", "chien")
-    (0.36, 0.0)
-    """
-    a, b = ({word[k : k + 2] for k in range(len(word) - 1)} for word in (f"<{source}>", f"<{target}>"))
-    return 2 * len(a & b) / (len(a) + len(b))
-
-
-METHODS: dict[str, Callable[[str], Method]] = {"vectors": Vectors.shipped}
-BEST = "vectors"  # what "auto" is
-
-
-def method(name: str = "auto", languages: str = "en-fr") -> Method:
-    """The method of this name for a language pair, source first; "auto" is the best that is there.
-
-    >>> method("vectors", "en-fr").scores([(["the", "cat"], ["le", "chat"])])[0].round(1).tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
-    """
-    checks.choice("method", name, ("auto", *METHODS))
-    checks.choice("languages", languages, LANGUAGES)
-    return METHODS[BEST if name == "auto" else name](languages)
+__all__ = ["AlignWork", "Aligned", "Vectors", "align", "method", "read_aligned"]
+_named = method  # `align` has an argument of that name
 
 
 def align(
@@ -143,9 +35,6 @@ def align(
     given = [next(parse_pairs([pair], "pairs")) if isinstance(pair, str) else Pair(*pair) for pair in pairs]
     chosen = _named(method, languages)
     return [chosen.links(scores) for scores in chosen.scores([(words(e, by), words(f, by)) for e, f in given])]
-
-
-_named = method
 
 
 @dataclass(frozen=True)
