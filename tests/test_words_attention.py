@@ -110,6 +110,25 @@ def test_output_is_one_step_before_input(models):
     assert not np.allclose(into, out, atol=1e-3)
 
 
+def test_translation_against_generation(models):
+    """The step that gives a token has its row of cross-output; the step after, which takes it, its row of cross-input."""
+    model, pair = models["translation"], CORPUS[1]
+    tokenizer = model.tokenizer
+    ids = tokenizer(pair.source, return_tensors="pt")["input_ids"]
+    wanted = tokenizer(text_target=pair.target)["input_ids"]
+    forced = lambda _, given: [wanted[len(given) - 1]]  # noqa: E731  # all but the start token came from here
+    told = {"use_cache": True, "output_attentions": True, "return_dict_in_generate": True}
+    out = model.network.generate(ids, max_length=1 + len(wanted), num_beams=1, prefix_allowed_tokens_fn=forced, **told)
+    assert out.sequences[0, 1:].tolist() == wanted
+    steps = [torch.cat([A[:, :, -1] for A in step]) for step in out.cross_attentions]  # [L, H, S] each
+    tensors = [A[None] for A in torch.stack(steps, 2)]
+    (reading,) = read(model, [pair], by="spaces")
+    source = groups(pieces_of(tokenizer, ids[0].tolist()), reading.source)
+    output = groups(pieces_of(tokenizer, wanted), reading.target)
+    agree(reading.matrices["cross-output"], tensors, output, source)
+    agree(reading.matrices["cross-input"], tensors, [[t + 1 for t in word] for word in output], source)
+
+
 def test_encoder_against_output_attentions(models):
     model = models["encoder"]
     tokenizer = model.tokenizer
@@ -220,5 +239,11 @@ def test_a_sentence_that_cannot_be_spelled_is_named(models, monkeypatch):
     convert = type(model.tokenizer).convert_ids_to_tokens
     wrong = lambda self, ids: ["@@" if piece == "▁the" else piece for piece in convert(self, ids)]  # noqa: E731
     monkeypatch.setattr(type(model.tokenizer), "convert_ids_to_tokens", wrong)
-    with pytest.raises(ValueError, match=r"^pair 2: tokenizer MarianTokenizer has no offsets"):
+    with pytest.raises(ValueError, match=r"^'the cat' \|\|\| 'chat': tokenizer MarianTokenizer has no offsets"):
         list(read(model, [Pair("chat", "chat"), Pair("the cat", "chat")]))
+
+
+@pytest.mark.parametrize("kind", ["translation", "encoder", "decoder"])
+def test_text_that_is_not_unicode_is_named(models, kind):
+    with pytest.raises(ValueError, match=r"^'caf\\udce9' \|\|\| 'chat': 'utf-8' codec can't encode"):
+        list(read(models[kind], [Pair("caf\udce9", "chat")]))

@@ -6,6 +6,7 @@ import importlib
 import json
 import shutil
 import socket
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -84,19 +85,61 @@ def test_unknown(folder, monkeypatch):
         raise OSError(f"{name} is not a local folder and is not a valid model identifier\nIf this is a private repository")
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unknown)
-    with pytest.raises(ValueError, match=r"^model no/such cannot be loaded: no/such is not .* model identifier$"):
+    message = r"^model no/such cannot be loaded \(configuration\): no/such is not .* model identifier$"
+    with pytest.raises(ValueError, match=message):
         load("no/such")
+
+
+def test_a_hub_that_cannot_be_reached_is_no_long_wait(monkeypatch, capfd):
+    """transformers alone tries six times within half a minute, and says so every time."""
+
+    def nobody(*args, **options):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    begun = time.monotonic()
+    with pytest.raises(ValueError, match=r"^model no/such cannot be loaded \(configuration\): [^\n]+$"):
+        load("no/such")
+    assert time.monotonic() - begun < 10
+    assert capfd.readouterr() == ("", "")
 
 
 def test_damaged(folder, tmp_path):
     place = shutil.copytree(folder / "bert", tmp_path / "cut")
     with (place / "model.safetensors").open("r+b") as file:
         file.truncate(1000)
-    with pytest.raises(ValueError, match=r"^model .*cut cannot be loaded: [^\n]+$"):
+    with pytest.raises(ValueError, match=r"^model .*cut cannot be loaded \(weights\): [^\n]+$"):
         load(place)
     (place / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"^model .*cut cannot be loaded: [^\n]+$"):
+    with pytest.raises(ValueError, match=r"^model .*cut cannot be loaded \(configuration\): [^\n]+$"):
         load(place)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("bert", "has no tokenizer"), ("gpt2", "has no tokenizer"), ("marian", r"cannot be loaded \(tokenizer\): ")],
+)
+def test_without_a_tokenizer(folder, tmp_path, name, message):
+    """For BERT and GPT-2 transformers makes one up that knows no word at all."""
+    (tmp_path / name).mkdir()
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(folder / name / file, tmp_path / name)
+    with pytest.raises(ValueError, match=rf"^model .*{name} {message}"):
+        load(tmp_path / name)
+
+
+def test_positions_behind_padding(tmp_path):
+    """RoBERTa counts positions from after that of padding: with 66 of them and padding 3, there is room for 62 tokens."""
+    from transformers import RobertaConfig, RobertaModel
+
+    tiny_models._tokenizer(tmp_path, "wordpiece")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    RobertaModel(RobertaConfig(vocab_size=80, max_position_embeddings=66, pad_token_id=3, **sizes)).save_pretrained(tmp_path)
+    model = load(tmp_path)
+    assert model.limit == 62
+    model.network(input_ids=torch.full((1, 62), 5))
+    with pytest.raises((IndexError, RuntimeError)):
+        model.network(input_ids=torch.full((1, 63), 5))
 
 
 def test_lost_weights_are_not_made_up(folder, tmp_path):
@@ -118,6 +161,16 @@ def test_no_attentions(folder, tmp_path):
     config = FNetConfig(vocab_size=100, hidden_size=8, num_hidden_layers=1, intermediate_size=8)
     FNetModel(config).save_pretrained(place)
     with pytest.raises(ValueError, match=r"^model .*fnet gives no attentions"):
+        load(place)
+
+
+def test_attentions_of_pooled_tokens(folder, tmp_path):
+    from transformers import FunnelConfig, FunnelModel
+
+    place = shutil.copytree(folder / "bert", tmp_path / "funnel")
+    sizes = {"d_model": 8, "n_head": 2, "d_head": 4, "d_inner": 8, "block_sizes": [1, 1]}
+    FunnelModel(FunnelConfig(vocab_size=100, **sizes)).save_pretrained(place)
+    with pytest.raises(ValueError, match=r"^model .*funnel gives (no attentions: |attentions that are not from every)"):
         load(place)
 
 

@@ -20,6 +20,7 @@ from otformer.words.models import load
 from otformer.words.probe import Row, Settings, Tally, probe_chunk, rows_of
 from otformer.words.probe_figure import figure
 from otformer.words.probe_table import METRICS, best, probe, summarise, write_csv
+from otformer.words.probe_work import ProbeWork
 from otformer.words.scores import embedding_plan, likeness, summarize
 from otformer.words.text import Pair
 
@@ -82,7 +83,7 @@ def test_every_row_against_loops(models, kind):
                 continue
             A = matrix(readings[s], row)
             rank = np.array([stats.rankdata(-A[j], method="min")[i] for i, j in pairs])
-            assert tally.scores[s, r] == pytest.approx([(1 / rank).sum(), (rank <= 1).sum(), (rank <= 3).sum()])
+            assert tally.scores[s, r] == pytest.approx([(1 / rank).sum(), (rank <= 1).sum(), (rank <= 3).sum(), 0])
 
 
 def test_likeness(models, tally):
@@ -118,6 +119,32 @@ def test_an_encoder_of_fewer_layers(tmp_path):
     C = cdist(reading.states["target"][3].astype(float), reading.states["source"][1].astype(float), "cosine")
     right = [stats.rankdata(C[j], method="min")[i] for i, j in gold_of(reading)]
     assert tally.scores[0, tally.rows.index(Row("nearest", "states", 3)), 0] == pytest.approx(sum(1 / r for r in right))
+
+
+def test_embeddings_of_another_size(tmp_path):
+    """ELECTRA's and ALBERT's are smaller than their states."""
+    from transformers import ElectraConfig, ElectraModel
+
+    size = tiny_models._tokenizer(tmp_path, "wordpiece")
+    sizes = {"embedding_size": 8, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ElectraModel(ElectraConfig(vocab_size=size, intermediate_size=16, pad_token_id=3, **sizes)).save_pretrained(tmp_path)
+    model = load(tmp_path)
+    tally = probe_chunk(model, PAIRS[:1], DICTIONARY)
+    (reading,) = read(model, PAIRS[:1], states=True)
+    assert reading.states["source-embeddings"].shape[-1] == 8
+    for row in (Row("nearest", "embeddings", 0), Row("nearest", "states", 1)):
+        A = matrix(reading, row)
+        right = [stats.rankdata(-A[j], method="min")[i] for i, j in gold_of(reading)]
+        assert tally.scores[0, tally.rows.index(row), 0] == pytest.approx(sum(1 / r for r in right))
+
+
+def test_ties_are_told(models):
+    """Of a word that stands twice, neither embedding is nearer; their states, with positions, are not equal."""
+    twice, once = Pair("cat cat", "chat dort"), Pair("cat sleeps", "chat dort")
+    table = probe(models["encoder"], [twice, once], gold=[parse_links("0-0"), parse_links("0-0")])
+    share = {(line["method"], line["reading"], line["layer"]): line["tied"] for line in table}
+    assert share["nearest", "embeddings", 0] == share["transport", "embeddings", 0] == 0.5
+    assert share["nearest", "states", 0] == share["attention", "target-source", 1] == 0
 
 
 def test_chunks_make_the_whole(models, tally, monkeypatch):
@@ -189,10 +216,21 @@ def test_words_beyond_the_limit(models):
     tally = probe_chunk(models["translation"], [pair], DICTIONARY, [links])
     assert tally.pairs.tolist() == [1]
     assert 20 < tally.lost[0] < 104
+    assert {line["lost"] for line in summarise([tally, tally])} == {2 * tally.lost[0]}
     assert (tally.links[0, :, 3] == 2).all()
     (reading,) = read(models["translation"], [pair])
     assert (tally.links[0, :, 2] == reading.kept[1].sum()).all()
     assert (tally.links[0, :, 0] <= 1).all()
+
+
+def test_gold_is_named_by_its_line(tmp_path):
+    """Not by its place in a chunk, which is all that a worker knows."""
+    work = ProbeWork(str(tmp_path), probing=Settings(by="spaces"))
+    gold = [parse_links("0-0")] * 99 + [parse_links("1-0")]
+    items = work.items([Pair("cat", "chat")] * 100, gold)
+    assert next(items) == ("cat", "chat", "0-0")
+    with pytest.raises(ValueError, match=r"^gold of pair 100 must have source word < 1 and target word < 1, got \(1, 0\)$"):
+        list(items)
 
 
 def test_bad_input(models, tally):
@@ -207,7 +245,7 @@ def test_bad_input(models, tally):
             probe_chunk(model, many, gold=few)
     with pytest.raises(ValueError, match=r"^gold of pair 1 must have source word < 6 and target word < 6, got \(6, 0\)$"):
         probe_chunk(model, PAIRS[:1], gold=[parse_links("6-0")])
-    with pytest.raises(ValueError, match=r"^tallies must have gold pairs, got none in 1 sentences$"):
+    with pytest.raises(ValueError, match=r"^there is nothing to score: no gold pairs of words in 1 sentence pairs$"):
         probe(model, [Pair("red", "chat")], DICTIONARY)
     with pytest.raises(ValueError, match=r"^tallies must be of one model"):
         Tally.joined([tally, Tally.empty(tally.rows[1:])])

@@ -236,3 +236,17 @@ def test_real_marian_tokenizer(tmp_path):
             for word, group in zip(text.split(), members(member), strict=True):
                 spelled = "".join(tokenizer.convert_ids_to_tokens([ids[k] for k in group])).replace("▁", "")
                 assert spelled == word or (word == "Ж" and spelled == "<unk>")
+    decomposed = "le vieil e\u0301te\u0301"
+    assert covered(encode(tokenizer, decomposed).member).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "spans"),
+    [
+        ("l\u00b4e\u0301te\u0301", ["▁l", "'", "été"], [(0, 1), (1, 2), (2, 6)]),  # ´ folds into an apostrophe
+        ("E\u0301te\u0301", ["▁é", "té"], [(0, 1), (2, 4)]),
+        ("e\u0301 ½", ["▁e\u0301", "▁½"], [(0, 1), (3, 4)]),  # a model that leaves text as it is
+    ],
+)
+def test_letters_and_marks_apart(text, pieces, spans):
+    assert spell(text, pieces) == spans

@@ -182,6 +182,7 @@ def probe(
     Against the links of --gold or the examples, or the pairs of a --dictionary (muse, if there is no gold). An interrupted
     run goes on when the same command is given again.
     """
+    from otformer import checks
     from otformer.files import writable_folder
     from otformer.words.engine import Job, Parts, keep
     from otformer.words.probe import Settings, Tally
@@ -190,7 +191,11 @@ def probe(
     from otformer.words.probe_work import ProbeWork
     from otformer.words.shipped import named
 
+    if pairs is not None:
+        checks.count("pairs", pairs)
     with corpus(text or [], languages) as given:
+        if not given.total:
+            raise ValueError(f"{' and '.join(text or [])} must have sentence pairs, got none")
         expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
         split = by or ("spaces" if expected else "words")
         against = dictionary or (None if expected else "muse")
@@ -201,7 +206,11 @@ def probe(
         items = work.items(given.pairs(), expected, pairs, seed)
         with resumable(file), progress(min(given.total, pairs or given.total)) as tell:
             keys = keep(job, items, parts, tell)
-    table = summarise(Tally.unpack(parts.file(key).read_bytes()) for key in keys)
+    try:
+        table = summarise(Tally.unpack(parts.file(key).read_bytes()) for key in keys)
+    except ValueError:
+        parts.remove()  # there is nothing in them
+        raise
     write_csv(table, file)
     figure(table, file.with_suffix(".png"), title=Path(model).name)
     parts.remove()
@@ -220,3 +229,15 @@ def _tell_table(table: list[dict[str, Any]], file: Path, as_json: bool) -> None:
             numbers = "".join(f"{100 * line[name]:8.1f}" for name in columns)
             typer.echo(f"{line['method']:<10} {line['reading']:<12} {line['layer']:>5} {numbers}")
     typer.echo(f"{table[0]['sentences']} sentences, {table[0]['pairs']} pairs of words, per cent: {file}")
+    _tell_doubts(table)
+
+
+def _tell_doubts(table: list[dict[str, Any]]) -> None:
+    """What is behind the numbers and cannot be seen in them."""
+    tied = max(table, key=lambda line: float(line["tied"]))
+    if tied["tied"] >= 0.005:
+        row = " ".join(str(tied[name]) for name in ("method", "reading", "layer"))
+        share = f"up to {100 * tied['tied']:.1f} % of the pairs ({row}; column tied)"
+        typer.echo(f"otformer: ties, which count for the right word, decide {share}", err=True)
+    if table[0]["lost"]:
+        typer.echo(f"otformer: {table[0]['lost']} words without tokens, cut off or dropped, are left out", err=True)

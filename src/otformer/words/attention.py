@@ -122,7 +122,7 @@ def read(
     batch = checks.count("batch", batch)
 
     def answers() -> Iterator[Reading]:
-        prepared = (prepare(model, number, pair, by, parts) for number, pair in enumerate(pairs, 1))
+        prepared = (prepare(model, pair, by, parts) for pair in pairs)
         vectors = (model.layers + 2) * model.network.config.hidden_size if states else 0
         for window in _windows(prepared, model.layers * model.heads * len(chosen), vectors):
             out: dict[int, Reading] = {}

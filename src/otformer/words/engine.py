@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from otformer import checks
 from otformer.files import written
 
@@ -100,8 +102,10 @@ def _execute(job: Job, given: Iterator[list[Item]]) -> Iterator[bytes]:
 _work: Work  # of a worker process
 
 
-def _start(make: Callable[[], Work]) -> None:
+def _start(make: Callable[[], Work], workers: int) -> None:
+    """In a worker process: its share of the cores, as more threads than cores wait for each other, and the work."""
     global _work
+    torch.set_num_threads(max(1, torch.get_num_threads() // workers))
     _work = make()
 
 
@@ -114,7 +118,7 @@ def _in_processes(job: Job, given: Iterator[list[Item]]) -> Iterator[bytes]:
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    pool = ProcessPoolExecutor(job.workers, get_context("spawn"), _start, (job.make,))
+    pool = ProcessPoolExecutor(job.workers, get_context("spawn"), _start, (job.make, job.workers))
     waiting: deque[Future[bytes]] = deque()
     try:
         for chunk in given:

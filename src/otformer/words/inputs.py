@@ -25,11 +25,12 @@ class Prepared(NamedTuple):
     places: Places
 
 
-def prepare(model: Model, number: int, pair: Pair, by: str, template: Template) -> Prepared:
-    """The inputs of a pair; ``number`` is what errors call it."""
+def prepare(model: Model, pair: Pair, by: str, template: Template) -> Prepared:
+    """The inputs of a pair; errors name it by its text, since a chunk of a corpus does not know its lines."""
     spans = [word_spans(side, by) for side in pair]
     words = [[side[i:j] for i, j in places] for side, places in zip(pair, spans, strict=True)]
     try:
+        "".join(pair).encode()  # a UnicodeError is a ValueError; tokenizers have errors of their own for lone surrogates
         if model.kind == "translation":
             feeds, places = _for_translation(model, pair, by)
         elif model.kind == "encoder":
@@ -37,7 +38,7 @@ def prepare(model: Model, number: int, pair: Pair, by: str, template: Template) 
         else:
             feeds, places = _for_decoder(model, pair, by, template)
     except ValueError as error:
-        raise ValueError(f"pair {number}: {error}") from None
+        raise ValueError(f"{pair.source[:40]!r} ||| {pair.target[:40]!r}: {error}") from None
     return Prepared(words[0], words[1], feeds, places)
 
 

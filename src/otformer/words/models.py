@@ -67,7 +67,7 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     place = _device(device)
     transformers = _transformers()
     with _quietly(transformers, local):
-        config, tokenizer, network, missing = _from_pretrained(transformers, name, local)
+        config, tokenizer, network, missing = _from_pretrained(transformers, name, local or not _hub_answers())
     lost = sorted(key for key in missing if "pooler" not in key)  # nothing of ours goes through the pooler
     if lost:
         raise ValueError(f"model {name} lacks weights: {lost[0]}" + (f" and {len(lost) - 1} more" if len(lost) > 1 else ""))
@@ -127,16 +127,31 @@ def _quietly(transformers: Any, local: bool) -> Iterator[None]:
 
 def _from_pretrained(transformers: Any, name: str | Path, local: bool) -> tuple[Any, Any, Any, list[str]]:
     """Configuration, tokenizer, network and the names of weights that were not there."""
-    where: dict[str, Any] = {"local_files_only": True} if local else {}
-    try:
-        config = transformers.AutoConfig.from_pretrained(name, **where)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(name, **where)
-        maker = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
-        options = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True}
-        network, info = maker.from_pretrained(name, **options, **where)
-    except Exception as error:  # files of others, read by code of others: anything can be wrong with them
-        raise ValueError(f"model {name} cannot be loaded: {_first_line(error)}") from None
+
+    def made(part: str, maker: Any, **options: Any) -> Any:
+        try:
+            return maker.from_pretrained(name, local_files_only=local, **options)
+        except Exception as error:  # files of others, read by code of others: anything can be wrong with them
+            raise ValueError(f"model {name} cannot be loaded ({part}): {_first_line(error)}") from None
+
+    config = made("configuration", transformers.AutoConfig)
+    tokenizer = made("tokenizer", transformers.AutoTokenizer)
+    if len(tokenizer) <= len(set(tokenizer.all_special_ids)):  # what transformers makes up where there are no files
+        raise ValueError(f"model {name} has no tokenizer: there are no files of its vocabulary")
+    maker = transformers.AutoModelForSeq2SeqLM if config.is_encoder_decoder else transformers.AutoModel
+    options = {"dtype": torch.float32, "attn_implementation": "eager", "output_loading_info": True}
+    network, info = made("weights", maker, **options)
     return config, tokenizer, network, list(info["missing_keys"])
+
+
+def _hub_answers() -> bool:
+    """Whether the hub can be asked; without it there is only the cache, and transformers would try for half a minute."""
+    hub = importlib.import_module("huggingface_hub")
+    try:
+        hub.utils.get_session().head(hub.constants.ENDPOINT, timeout=10)
+    except Exception:  # of whatever library it uses for the network
+        return False
+    return True
 
 
 def _first_line(error: Exception) -> str:
@@ -151,19 +166,21 @@ def _looked_at(name: str, config: Any, tokenizer: Any, network: Any) -> Model:
     with torch.inference_mode():
         try:
             out = network.base_model(input_ids=ids, **both, output_attentions=True)
-        except (TypeError, ValueError, NotImplementedError) as error:
+        except Exception as error:  # code of others again
             raise ValueError(f"model {name} gives no attentions: {_first_line(error)}") from None
     attentions = out.get("cross_attentions" if both else "attentions")
     if not attentions or any(not isinstance(A, Tensor) for A in attentions):
         raise ValueError(f"model {name} gives no attentions")
+    if any(A.shape[2:] != 2 * ids.shape[1:] for A in attentions):
+        raise ValueError(f"model {name} gives attentions that are not from every token to every token")
     first = torch.stack([A[0, :, 0, 1:].amax() for A in attentions])  # what the first token gives to those after it
     kind = "translation" if both else "decoder" if not first.any() else "encoder"
     if kind == "encoder":
         encode_pair(tokenizer, "a", "b")
     else:
         encode(tokenizer, "a b")
-    start = _start(name, network) if both else None
-    return Model(name, kind, tokenizer, network, len(attentions), attentions[0].shape[1], _limit(config, tokenizer), start)
+    start, limit = _start(name, network) if both else None, _limit(config, tokenizer, network)
+    return Model(name, kind, tokenizer, network, len(attentions), attentions[0].shape[1], limit, start)
 
 
 def _start(name: str, network: Any) -> int:
@@ -174,8 +191,14 @@ def _start(name: str, network: Any) -> int:
     raise ValueError(f"model {name} has no decoder_start_token_id: where its decoder begins is not known")
 
 
-def _limit(config: Any, tokenizer: Any) -> int | None:
-    """The smallest of the bounds that configuration and tokenizer name; tokenizers say 1e30 for none."""
+def _limit(config: Any, tokenizer: Any, network: Any) -> int | None:
+    """The smallest of the bounds that configuration and tokenizer name; tokenizers say 1e30 for none.
+
+    Where positions are counted from after that of padding (RoBERTa's kind), as many fewer are left.
+    """
     named = [getattr(config, "max_position_embeddings", None), getattr(config, "n_positions", None)]
+    for part, module in network.named_modules():
+        if part.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            named.append(module.num_embeddings - module.padding_idx - 1)
     bounds = [int(bound) for bound in (*named, tokenizer.model_max_length) if bound is not None and 0 < bound < 1e9]
     return min(bounds, default=None)

@@ -76,7 +76,8 @@ class Settings:
 class Tally:
     """Scores of N sentences for R rows; a table needs nothing else, and tallies of chunks make that of their corpus.
 
-    pairs [N] : gold pairs of each sentence.         scores [N, R, 3] : sums over them of 1/rank, rank ≤ 1, rank ≤ 3.
+    pairs [N] : gold pairs of each sentence.
+    scores [N, R, 4] : sums over them of 1/rank, rank ≤ 1, rank ≤ 3, and of those whose rank ties decide.
     likeness [N, R, 6] : of `LIKENESS`; nan for rows without.
     links [N, R, 4] : |A∩S|, |A∩P|, |A|, |S|; zeros where there are no hand-made links.
     lost [N] : words without subwords, beyond the model's limit for instance; they and their gold pairs are left out.
@@ -111,7 +112,7 @@ class Tally:
     def empty(cls, rows: tuple[Row, ...]) -> Tally:
         """Of no sentences."""
         R = len(rows)
-        shapes = {"pairs": (), "scores": (R, 1 + len(AT)), "likeness": (R, len(LIKENESS)), "links": (R, 4), "lost": ()}
+        shapes = {"pairs": (), "scores": (R, 2 + len(AT)), "likeness": (R, len(LIKENESS)), "links": (R, 4), "lost": ()}
         return cls(rows, **{name: np.zeros((0, *shape), dtype=np.float32) for name, shape in shapes.items()})
 
     @classmethod
@@ -172,7 +173,7 @@ class Part(NamedTuple):
     source: Array
     target: Array
     attention: Array  # [readings, layers, heads + 1, m, n], the mean over heads last
-    cosines: Array  # [vectors, m, n]
+    cosines: Array  # [1 + layers + 1, m, n]: of the embeddings and of the states of every layer
 
 
 def _with_gold(readings: Iterator[Reading], gold: Iterable[Gold] | None) -> Iterator[Part]:
@@ -184,20 +185,26 @@ def _with_gold(readings: Iterator[Reading], gold: Iterable[Gold] | None) -> Iter
         if reading is None or links is None:
             short = "pairs" if reading is None else "gold"
             raise ValueError(f"gold must have links for every pair and no more, but {short} ended after {number - 1}")
-        n, m = len(reading.source), len(reading.target)
-        for i, j in links.sure | links.possible:
-            if not (i < n and j < m):
-                raise ValueError(f"gold of pair {number} must have source word < {n} and target word < {m}, got {(i, j)}")
+        check_links(number, links, len(reading.source), len(reading.target))
         yield _part(reading, links)
+
+
+def check_links(number: int, links: Gold, n: int, m: int) -> None:
+    """That the gold of a pair of n and m words is of words that are there."""
+    for i, j in links.sure | links.possible:
+        if not (i < n and j < m):
+            raise ValueError(f"gold of pair {number} must have source word < {n} and target word < {m}, got {(i, j)}")
 
 
 def _part(reading: Reading, gold: Gold | None) -> Part:
     source, target = (np.flatnonzero(side) for side in reading.kept)
     heads = np.stack([A[..., target[:, None], source] for A in reading.matrices.values()]).astype(float)
     attention = np.concatenate([heads, heads.mean(2, keepdims=True)], axis=2)
-    x, y = _vectors(reading, "source", source), _vectors(reading, "target", target)
+    vectors = {name: _unit(x[..., source if "source" in name else target, :]) for name, x in reading.states.items()}
+    x, y = vectors["source"], vectors["target"]
     x = x[np.minimum(np.arange(len(y)), len(x) - 1)]  # an encoder of fewer layers than the decoder gives its last
-    return Part(reading, gold, source, target, attention, y @ x.swapaxes(1, 2))
+    of_tokens = vectors["target-embeddings"] @ vectors["source-embeddings"].T
+    return Part(reading, gold, source, target, attention, np.concatenate([of_tokens[None], y @ x.swapaxes(1, 2)]))
 
 
 def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
@@ -205,9 +212,9 @@ def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
         yield group
 
 
-def _vectors(reading: Reading, side: str, kept: Array) -> Array:
-    """Unit vectors [1 + layers + 1, words, d]: embeddings and the states of every layer."""
-    x = np.concatenate([reading.states[f"{side}-embeddings"][None], reading.states[side]])[:, kept].astype(float)
+def _unit(vectors: Array) -> Array:
+    """Vectors [..., d] scaled to length 1; those of length 0 stay."""
+    x = vectors.astype(float)
     return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300))
 
 
@@ -228,7 +235,8 @@ def _scored(rows: tuple[Row, ...], part: Part, plan: Array, dictionary: Dictiona
     matrices = np.concatenate([part.attention.reshape(first, m, n), part.cosines, plan])  # [rows, m, n]
     pairs = _gold(part, dictionary, s)
     found = ranks(matrices, pairs, s.ties)
-    sums = np.stack([(1 / found).sum(-1), *((found <= k).sum(-1) for k in AT)], -1)
+    tied = ranks(matrices, pairs, "best") < ranks(matrices, pairs, "worst")
+    sums = np.stack([(1 / found).sum(-1), *((found <= k).sum(-1) for k in AT), tied.sum(-1)], -1)
     alike = np.full((len(rows), len(LIKENESS)), np.nan)
     if m and n:
         alike[:first] = _likeness(part.attention, plan)

@@ -39,12 +39,16 @@ def summarise(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, 
     For a metric q: ``q`` is the mean over sentences, with ``q_std`` across them and ``q_low``, ``q_high``, its bootstrap
     interval; ``q_pooled`` with its own is the mean over all gold pairs. All rows are drawn alike. AER, precision, recall and
     F1 are there where links were scored. Likeness is the mean over sentences, None for rows that are not attention.
+
+    ``lost`` words have no subwords and are left out (`Tally`). ``tied`` is the share of gold pairs whose rank ties decide:
+    a word that stands twice has one embedding, and a window that ends before the source gives all of it 0.
     """
     tally = Tally.joined(tallies)
     scored = tally.pairs > 0
     if not scored.any():
-        raise ValueError(f"tallies must have gold pairs, got none in {len(tally.pairs)} sentences")
-    weights, sums = tally.pairs[scored].astype(float), tally.scores[scored].astype(float)
+        raise ValueError(f"there is nothing to score: no gold pairs of words in {len(tally.pairs)} sentence pairs")
+    weights = tally.pairs[scored].astype(float)
+    sums, tied = np.split(tally.scores[scored].astype(float), [len(METRICS)], -1)
     values = sums / weights[:, None, None]  # [N, rows, metrics]
     columns = np.concatenate([values, sums], -1).reshape(len(values), -1)
     drawn = _drawn(np.column_stack([columns, np.ones_like(weights), weights]), draws, seed)
@@ -59,9 +63,9 @@ def summarise(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, 
     }
     table: list[dict[str, Any]] = []
     for r, row in enumerate(tally.rows):
-        line = row._asdict() | {"sentences": len(values), "pairs": int(weights.sum())}
+        line = row._asdict() | {"sentences": len(values), "pairs": int(weights.sum()), "lost": int(tally.lost.sum())}
         line |= {metric + part: float(x[r, q]) for q, metric in enumerate(METRICS) for part, x in estimates.items()}
-        table.append(line)
+        table.append(line | {"tied": float(tied[:, r].sum() / weights.sum())})
     _add_links(table, tally.links, ends, draws, seed)
     _add_likeness(table, tally.likeness)
     return table

@@ -12,8 +12,8 @@ from otformer.words.dictionary import Dictionary, muse, read_dictionary
 from otformer.words.engine import Item, Work
 from otformer.words.gold import Gold, parse_links
 from otformer.words.models import load
-from otformer.words.probe import Settings, probe_chunk
-from otformer.words.text import Pair, sample
+from otformer.words.probe import Settings, check_links, probe_chunk
+from otformer.words.text import Pair, sample, word_spans
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,13 @@ class ProbeWork:
         self, pairs: Iterable[Pair], gold: Sequence[Gold] = (), size: int | None = None, seed: int = 0
     ) -> Iterator[Item]:
         """Pairs, each with its gold where there is any; ``size`` of them, drawn, if that is given."""
-        every = ((*pair, talp(gold[k])) for k, pair in enumerate(pairs)) if gold else (tuple(pair) for pair in pairs)
+        every = self._with_gold(pairs, gold) if gold else (tuple(pair) for pair in pairs)
         return iter(every) if size is None else iter(sample(cast(Any, every), size, seed))
+
+    def _with_gold(self, pairs: Iterable[Pair], gold: Sequence[Gold]) -> Iterator[Item]:
+        for number, (pair, links) in enumerate(zip(pairs, gold, strict=True), 1):
+            check_links(number, links, *(len(word_spans(side, self.probing.by)) for side in pair))
+            yield (*pair, talp(links))
 
     def __call__(self) -> Work:
         model, dictionary = load(self.model, self.device), self._dictionary()

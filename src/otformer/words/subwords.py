@@ -7,7 +7,8 @@ over two words to both. Tokenizers come from the extra `words` (pip install 'otf
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -134,7 +135,7 @@ def _no_offsets(tokenizer: Any) -> str:
 
 def spell(text: str, pieces: Sequence[str], special: Collection[str] = (), unknown: str | None = None) -> list[Span]:
     """Offsets of SentencePiece pieces ("▁" for a space) that spell the text, up to spaces and compatible forms (NFKC), or
-    else up to `text.fold` of each character, for a model that folds.
+    else up to `text.fold` of each character, for a model that folds, or else as it is.
 
     Special pieces get (0, 0); an unknown one the characters up to where the next piece stands.
 
@@ -143,14 +144,30 @@ def spell(text: str, pieces: Sequence[str], special: Collection[str] = (), unkno
     >>> spell("L’Été…", ["▁l", "'", "été", "..."])
     [(0, 1), (1, 2), (2, 5), (5, 6)]
     """
-    forms = [unicodedata.normalize("NFKC", c) for c in text]
-    try:
-        return _spell(forms, pieces, special, unknown)
-    except ValueError:
-        folded = [fold(form) for form in forms]
-        if folded == forms:
-            raise
-        return _spell(folded, pieces, special, unknown)
+    failed = []
+    for form in (_compatible, lambda c: fold(_compatible(fold(c))), str):
+        try:
+            return _spell(_forms(text, form), pieces, special, unknown)
+        except ValueError as error:
+            failed.append(error)
+    raise failed[0]
+
+
+def _compatible(text: str) -> str:
+    return unicodedata.normalize("NFKC", text)
+
+
+def _forms(text: str, form: Callable[[str], str]) -> list[str]:
+    """The form of each character together with the marks that follow it, whose own forms are empty (é may be two).
+
+    >>> _forms("e\u0301t", _compatible)
+    ['é', '', 't']
+    """
+    forms = [""] * len(text)
+    starts = [k for k, c in enumerate(text) if k == 0 or not unicodedata.combining(c)]
+    for start, end in pairwise([*starts, len(text)]):
+        forms[start] = form(text[start:end])
+    return forms
 
 
 def _spell(forms: Sequence[str], pieces: Sequence[str], special: Collection[str], unknown: str | None) -> list[Span]:
