@@ -132,10 +132,11 @@ def test_gold_by_hand(folder):
     score = json.loads(otformer("align", "spaced", "--gold", "gold", "--json", "--out", "links")[1])
     assert score == pytest.approx({"pairs": 3, "aer": 0.1, "precision": 5 / 6, "recall": 1.0, "f1": 10 / 11})
     assert len(Path("links").read_text().splitlines()) == 3
-    code, out, err = otformer("align", "spaced", "--gold", "gold1")
-    assert code == 0
-    assert "no index 0 in the file gold1" in err
-    assert "--one-based" in err
+    code, out, err = otformer("align", "spaced", "--gold", "gold1", "--out", "never")
+    warning, error = err.splitlines()
+    assert (code, out, Path("never").exists()) == (2, "", False)
+    assert "no index 0 in the file gold1: if it counts from 1, give --one-based" in warning
+    assert "gold of pair 1 must have source word < 3 and target word < 3, got (3, 3)" in error
     assert otformer("align", "spaced", "--gold", "gold1", "--one-based")[1].startswith("3 pairs: AER 0.0 %")
 
 
@@ -158,7 +159,10 @@ def test_gold_by_hand(folder):
         (["bars.txt", "--gold", "short"], "short line 1 must hold links"),
         (["bars.txt", "--gold", "none"], "none cannot be read: No such file"),
         (["a ||| b", "--gold", "gold"], "gold must have a line for each of 1 sentence pairs, got 3"),
-        (["bars.txt", "--matrix", "-"], "matrix - prints one sentence pair, got 3"),
+        (["bars.txt", "--matrix", "-"], "matrix - prints one sentence pair as text, got 3"),
+        (["a ||| b", "--matrix", "-", "--json"], "matrix - prints one sentence pair as text, got --json"),
+        (["a ||| b", "c ||| d"], "text must be one 'a ||| b' or two files"),
+        (["/dev/null"], "/dev/null is empty: no sentence pairs"),
         (["bars.txt", "--matrix", "none/all.npz"], "does not exist"),
         (["bars.txt", "--out", "/dev/full"], "/dev/full cannot be written: No space left on device"),
     ],

@@ -62,6 +62,13 @@ def test_chosen_keeps_the_order_of_the_report_and_each_once() -> None:
     assert [each.name for each in chosen(None)] == list(EXPERIMENTS)
 
 
+def test_without_an_extra_its_experiments_are_left_out_or_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otformer.experiments.registry.find_spec", lambda name: None)
+    assert [each.name for each in chosen(None)] == [name for name in EXPERIMENTS if name != "fox"]
+    with pytest.raises(ValueError, match=r"fox needs an extra: pip install 'otformer\[words\]'"):
+        chosen(["convergence", "fox"])
+
+
 def test_files_are_written_whole(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
     told: list[tuple[str, float]] = []
     page = reproduce(["tiny"], tmp_path / "a" / "out", seed=3, progress=lambda *args: told.append(args))

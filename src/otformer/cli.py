@@ -124,14 +124,14 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Run the experiments, write a figure, a CSV and a JSON for each, and the report that shows them."""
-    from otformer.experiments.registry import EXPERIMENTS, chosen, runnable
+    from otformer.experiments.registry import EXPERIMENTS, chosen
     from otformer.experiments.runner import reproduce as run
 
     if show:
         titles = {experiment.name: experiment.title for experiment in EXPERIMENTS.values()}
         typer.echo(json.dumps(titles) if as_json else "\n".join(f"{name:<18}{title}" for name, title in titles.items()))
         return
-    wanted = [experiment.name for experiment in chosen(names or runnable())]
+    wanted = [experiment.name for experiment in chosen(names or None)]
     for name in EXPERIMENTS if not names else ():
         if name not in wanted:
             typer.echo(f"{name} is left out: pip install 'otformer[{EXPERIMENTS[name].needs}]'", err=True)

@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +51,8 @@ def corpus(given: list[str], languages: str) -> Iterator[Corpus]:
         return
     if len(given) > 2:
         raise ValueError(f"text must be one text, one file or two files, got {len(given)} arguments")
+    if len(given) == 2 and any(BAR in name and not os.path.exists(name) for name in given):
+        raise ValueError("text must be one 'a ||| b' or two files, got two arguments of which one has |||")
     if len(given) == 1 and BAR in given[0] and not os.path.exists(given[0]):
         pairs = list(parse_pairs([given[0]], "the text"))
         yield Corpus(lambda: iter(pairs), 1, "text")
@@ -64,7 +66,10 @@ def corpus(given: list[str], languages: str) -> Iterator[Corpus]:
             name = "standard input" if given[0] == "-" else given[0]
             return parse_pairs(read_lines(files[0]), name, tabs=_has_tabs(files[0], given[0]))
 
-        yield Corpus(read, sum(1 for _ in read()))
+        total = sum(1 for _ in read())
+        if not total:
+            raise ValueError(f"{'standard input' if given == ['-'] else given[0]} is empty: no sentence pairs")
+        yield Corpus(read, total)
 
 
 def _news(languages: str) -> Iterator[Pair]:
@@ -112,6 +117,15 @@ def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
     if len(found) < total or any(line.possible for line in found[total:]):
         raise ValueError(f"{file} must have a line for each of {total} sentence pairs, got {len(found)}")
     return found[:total]
+
+
+def check_gold(gold: list[Gold], pairs: Iterable[Pair], by: str) -> None:
+    """Say before the work begins that gold has words which its sentences do not have."""
+    from otformer.words.probe import check_links
+    from otformer.words.text import word_spans
+
+    for number, (links, pair) in enumerate(zip(gold, pairs, strict=True), 1):
+        check_links(number, links, *(len(word_spans(side, by)) for side in pair))
 
 
 @contextmanager

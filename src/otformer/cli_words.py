@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from otformer.cli_corpus import Corpus, archive, corpus, progress, read_gold, resumable
+from otformer.cli_corpus import Corpus, archive, check_gold, corpus, progress, read_gold, resumable
 
 if TYPE_CHECKING:
     from otformer.words.align import Aligned
@@ -42,7 +42,7 @@ def align(
         typer.Argument(help="'a ||| b'; a file of such lines, a TSV, or two files (gz too); - for stdin. None: examples."),
     ] = None,
     languages: Languages = "en-fr",
-    method: Annotated[str, typer.Option(help="auto or vectors.")] = "auto",
+    method: Annotated[str, typer.Option(help="auto, hmm or vectors.")] = "auto",
     by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the lines to this file, whole or not at all.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Links with scores, 0-1:0.87.")] = False,
@@ -68,11 +68,14 @@ def align(
         if file is not None:
             checked_out(file)
     with corpus(text or [], languages) as given, ExitStack() as stack:
-        if matrix == "-" and given.total != 1:
-            raise ValueError(f"matrix - prints one sentence pair, got {given.total}: name an npz file")
+        if matrix == "-" and (given.total != 1 or as_json):
+            got = "--json" if as_json else given.total
+            raise ValueError(f"matrix - prints one sentence pair as text, got {got}: name an npz file")
         expected = given.gold if gold is None else read_gold(gold, one_based, given.total)
         default = "words" if gold is None and given.kind != "examples" else "spaces"
         work = AlignWork(languages, method, by or default, matrix is not None)
+        if gold is not None:
+            check_gold(expected, given.pairs(), work.by)
         form = "json" if as_json else "tokens" if tokens else "pharaoh"
         lines = Lines(form, scores, keep=bool(expected) or given.total == 1)
         if matrix not in (None, "-"):
@@ -223,12 +226,14 @@ def _tell_table(table: list[dict[str, Any]], file: Path, as_json: bool) -> None:
         typer.echo(json.dumps({"table": str(file), "rows": table}))
         return
     columns = ["MRR", "Hits@1", "Hits@3", *(["AER"] if "AER" in table[0] else [])]
-    typer.echo(f"{'':<10} {'':<12} layer " + "".join(f"{name:>8}" for name in columns))
+    typer.echo(f"{'':<10} {'':<13} layer " + "".join(f"{name:>8}" for name in columns) + "  from OT")
     for line in table:
         if not line["head"]:
             numbers = "".join(f"{100 * line[name]:8.1f}" for name in columns)
-            typer.echo(f"{line['method']:<10} {line['reading']:<12} {line['layer']:>5} {numbers}")
-    typer.echo(f"{table[0]['sentences']} sentences, {table[0]['pairs']} pairs of words, per cent: {file}")
+            away = "" if line["distance"] is None else f"{100 * line['distance']:9.1f}"
+            typer.echo(f"{line['method']:<10} {line['reading']:<13} {line['layer']:>5} {numbers}{away}")
+    typer.echo(f"{table[0]['sentences']} sentences with gold, {table[0]['pairs']} pairs of words, per cent: {file}")
+    typer.echo("from OT: total variation between attention and the plan of the words' embeddings, 0 to 100")
     _tell_doubts(table)
 
 

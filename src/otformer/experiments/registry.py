@@ -61,13 +61,17 @@ def runnable() -> list[str]:
 
 
 def chosen(names: Iterable[str] | None) -> list[Experiment]:
-    """The experiments of these names, each once, in the order of the report; all of them for None.
+    """The experiments of these names, each once, in the order of the report; for None all whose extras are installed.
 
     >>> [each.name for each in chosen(["sizes", "convergence"])]
     ['convergence', 'sizes']
     """
-    asked = list(EXPERIMENTS) if names is None else list(names)
+    there = runnable()
+    asked = there if names is None else list(names)
     unknown = [name for name in asked if name not in EXPERIMENTS]
     if unknown:
         raise ValueError(f"unknown experiment {unknown[0]!r}; known are {', '.join(EXPERIMENTS)}")
+    for name in asked:
+        if name not in there:
+            raise ValueError(f"{name} needs an extra: pip install 'otformer[{EXPERIMENTS[name].needs}]'")
     return [experiment for name, experiment in EXPERIMENTS.items() if name in asked]
