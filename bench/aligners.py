@@ -2,9 +2,10 @@
 
     OTFORMER_DATA=… python bench/aligners.py --languages en-fr de-en --out bench/results/aligners.csv
 
-prints a Markdown table and writes it as CSV. Every setting is chosen on the shipped examples and on news (`chooser` of
-aligners_text.py), never on the gold. What was trained is kept beside the CSV, under ``models``, and a run that was stopped
-goes on from there. ``--encoder FOLDER`` adds a BERT-like model of concatenated pairs (words/making/encoder.py).
+prints a Markdown table, and how far the method that ships is ahead of eflomal on the same sentences; the table is written as
+CSV. Every setting is chosen on the shipped examples and on news (`chooser` of aligners_text.py), never on the gold. What was
+trained is kept beside the CSV, under ``models``, and a run that was stopped goes on from there. ``--encoder FOLDER`` adds a
+BERT-like model of concatenated pairs (words/making/encoder.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import aligners_eflomal as eflomal
 import aligners_encoder as encoder
+import numpy as np
 from aligners_systems import (
     Choices,
     System,
@@ -42,13 +44,17 @@ from aligners_text import TESTS, Set, chooser, example_set, gold_set, news_set
 
 from otformer.words.aligners import MATCHES
 from otformer.words.bilingual import TokenPair
-from otformer.words.gold import score_links
+from otformer.words.gold import AlignmentScore, rates, score_links
 from otformer.words.hmm_file import SETTINGS
 from otformer.words.ibm import Settings
 from otformer.words.pieces import training_pieces
+from otformer.words.scores import bootstrap
 
 DIAGONAL = Settings(order="diagonal", rounds=(5, 0), none=0.08)
 OURS = "HMM of words and of stems, joined by transport"
+STEM = 5  # first letters, as in SETTINGS
+PEERS = ("eflomal", f"eflomal of stems (first {STEM} letters)")
+SHIPPED = f"{OURS}: method hmm, as shipped"
 
 
 @dataclass(frozen=True)
@@ -79,8 +85,9 @@ def systems(
         return Trained(make, *given, keep=(kept, f"{languages}.{name}"))
 
     for name, sees, make in (("text", True, eflomal.with_text), ("priors", False, eflomal.with_priors)):
-        peer = trained(f"eflomal-{name}", make, text, sets)
-        yield System("eflomal", sees, peer, partial(symmetrised, sets), eflomal.missing)
+        for peer, kind, letters in ((PEERS[0], name, ()), (PEERS[1], f"stems-{name}", (STEM,))):
+            learned = trained(f"eflomal-{kind}", make, text, sets, *letters)
+            yield System(peer, sees, learned, partial(symmetrised, sets), eflomal.missing)
     words = partial(word_directions, sets)
     diagonal, whole, stems = (
         trained(name, posteriors, text, sets, settings)
@@ -91,7 +98,7 @@ def systems(
         yield System(f"{name}, joined by transport", False, model, lambda found: joined_choices(words(found)))
     both = Together(whole, stems)
     yield System(OURS, False, both, lambda models: mean_choices(*map(words, models)))
-    yield System(f"{OURS}: method hmm, as shipped", False, Trained(lambda: "hmm"), partial(shipped_choices, languages, sets))
+    yield System(SHIPPED, False, Trained(lambda: "hmm"), partial(shipped_choices, languages, sets))
     yield from on_similarities("vectors", trained("vectors", vector_similarities, text, sets))
     yield System(
         "vectors: method vectors, as shipped", False, Trained(lambda: "vectors"), partial(shipped_choices, languages, sets)
@@ -127,7 +134,7 @@ def on_encoder(read: Trained, sets: Sequence[Set], hmm: Together) -> Iterator[Sy
     )
 
 
-def measure(system: System, sets: Sequence[Set]) -> Row:
+def measure(system: System, sets: Sequence[Set]) -> tuple[Row, AlignmentScore]:
     """Chosen on the examples and news, then scored on the gold; seconds are those of training and of aligning the gold."""
     choices = system.choices(system.trained.value)
     errors = {setting: chooser(answer(0), answer(1), sets) for setting, answer in choices.items()}
@@ -138,7 +145,27 @@ def measure(system: System, sets: Sequence[Set]) -> Row:
     score = score_links(answer, sets[2].gold)
     rates = (score.aer, *score.interval(), score.precision, score.recall, score.f1)
     percent = [round(100 * value, 1) for value in (*errors[setting], *rates)]
-    return Row(sets[2].name, system.name, "yes" if system.sees_text else "no", setting, *percent, round(seconds, 1))
+    sees = "yes" if system.sees_text else "no"
+    return Row(sets[2].name, system.name, sees, setting, *percent, round(seconds, 1)), score
+
+
+def ahead(ours: AlignmentScore, other: AlignmentScore) -> tuple[float, float, float]:
+    """The AER of another system less ours, and its 95 % bootstrap interval: sentences are drawn with the links of both."""
+
+    def less(sums: Any) -> Any:
+        return rates(sums[..., 4:])[0] - rates(sums[..., :4])[0]
+
+    both = np.hstack([ours.counts, other.counts])
+    return float(less(both.sum(0))), *bootstrap(both, less)
+
+
+def compared(scores: dict[tuple[str, str], AlignmentScore]) -> Iterator[str]:
+    """Lines on what ships beside the peers; scores by a system's name and whether it sees the text."""
+    ours = scores.get((SHIPPED, "no"))
+    for (name, sees), score in scores.items():
+        if ours is not None and name in PEERS:
+            points, low, high = (100 * value for value in ahead(ours, score))
+            yield f"as shipped, ahead of {name} (sees text: {sees}) by {points:.1f} points of AER ({low:.1f} to {high:.1f})"
 
 
 def table(rows: Sequence[Row], name: str) -> list[str]:
@@ -178,17 +205,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         folder = given.encoder if languages == "en-fr" else None
         sizes = ", ".join(f"{sum(bool(g.possible) for g in which.gold)} of {which.name}" for which in sets)
         print(f"\n## {languages}: {len(text):,} training pairs; gold pairs: {sizes}\n", flush=True)
-        absent = []
+        absent, scores = [], {}
         for system in systems(languages, text, sets, given.out.parent / "models", folder):
             if given.only not in system.name:
                 continue
             if (why := system.missing()) is not None:
                 absent.append(f"{system.name}: missing, {why}")
                 continue
-            rows.append(measure(system, sets))
+            row, score = measure(system, sets)
+            scores[row.system, row.sees_text] = score
+            rows.append(row)
             print(f"{time.perf_counter() - start:6.0f} s  {rows[-1]}", file=sys.stderr, flush=True)
             write_csv(given.out, rows)
-        print("\n".join([*table(rows, sets[2].name), "", *sorted(set(absent))]), flush=True)
+        print("\n".join([*table(rows, sets[2].name), "", *compared(scores), *sorted(set(absent))]), flush=True)
 
 
 if __name__ == "__main__":

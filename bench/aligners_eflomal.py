@@ -1,4 +1,5 @@
-"""eflomal (Östling and Tiedemann 2016) on the text of the comparison: model 3, its own default settings."""
+"""eflomal (Östling and Tiedemann 2016) on the text of the comparison: model 3 and its own default settings, of whole words
+or, by an option of its own, of their first letters (0: all)."""
 
 from __future__ import annotations
 
@@ -26,40 +27,41 @@ def missing() -> str | None:
     return None
 
 
-def with_text(training: Sequence[TokenPair], sets: Sequence[Set]) -> list[Both]:
+def with_text(training: Sequence[TokenPair], sets: Sequence[Set], letters: int = 0) -> list[Both]:
     """The usual use: the sentences to be aligned, without their links, are part of the training text."""
     with TemporaryDirectory() as folder:
         added = [pair for which in sets for pair in _pairs(which)]
-        both = _links(_run([*training, *added], Path(folder))[-len(added) :])
+        both = _links(_run([*training, *added], Path(folder), letters)[-len(added) :])
     ends = [sum(len(s.source) for s in sets[:k]) for k in range(len(sets) + 1)]
     return [both[a:b] for a, b in itertools.pairwise(ends)]
 
 
-def with_priors(training: Sequence[TokenPair], sets: Sequence[Set]) -> list[Both]:
+def with_priors(training: Sequence[TokenPair], sets: Sequence[Set], letters: int = 0) -> list[Both]:
     """Trained on the training text alone; what it learned is the prior under which each set is aligned."""
     from eflomal import calculate_priors, write_priors
 
     with TemporaryDirectory() as folder:
-        lines = _run(training, Path(folder))
+        lines = _run(training, Path(folder), letters)
         sides = [[" ".join(pair[k]) for pair in training] for k in (0, 1)]
         counts = calculate_priors(*sides, [a for a, _ in lines], [b for _, b in lines])
         priors = io.StringIO()
         write_priors(priors, *counts)
         text = priors.getvalue().splitlines()
-        return [_links(_run(list(_pairs(which)), Path(folder), text)) for which in sets]
+        return [_links(_run(list(_pairs(which)), Path(folder), letters, text)) for which in sets]
 
 
 def _pairs(which: Set) -> Iterator[TokenPair]:
     return ((s.pieces, t.pieces) for s, t in zip(which.source, which.target, strict=True))
 
 
-def _run(pairs: Sequence[TokenPair], folder: Path, priors: Any = None) -> list[tuple[str, str]]:
+def _run(pairs: Sequence[TokenPair], folder: Path, letters: int, priors: Any = None) -> list[tuple[str, str]]:
     """Forward and reverse Pharaoh lines of every pair."""
     from eflomal import Aligner
 
     files = [folder / "forward", folder / "reverse"]
     sides = [[" ".join(pair[k]) for pair in pairs] for k in (0, 1)]
-    Aligner().align(*sides, links_filename_fwd=str(files[0]), links_filename_rev=str(files[1]), priors_input=priors)
+    peer = Aligner(source_prefix_len=letters, target_prefix_len=letters)
+    peer.align(*sides, links_filename_fwd=str(files[0]), links_filename_rev=str(files[1]), priors_input=priors)
     return list(zip(*(file.read_text().splitlines() for file in files), strict=True))
 
 

@@ -13,7 +13,7 @@ import aligners_encoder as encoder
 import aligners_systems as systems
 from aligners_text import Set, example_set, news_aer, word_links
 
-from otformer.words.gold import Gold
+from otformer.words.gold import Gold, score_links
 from otformer.words.pieces import Pieces, cut, of_words, pieces
 
 
@@ -68,9 +68,20 @@ def sets():
 def test_settings_are_chosen_on_the_examples_and_news_alone(sets):
     answers = {"gold": {(1, 1)}, "diagonal": {(0, 0)}, "half": {(0, 0), (1, 0)}}
     choices = {name: lambda k, name=name: [frozenset(answers[name])] for name in answers}
-    row = aligners.measure(systems.System("both", False, systems.Trained(lambda: choices), lambda made: made), sets)
+    row, score = aligners.measure(systems.System("both", False, systems.Trained(lambda: choices), lambda made: made), sets)
     assert (row.setting, row.examples_aer, row.news_aer, row.aer) == ("diagonal", 0, 0, 100)
+    assert score.counts.tolist() == [[0, 0, 1, 1]]
     assert aligners.table([row], "gold")[2].startswith("| both | no | diagonal | 0.0 | 0.0 | 100.0 (100.0–100.0) |")
+
+
+def test_what_ships_is_compared_on_the_same_sentences():
+    """Two systems that differ by one link in every sentence: AER 0 and 1/3, and no draw of sentences says otherwise."""
+    gold = [Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))] * 5
+    ours, peer = (score_links([links] * 5, gold) for links in ({(0, 0), (1, 1)}, {(0, 0)}))
+    assert aligners.ahead(ours, peer) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
+    said = list(aligners.compared({("eflomal", "yes"): peer, (aligners.SHIPPED, "no"): ours, ("HMM", "no"): peer}))
+    assert said == ["as shipped, ahead of eflomal (sees text: yes) by 33.3 points of AER (33.3 to 33.3)"]
+    assert not list(aligners.compared({("eflomal", "yes"): peer}))
 
 
 def test_our_ways_and_two_directions_find_clear_links(sets):
@@ -132,7 +143,7 @@ def test_a_missing_peer_is_named(sets, monkeypatch, capsys, tmp_path):
         "vectors: null",
         "vectors: method vectors, as shipped",
         "HMM, joined",
-        f"{aligners.OURS}: method hmm, as shipped",
+        aligners.SHIPPED,
     ):
         assert f"| {name}" in said
     assert len(out.read_text().splitlines()) == said.count("\n| ") - 1

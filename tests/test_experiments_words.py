@@ -262,6 +262,9 @@ def test_fox_at_both_sizes(small) -> None:
         many = [row for row in outcome.rows if row["sentences"].startswith(label)]
         assert len(many) == 8
         distances = [row["distance to the plan"] for row in many if row["what"] == "target-source"]
+        fox_pair = [row for row in outcome.rows if row["sentences"] == fox.FOX]
+        assert {row["right, low"] for row in fox_pair} == {None}  # one sentence has no interval
+        assert all(row["right, low"] is not None for row in many if row["what"] != "uniform")
         nearest = int(np.argmin(distances)) + 1
         assert f"Layer {nearest} is there nearest to the plan, {min(distances):.2f}" in outcome.summary
         held = [value for text, value in outcome.checks.items() if "the last layer is the nearest" in text]

@@ -109,6 +109,24 @@ def test_joined_directions_have_the_odds_of_both_and_even_marginals():
         join([A], [A])
 
 
+def test_directions_with_zeros_are_joined():
+    """Words that no direction gives anything stay alone. One link x: the null words then have x between them, and cross
+    ratios give (1 − x)² = x² exp(−2 null)."""
+    A = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    one, none = join([A, np.zeros((2, 3))], [A.T, np.zeros((3, 2))], null=2.0)
+    np.testing.assert_allclose(one, A / (1 + np.exp(-2.0)), atol=1e-6)
+    np.testing.assert_allclose(none, 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["transport", "null"])
+def test_scores_do_not_depend_on_the_other_sentences(how):
+    """Sentences are solved together; what one of them is given must be its own answer."""
+    rng = np.random.default_rng(4)
+    corpus = [rng.uniform(-0.2, 1, rng.integers(2, 30, 2)) for _ in range(20)]
+    for S, P in zip(corpus, match(corpus, how, reg=0.3), strict=True):
+        np.testing.assert_allclose(match([S], how, reg=0.3)[0], P, atol=1e-5)
+
+
 def test_rules_by_hand():
     P = np.array([[0.9, 0.8, 0.1], [0.2, 0.1, 0.3]])  # target rows, source columns
     assert links(P, "target") == {(0, 0), (2, 1)} == attention_links([P])[0]

@@ -6,9 +6,11 @@ import os
 import numpy as np
 import pytest
 
-from otformer.words import hmm_file, ibm
+from otformer.words import hmm_file, ibm, orders
+from otformer.words.aligners import off_diagonal
 from otformer.words.hmm_file import read_models, write_models
-from otformer.words.ibm import FURTHEST, Direction, Settings, train
+from otformer.words.ibm import Settings, train
+from otformer.words.orders import FURTHEST, Direction, Seen
 
 
 def direction(m, kappa=2.0, seed=0):
@@ -17,18 +19,19 @@ def direction(m, kappa=2.0, seed=0):
 
 
 def brute_force(t, null, d, settings):
-    """p(a_j = i) by adding up p(f, a) over all (n + 1)^m alignments; n stands for no word."""
+    """p(a_j = i) and expected jumps by adding up p(f, a) over all (n + 1)^m alignments; n stands for no word."""
     m, n = t.shape
-    post, total = np.zeros((m, n)), 0.0
+    post, jumps, total = np.zeros((m, n)), np.zeros(2 * FURTHEST + 1), 0.0
     for a in itertools.product(range(n + 1), repeat=m):
-        p, last = 1.0, -1
+        p, last, made = 1.0, -1, []
         for j, i in enumerate(a):
             if i == n:
                 p *= settings.none * null[j]
                 continue
             if settings.order == "jumps":
-                weights = [d.jumps[k - last + FURTHEST] for k in range(n)]
-                last = i
+                steps = [max(-FURTHEST, min(FURTHEST, k - last)) + FURTHEST for k in range(n)]
+                weights, last = d.jumps[steps], i
+                made.append(steps[i])
             else:
                 weights = [np.exp(-d.kappa * abs((k + 0.5) / n - (j + 0.5) / m)) for k in range(n)]
             p *= (1 - settings.none) * weights[i] / sum(weights) * t[j, i]
@@ -36,33 +39,20 @@ def brute_force(t, null, d, settings):
         for j, i in enumerate(a):
             if i < n:
                 post[j, i] += p
-    return post / total
+        np.add.at(jumps, made, p)
+    return post / total, jumps / total
 
 
 @pytest.mark.parametrize("order", ["diagonal", "jumps"])
-@pytest.mark.parametrize("shape", [(4, 3), (2, 5), (1, 1)])
-def test_posteriors_are_sums_over_all_alignments(order, shape):
+@pytest.mark.parametrize("shape", [(4, 3), (2, 5), (1, 1), (1, 4), (4, 1), (2, 20)])  # of 20 some jumps are beyond FURTHEST
+def test_posteriors_and_jumps_are_sums_over_all_alignments(order, shape):
     rng = np.random.default_rng(1)
-    settings = Settings(order=order, none=0.2)
-    t, null = rng.uniform(0.01, 1, (3, *shape)), rng.uniform(0.01, 1, (3, shape[0]))
-    post, _ = ibm._posterior(t, null, direction(shape[0]), settings)
-    for k in range(3):
-        np.testing.assert_allclose(post[k], brute_force(t[k], null[k], direction(shape[0]), settings), atol=1e-5)
-
-
-def test_expected_jumps_are_those_of_all_alignments():
-    rng = np.random.default_rng(2)
-    t, null, jumps = rng.uniform(0.1, 1, (1, 2, 2)), np.array([[0.5, 0.5]]), rng.uniform(0.1, 1, 2 * FURTHEST + 1)
-    _, found = ibm._forward_backward(t, null, jumps, none=0.0)
-    expected, total = np.zeros(2 * FURTHEST + 1), 0.0
-    for a, b in itertools.product(range(2), repeat=2):
-        first, second = a + 1 + FURTHEST, b - a + FURTHEST
-        p = jumps[first] / jumps[FURTHEST + 1 : FURTHEST + 3].sum() * t[0, 0, a]
-        p *= jumps[second] / jumps[FURTHEST - a : FURTHEST - a + 2].sum() * t[0, 1, b]
-        expected[[first]] += p
-        expected[[second]] += p
-        total += p
-    np.testing.assert_allclose(found, expected / total, atol=1e-6)
+    settings, d = Settings(order=order, none=0.2), direction(shape[0])
+    t, null = 10 ** rng.uniform(-7, 0, (3, *shape)), 10 ** rng.uniform(-7, 0, (3, shape[0]))
+    post, found = orders.posterior(t, null, d, order, settings.none)
+    posts, jumps = zip(*(brute_force(t[k], null[k], d, settings) for k in range(3)), strict=True)
+    np.testing.assert_allclose(post, posts, atol=1e-5)
+    np.testing.assert_allclose(found.jumps, sum(jumps), atol=1e-5)
 
 
 def test_the_table_is_the_digamma_of_the_expected_counts():
@@ -75,13 +65,13 @@ def test_the_table_is_the_digamma_of_the_expected_counts():
 
 def test_kappa_is_found_again():
     shapes = [(5, 7), (9, 4), (12, 12)]
-    orders = []
+    seen = []
     for m, n in shapes:
-        d = ibm._distance(m, n)
-        p = ibm._near(d, 6.5)
-        orders.append(ibm._Order(float((p * d).sum()), float(p.sum())))
-    assert ibm._kappa(orders, shapes, 1.0) == pytest.approx(6.5, abs=0.01)
-    assert ibm._kappa([ibm._Order()], [(2, 2)], 1.0) == 1.0
+        d = off_diagonal(m, n)
+        p = orders.near(d, 6.5)
+        seen.append(Seen(float((p * d).sum()), float(p.sum())))
+    assert orders.fit_kappa(seen, shapes, 1.0) == pytest.approx(6.5, abs=0.01)
+    assert orders.fit_kappa([Seen()], [(2, 2)], 1.0) == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -161,8 +151,22 @@ def test_a_small_model_has_the_likely_pairs_only(language):
 def test_bad_input_is_one_line():
     with pytest.raises(ValueError, match="pairs must hold sentences with words"):
         train([([], ["a"])])
-    with pytest.raises(ValueError, match="order"):
-        Settings(order="random")
+    for bad in ({"order": "random"}, {"letters": 0}, {"rounds": (0, 0)}, {"rounds": (5, -1)}, {"none": 1.0}, {"alpha": 0.0}):
+        with pytest.raises(ValueError, match=f"^{next(iter(bad))} must be "):
+            Settings(**bad)
+
+
+def test_long_sentences_of_unknown_words_are_placed_by_the_order_and_stay_finite(language):
+    """All t are the floor: 200 factors of 1e-7 are beyond float32, and the answer is that of t = 1 everywhere."""
+    pairs, _ = language
+    model = train(pairs)
+    long = [f"{k}?" for k in range(200)], [f"{k}!" for k in range(200)]
+    (A,), (B,) = model.posteriors([long])
+    for P, axis in ((A, 1), (B, 0)):
+        np.testing.assert_allclose(P.sum(axis), 1 - model.settings.none, atol=1e-4)
+    ones = np.ones((1, 200, 200))
+    expected, _ = orders.forward_backward(ones, ones[:, 0], model.directions[0].jumps, model.settings.none)
+    np.testing.assert_allclose(A, expected[0], atol=1e-4)
 
 
 def test_a_file_keeps_probabilities_within_a_sixteenth_of_an_octave(language, tmp_path):
@@ -184,8 +188,8 @@ def test_a_file_keeps_probabilities_within_a_sixteenth_of_an_octave(language, tm
 
 def test_words_without_pairs_are_not_kept(language, tmp_path):
     pairs, _ = language
-    small = train([*pairs, (["rare"], ["mot"])]).small(1.1)
-    assert not len(small.kinds)
+    with pytest.raises(ValueError, match=r"least must leave some pairs of words, got 1.1"):
+        train(pairs).small(1.1)
     some = train([*pairs, (["rare", "seldom"], ["mot", "peu"])]).small(0.5)
     write_models(tmp_path / "some.npz", [some])
     (read,) = read_models(tmp_path / "some.npz")
@@ -213,11 +217,35 @@ def test_bad_files_of_models(language, tmp_path):
     file.write_bytes(file.read_bytes()[:-300])
     with pytest.raises(ValueError, match="is not a readable file of alignment models"):
         read_models(file)
-    np.savez(file, **{"0_said": np.zeros(1)})
-    with pytest.raises(ValueError, match="must hold alignment models, got one without 0_source"):
-        read_models(file)
+    for other in ({"0_said": np.zeros(1)}, {}, {"M": np.zeros(3)}):
+        np.savez(file, **other)
+        with pytest.raises(ValueError, match="must hold alignment models, got one without 0_source"):
+            read_models(file)
     with pytest.raises(ValueError, match="is not a readable file"):
         read_models(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("t", lambda t: t[:, :-1], "0_t must have shape"),
+        ("null_0", lambda q: q[:1], "0_null_0 must have shape"),
+        ("jumps", lambda s: s * np.nan, "0_jumps must be positive and finite"),
+        ("said", lambda w: w + np.uint16(1000), "0_said must be places of the 4. target words"),
+        ("said", lambda w: w[::-1], "0_said must rise"),
+        ("letters", lambda k: k - 3, "letters must be a whole number"),
+        ("said", lambda w: w.astype(object), "allow_pickle=False"),
+    ],
+)
+def test_an_npz_that_is_no_model_is_named_in_one_line(language, tmp_path, name, change, message):
+    file = tmp_path / "models.npz"
+    write_models(file, [train(language[0][:200]).small()])
+    arrays = dict(np.load(file))
+    np.savez(file, **{**arrays, f"0_{name}": change(arrays[f"0_{name}"])})
+    with pytest.raises(ValueError, match=message) as caught:
+        read_models(file)
+    assert "\n" not in str(caught.value)
+    assert str(file) in str(caught.value)
 
 
 def test_the_command_writes_the_same_file_again(language, tmp_path, monkeypatch, capsys):

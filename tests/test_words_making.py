@@ -17,7 +17,7 @@ from otformer.words.making.batches import Gatherer, Sentences, endless, plan_epo
 from otformer.words.making.loop import train
 from otformer.words.making.ship import ship, small
 from otformer.words.making.vocabulary import learn_pieces, learn_wordpieces, load_pieces
-from otformer.words.text import fold
+from otformer.words.text import Pair, fold
 
 LINES = [" ".join(side) for example in examples("en-fr") for side in (example.source, example.target)]
 
@@ -205,11 +205,15 @@ def test_a_shipped_folder_is_an_ordinary_one(pieces: Path, tmp_path: Path) -> No
     assert json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())["tokenizer_class"] == "MarianTokenizer"
 
 
-def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path) -> None:
+def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import save_file
 
+    from otformer.words.dictionary import Dictionary
     from otformer.words.making.curve import COLUMNS, curve, write_curve
 
+    news = [Pair("the cat sleeps here", "le chat dort ici"), Pair("a dog sleeps now", "un chien dort maintenant")]
+    monkeypatch.setattr("otformer.words.making.curve.news_pairs", lambda name: news)
+    monkeypatch.setattr("otformer.words.making.curve.muse", lambda name: Dictionary([("cat", "chat"), ("sleeps", "dort")]))
     run, text = tmp_path / "run", tmp_path / "text"
     (run / "snapshots").mkdir(parents=True)
     text.mkdir()
@@ -219,7 +223,7 @@ def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path) -> None:
     weights = small({name: p.detach() for name, p in network.named_parameters() if p.requires_grad})
     for file in (run / "snapshots" / "000050.safetensors", run / "model.safetensors"):
         save_file(weights, file)
-    rows = curve("en-fr", run, text, pairs=4)
+    rows = curve("en-fr", run, text, pairs=2)
     assert {(row["step"], row["seconds"]) for row in rows} == {(50, 15.0), (200, 30.0)}
     assert sum(row["method"] == "attention" for row in rows) == 2 * 2 * 6  # snapshots, readings, layers
     early, late = ([row["Hits@1"] for row in rows if row["step"] == step] for step in (50, 200))

@@ -41,6 +41,17 @@ def test_constant_attention_shows_what_ties_do():
     assert ranks(A, [(2, 3)], ties="worst").tolist() == [5]
 
 
+def test_a_word_that_stands_there_twice_is_tied_in_a_plan():
+    """Its two places have one vector, so their columns are equal but for rounding, which must not rank them."""
+    rng = np.random.default_rng(5)
+    for n in range(4, 40):
+        x, y = rng.standard_normal((n, 8)), rng.standard_normal((n, 8))
+        x[-1], y[-1] = x[0], y[0]
+        P = embedding_plan(y, x)
+        assert ranks(P, [(0, 0), (0, n - 1)]).tolist() == ranks(P, [(n - 1, 0), (n - 1, n - 1)]).tolist()
+        assert (ranks(P, [(0, 0)], "worst") == ranks(P, [(0, 0)]) + 1).all()
+
+
 def test_words_without_subwords():
     A = np.array([[0.1, np.nan, 0.3], [np.nan] * 3])
     assert ranks(A, [(0, 0), (2, 0)]).tolist() == [2, 1]

@@ -121,7 +121,7 @@ def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
 
 def check_gold(gold: list[Gold], pairs: Iterable[Pair], by: str) -> None:
     """Say before the work begins that gold has words which its sentences do not have."""
-    from otformer.words.probe import check_links
+    from otformer.words.gold import check_links
     from otformer.words.text import word_spans
 
     for number, (links, pair) in enumerate(zip(gold, pairs, strict=True), 1):

@@ -26,7 +26,7 @@ from otformer.experiments.experiment import Context, Row
 from otformer.experiments.sentences import NAMES, Corpus
 from otformer.transport.batch import solve_batch
 from otformer.words.gold import Link
-from otformer.words.scores import bootstrap, ranks, sentence_scores, summarize
+from otformer.words.scores import ranks, ratio, sentence_scores, summarize
 from otformer.words.text import words
 from otformer.words.vectors import Array, WordVectors, as_unit
 
@@ -167,7 +167,5 @@ def gain(found: Scores, seed: int) -> list[float]:
     difference = found.values[:, 0, 1] - found.values[:, 1, 1]
     out: list[float] = []
     for weight in (np.ones(len(difference)), found.pairs):
-        both = np.stack([difference * weight, weight], 1)
-        total = both.sum(0)
-        out += [float(total[0] / total[1]), *bootstrap(both, lambda sums: sums[..., 0] / sums[..., 1], seed=seed)]
+        out += ratio(difference * weight, weight, seed=seed)
     return out

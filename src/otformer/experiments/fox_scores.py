@@ -18,7 +18,7 @@ from otformer.experiments.sentences import Corpus
 from otformer.words.attention import Reading, read
 from otformer.words.gold import Link
 from otformer.words.models import Model
-from otformer.words.scores import bootstrap, embedding_plan, likeness, ranks
+from otformer.words.scores import embedding_plan, likeness, ranks, ratio
 
 Array = np.ndarray[Any, np.dtype[Any]]
 REG = 0.05
@@ -113,12 +113,14 @@ def table(label: str, seen: Seen, seed: int) -> list[Row]:
     return [*rows, line(OT, None, seen.transport, 0 * each, None), line(UNIFORM, None, None, seen.uniform, None)]
 
 
-def _ratio(values: Array, weights: Array, seed: int) -> tuple[float, float, float]:
-    """Σ values / Σ weights with its bootstrap interval over sentences."""
-    both = np.stack([values, weights], 1).astype(float)
-    total = both.sum(0)
-    return float(total[0] / total[1]), *bootstrap(both, lambda sums: sums[..., 0] / sums[..., 1], seed=seed)
+Interval = tuple[float, float | None, float | None]
 
 
-def _columns(name: str, found: tuple[float, float, float] | None) -> Row:
+def _ratio(parts: Array, wholes: Array, seed: int) -> Interval:
+    """`ratio`; one sentence has no interval."""
+    found = ratio(parts, wholes, seed=seed)
+    return found if len(parts) > 1 else (found[0], None, None)
+
+
+def _columns(name: str, found: Interval | None) -> Row:
     return dict(zip((name, f"{name}, low", f"{name}, high"), found or (None, None, None), strict=True))

@@ -49,11 +49,14 @@ def similarity(source: Any, target: Any) -> Array:
     return np.asarray(y @ x.T)
 
 
+def off_diagonal(m: int, n: int) -> Array:
+    """The distance of target word j and source word i from the diagonal, |(i + ½)/n − (j + ½)/m|: [m, n]."""
+    return np.asarray(np.abs((np.arange(n) + 0.5) / max(n, 1) - (np.arange(m)[:, None] + 0.5) / max(m, 1)))
+
+
 def near_diagonal(S: Array, strength: float) -> Array:
-    """S less ``strength`` times the distance from the diagonal, |(i + ½)/n − (j + ½)/m|: translations keep some order."""
-    m, n = S.shape
-    target, source = (np.arange(m) + 0.5)[:, None] / max(m, 1), (np.arange(n) + 0.5) / max(n, 1)
-    return np.asarray(S - strength * np.abs(target - source))
+    """S less ``strength`` times the distance from the diagonal: translations keep some order."""
+    return np.asarray(S - strength * off_diagonal(*S.shape))
 
 
 def match(
@@ -98,7 +101,7 @@ def _weights(m: int, n: int) -> tuple[Array, Array]:
 
 
 def _plans(costs: list[Array], reg: float) -> list[Array]:
-    return [r.plan for r in solve_batch([(C, *_weights(*C.shape)) for C in costs], reg=reg, tol=1e-3)]
+    return [r.plan for r in solve_batch([(C, *_weights(*C.shape)) for C in costs], reg=reg)]
 
 
 def _with_null(costs: list[Array], reg: float, null: float) -> list[Array]:
@@ -110,7 +113,7 @@ def _with_null(costs: list[Array], reg: float, null: float) -> list[Array]:
         wide[:m, :n], wide[m, n] = C, 0
         return wide, np.append(np.ones(m), n), np.append(np.ones(n), m)
 
-    return [r.plan[:-1, :-1] for r in solve_batch([problem(C) for C in costs], reg=reg, tol=1e-3)]
+    return [r.plan[:-1, :-1] for r in solve_batch([problem(C) for C in costs], reg=reg)]
 
 
 def _assignment(C: Array) -> Array:

@@ -69,6 +69,13 @@ def read_links(file: str | Path, one_based: bool = False) -> list[Links]:
     return [gold.possible for gold in read_gold(file, one_based)]
 
 
+def check_links(number: int, links: Gold, n: int, m: int) -> None:
+    """That the gold of a pair of n and m words is of words that are there."""
+    for i, j in links.sure | links.possible:
+        if not (i < n and j < m):
+            raise ValueError(f"gold of pair {number} must have source word < {n} and target word < {m}, got {(i, j)}")
+
+
 def pharaoh(links: Iterable[Link]) -> str:
     """Links as a Pharaoh line, in order.
 

@@ -1,6 +1,6 @@
 r"""Alignment models (words/ibm.py) as a small file, and the command that makes those that ship with the package.
 
-    python -m otformer.words.ibm --languages en-fr --out FILE
+    python -m otformer.words.hmm_file --languages en-fr --out FILE
 
 trains a model of words and one of stems on `training_pieces`, keeps the pairs of words with √(t t') ≥ 0.03 for the t of the
 two directions, and writes both models as one npz. A probability is a byte, q = −8 log₂ t (t ≥ 1e-7, so q ≤ 186), 4.4 % off
@@ -22,7 +22,8 @@ import numpy as np
 
 from otformer.files import check_writable, written
 from otformer.words.bilingual import languages_of
-from otformer.words.ibm import Direction, Model, Settings, train
+from otformer.words.ibm import Model, Settings, train
+from otformer.words.orders import FURTHEST, Direction
 from otformer.words.pieces import training_pieces
 from otformer.words.vectors import Array
 
@@ -75,7 +76,8 @@ def read_models(file: str | Path) -> list[Model]:
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
-        return [_model(arrays, f"{number}_") for number in range(sum(name.endswith("_said") for name in arrays))]
+        count = max(1, sum(name.endswith("_said") for name in arrays))
+        return [_model(arrays, f"{number}_") for number in range(count)]
     except KeyError as error:
         raise ValueError(f"{file} must hold alignment models, got one without {error.args[0]}") from None
     except Exception as error:  # numpy's and zipfile's errors have no base of their own
@@ -85,15 +87,31 @@ def read_models(file: str | Path) -> list[Model]:
 def _model(arrays: dict[str, Array], first: str) -> Model:
     a = {name: arrays[first + name] for name in ("source", "target", "pairs", "said", "t", "null_0", "null_1", "jumps")}
     source, target = ({w: k for k, w in enumerate(a[side].tobytes().decode().split("\n"))} for side in ("source", "target"))
+    _check(a, first, len(source), len(target))
     kinds = np.repeat(np.arange(len(source)), a["pairs"]) * len(target) + a["said"]
+    if (np.diff(kinds) <= 0).any():
+        raise ValueError(f"{first}said must rise within the pairs of a source word")
     both = zip(_probabilities(a["t"]), (a["null_0"], a["null_1"]), a["jumps"].astype(np.float64), strict=True)
     forward, backward = (Direction(table, _probabilities(null), 0.0, jumps) for table, null, jumps in both)
     return Model((source, target), kinds, (forward, backward), Settings(letters=int(arrays[f"{first}letters"]) or None))
 
 
+def _check(a: dict[str, Array], first: str, sources: int, targets: int) -> None:
+    """A file from elsewhere may be an npz and still no model: shapes, places of words and jumps are looked at."""
+    pairs = int(a["pairs"].sum())
+    shapes = {"pairs": (sources,), "said": (pairs,), "t": (2, pairs), "null_0": (targets,), "null_1": (sources,)}
+    for name, shape in {**shapes, "jumps": (2, 2 * FURTHEST + 1)}.items():
+        if a[name].shape != shape:
+            raise ValueError(f"{first}{name} must have shape {shape}, got {a[name].shape}")
+    if a["said"].dtype.kind != "u" or int(a["said"].max(initial=0)) >= targets:
+        raise ValueError(f"{first}said must be places of the {targets} target words")
+    if not (np.isfinite(a["jumps"]) & (a["jumps"] > 0)).all():
+        raise ValueError(f"{first}jumps must be positive and finite")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train and write the models of a language pair; a line for every step."""
-    parser = argparse.ArgumentParser(prog="python -m otformer.words.ibm", description="alignment models of a language pair")
+    parser = argparse.ArgumentParser(prog="python -m otformer.words.hmm_file", description="make alignment models")
     parser.add_argument("--languages", default="en-fr", help="en-fr, fr-en, de-en or en-de")
     parser.add_argument("--out", type=Path, required=True, help="npz file to write")
     parser.add_argument("--least", type=float, default=0.03, help="keep pairs of words with √(t t') as large as this")
@@ -118,3 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ValueError as error:
         parser.error(str(error))
     say(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,11 +4,9 @@ r"""Word alignment models of the IBM family, both directions, by EM on parallel 
 
     p(f, a | e) = Π_j  p(a_j | a_{j−1}) t(f_j | e_{a_j})
 
-    order "diagonal"   p(a_j = i) ∝ exp(−κ |(i + ½)/n − (j + ½)/m|)        (fast_align: Dyer, Chahuneau and Smith 2013)
-    order "jumps"      p(a_j = i' | a_{j−1} = i) ∝ s(i' − i)                (Vogel, Ney and Tillmann 1996)
-
-and with the languages exchanged for the other direction. κ and s are learned; t has a sparse Dirichlet prior α, so that its
-update is exp ψ(c + α) of the expected counts c, not c (variational Bayes), which keeps rare words from collecting all.
+and with the languages exchanged for the other direction. words/orders.py has the orders p(a_j | a_{j−1}), "diagonal" and
+"jumps", and the posteriors; their parameters are learned. t has a sparse Dirichlet prior α, so that its update is
+exp ψ(c + α) of the expected counts c, not c (variational Bayes), which keeps rare words from collecting all.
 
 **Stems.** A model of the first letters of every word knows less of frequent words and more of rare forms; the mean of its
 posteriors and those of whole words is better than either. `aligners.join` makes links of the two directions.
@@ -26,10 +24,10 @@ import numpy as np
 
 from otformer import checks
 from otformer.words.bilingual import TokenPair
+from otformer.words.orders import FURTHEST, ORDERS, Direction, Seen, fit_kappa, posterior
 from otformer.words.pieces import spelling
 from otformer.words.vectors import Array
 
-FURTHEST = 15  # jumps beyond count as this one
 FLOOR = 1e-7  # t of words never seen together
 
 
@@ -44,7 +42,13 @@ class Settings:
     alpha: float = 0.01
 
     def __post_init__(self) -> None:
-        checks.choice("order", self.order, ("diagonal", "jumps"))
+        checks.choice("order", self.order, ORDERS)
+        if self.letters is not None:
+            checks.count("letters", self.letters)
+        checks.count("rounds", sum(checks.count("rounds", r, least=0) for r in self.rounds))
+        if checks.not_negative("none", self.none) >= 1:
+            raise ValueError(f"none must be a probability below 1, got {self.none!r}")
+        checks.positive("alpha", self.alpha)
 
 
 class _Block(NamedTuple):
@@ -54,16 +58,6 @@ class _Block(NamedTuple):
     source: Array  # [B, n], words
     target: Array  # [B, m]
     cells: slice  # where its B·m·n pairs of words stand in a flat array
-
-
-@dataclass(frozen=True)
-class Direction:
-    """One direction's parameters: t of every pair of words met, t of the null word, and the order."""
-
-    table: Array  # [kinds]
-    null: Array  # [words said]
-    kappa: float
-    jumps: Array  # [2 FURTHEST + 1]
 
 
 @dataclass(frozen=True)
@@ -78,6 +72,8 @@ class Model:
     def small(self, least: float = 0.03) -> Model:
         """Without pairs of words for which √(t t') of the two directions is below ``least``: few are left."""
         kept = np.sqrt(np.multiply(*(d.table for d in self.directions))) >= least
+        if not kept.any():
+            raise ValueError(f"least must leave some pairs of words, got {least!r}")
         first, second = (replace(d, table=d.table[kept]) for d in self.directions)
         return replace(self, kinds=self.kinds[kept], directions=(first, second))
 
@@ -90,6 +86,7 @@ class Model:
         whole = list(pairs)
         given = [_stems(pair, self.settings.letters) for pair in whole]
         sides = [[[index.get(w, -1) for w in pair[k]] for pair in given] for k, index in enumerate(self.words)]
+        how = self.settings.order, self.settings.none
         out: tuple[list[Any], list[Any]] = ([None] * len(given), [None] * len(given))
         for block in _blocks(*sides):
             keys = _keys(block, len(self.words[1]))
@@ -99,8 +96,8 @@ class Model:
             alike = np.stack([_alike(whole[k], given[k], one) for k, one in zip(block.number, new, strict=True)])
             t = [np.maximum(np.where(met, d.table[kind], alike), FLOOR) for d in self.directions]
             null = [np.where(w >= 0, d.null[w], FLOOR) for d, w in zip(self.directions, block[2:0:-1], strict=True)]
-            A, _ = _posterior(t[0], null[0], self.directions[0], self.settings)
-            B, _ = _posterior(t[1].transpose(0, 2, 1), null[1], self.directions[1], self.settings)
+            A, _ = posterior(t[0], null[0], self.directions[0], *how)
+            B, _ = posterior(t[1].transpose(0, 2, 1), null[1], self.directions[1], *how)
             for k, a, b in zip(block.number, A, B.transpose(0, 2, 1), strict=True):
                 out[0][k], out[1][k] = a, b
         shapes = [(len(f), len(e)) for e, f in given]
@@ -144,8 +141,8 @@ def _alike(words: TokenPair, stems: TokenPair, new: Array) -> Array:
     out = np.array([[0.1 * (e == f) for e in stems[0]] for f in stems[1]])
     for j, i in np.argwhere(new & (out == 0)):
         e, f = words[0][i], words[1][j]
-        if min(len(e), len(f)) > 3 and e[0].isalpha() and f[0].isalpha():
-            out[j, i] = 0.01 * spelling(e, f) ** 4 * (spelling(e, f) >= 0.3)
+        if min(len(e), len(f)) > 3 and e[0].isalpha() and f[0].isalpha() and (s := spelling(e, f)) >= 0.3:
+            out[j, i] = 0.01 * s**4
     return out
 
 
@@ -172,26 +169,19 @@ def _keys(block: _Block, targets: int) -> Array:
     return np.asarray(block.source[:, None, :].astype(np.int64) * targets + block.target[:, :, None])
 
 
-class _Order(NamedTuple):
-    """What a block says of the order: Σ posterior · distance and Σ posterior of a shape, or counts of jumps."""
-
-    distance: float = 0.0
-    mass: float = 0.0
-    jumps: Any = 0.0
-
-
 def _round(
     blocks: list[_Block], kind: Array, owners: Any, directions: list[Direction], settings: Settings
 ) -> list[Direction]:
     """Expectation and maximisation, once."""
     posts = [np.empty(len(kind), np.float32) for _ in (0, 1)]
     nulls = [np.zeros(len(d.null)) for d in directions]
-    orders: list[list[_Order]] = [[], []]
+    orders: list[list[Seen]] = [[], []]
+    how = settings.order, settings.none
     for block in blocks:
         shape = block.target.shape[1], block.source.shape[1]
         t = [d.table[kind[block.cells]].reshape(-1, *shape) for d in directions]
-        A, forward = _posterior(t[0], directions[0].null[block.target], directions[0], settings)
-        B, backward = _posterior(t[1].transpose(0, 2, 1), directions[1].null[block.source], directions[1], settings)
+        A, forward = posterior(t[0], directions[0].null[block.target], directions[0], *how)
+        B, backward = posterior(t[1].transpose(0, 2, 1), directions[1].null[block.source], directions[1], *how)
         B = B.transpose(0, 2, 1)
         for side, (P, axis, w) in enumerate(((A, 2, block.target), (B, 1, block.source))):
             posts[side][block.cells] = P.ravel()
@@ -203,7 +193,7 @@ def _round(
         Direction(
             _table(np.bincount(kind, posts[side], len(owners[0])), owners[side], settings.alpha),
             _table(nulls[side], np.zeros(len(nulls[side]), int), settings.alpha),
-            _kappa(orders[side], [s[:: 1 - 2 * side] for s in shapes], d.kappa),
+            fit_kappa(orders[side], [s[:: 1 - 2 * side] for s in shapes], d.kappa),
             np.sum([o.jumps for o in orders[side]], axis=0) + 1.0 if settings.order == "jumps" else d.jumps,
         )
         for side, d in enumerate(directions)
@@ -216,83 +206,3 @@ def _table(counts: Array, owner: Array, alpha: float) -> Array:
 
     total = np.bincount(owner, counts + alpha)
     return np.maximum(np.exp(digamma(counts + alpha) - digamma(total)[owner]), FLOOR).astype(np.float32)
-
-
-def _kappa(orders: list[_Order], shapes: Sequence[tuple[int, int]], kappa: float) -> float:
-    """The κ under which the expected distance from the diagonal is the one found, by bisection; as it was without any."""
-    found, mass = sum(o.distance for o in orders), np.array([o.mass for o in orders])
-    if not mass.sum():
-        return kappa
-    distances = [_distance(*shape) for shape in shapes]
-
-    def expected(k: float) -> float:
-        means = [float((d * _near(d, k)).sum(1).mean()) for d in distances]
-        return float(mass @ means)
-
-    low, high = 0.1, 30.0
-    for _ in range(12):
-        middle = (low + high) / 2
-        low, high = (middle, high) if expected(middle) > found else (low, middle)
-    return (low + high) / 2
-
-
-def _distance(m: int, n: int) -> Array:
-    return np.abs((np.arange(n) + 0.5) / n - (np.arange(m)[:, None] + 0.5) / m)
-
-
-def _near(distance: Array, kappa: float) -> Array:
-    """p(a_j = i), rows add up to 1."""
-    weights = np.exp(-kappa * distance)
-    return np.asarray(weights / weights.sum(1, keepdims=True))
-
-
-def _posterior(t: Array, null: Array, direction: Direction, settings: Settings) -> tuple[Array, _Order]:
-    """p(a_j = i | e, f) [B, m, n] for t [B, m, n] and null [B, m]."""
-    m, n = t.shape[1:]
-    if settings.order == "jumps":
-        post, jumps = _forward_backward(t, null, direction.jumps, settings.none)
-        return post, _Order(jumps=jumps)
-    distance = _distance(m, n)
-    weights = t * ((1 - settings.none) * _near(distance, direction.kappa)).astype(np.float32)
-    post = weights / (weights.sum(2) + settings.none * null)[:, :, None]
-    by_place = post.sum(0)
-    return post, _Order(float((by_place * distance).sum()), float(by_place.sum()))
-
-
-def _forward_backward(t: Array, null: Array, jumps: Array, none: float) -> tuple[Array, Array]:
-    """Posteriors [B, m, n] and expected jumps.
-
-    The state after word j is the place last used, 0 … n with 0 before the first word; a word said by none keeps it:
-
-        v_j(k) = (1 − p₀) t_j(k) Σ_l u_{j−1}(l) S(l, k) + p₀ t_j(∅) u_{j−1}(k),      u_j = v_j / z_j,  z_j = Σ v_j.
-    """
-    B, m, n = t.shape
-    t = np.ascontiguousarray(t.transpose(1, 0, 2))
-    step = np.clip(np.arange(1, n + 1) - np.arange(n + 1)[:, None], -FURTHEST, FURTHEST) + FURTHEST  # [n + 1, n]
-    S = jumps[step]
-    S = ((1 - none) * S / S.sum(1, keepdims=True)).astype(np.float32)
-    u = np.zeros((m + 1, B, n + 1), np.float32)
-    u[0, :, 0] = 1
-    z = np.empty((m, B, 1), np.float32)
-    said = np.empty((m, B, n), np.float32)
-    for j in range(m):
-        said[j] = (u[j] @ S) * t[j]
-        u[j + 1] = none * null[:, j, None] * u[j]
-        u[j + 1, :, 1:] += said[j]
-        z[j] = u[j + 1].sum(1, keepdims=True)
-        u[j + 1] /= z[j]
-    post = np.empty((B, m, n), np.float32)
-    after = np.ones((B, n + 1), np.float32)
-    moves = np.zeros((n + 1, n))
-    for j in reversed(range(m)):
-        post[:, j] = said[j] / z[j] * after[:, 1:]
-        weight = np.minimum(t[j] / z[j] * after[:, 1:], 1e30)
-        moves += u[j].T @ weight
-        after = np.minimum(weight @ S.T + none * null[:, j, None] / z[j] * after, 1e30)  # of states that u rules out
-    return post, np.bincount(step.ravel(), (moves * S).ravel(), 2 * FURTHEST + 1)
-
-
-if __name__ == "__main__":
-    from otformer.words.hmm_file import main
-
-    main()

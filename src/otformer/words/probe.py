@@ -28,7 +28,7 @@ from otformer import checks
 from otformer.transport.batch import solve_batch
 from otformer.words.attention import Reading, read, readings_of
 from otformer.words.dictionary import Dictionary, gold_pairs
-from otformer.words.gold import Gold, Link
+from otformer.words.gold import Gold, Link, check_links
 from otformer.words.inputs import TEMPLATE
 from otformer.words.models import Model
 from otformer.words.scores import likeness, ranks
@@ -187,13 +187,6 @@ def _with_gold(readings: Iterator[Reading], gold: Iterable[Gold] | None) -> Iter
             raise ValueError(f"gold must have links for every pair and no more, but {short} ended after {number - 1}")
         check_links(number, links, len(reading.source), len(reading.target))
         yield _part(reading, links)
-
-
-def check_links(number: int, links: Gold, n: int, m: int) -> None:
-    """That the gold of a pair of n and m words is of words that are there."""
-    for i, j in links.sure | links.possible:
-        if not (i < n and j < m):
-            raise ValueError(f"gold of pair {number} must have source word < {n} and target word < {m}, got {(i, j)}")
 
 
 def _part(reading: Reading, gold: Gold | None) -> Part:

@@ -10,9 +10,9 @@ from typing import Any, cast
 from otformer import __version__
 from otformer.words.dictionary import Dictionary, muse, read_dictionary
 from otformer.words.engine import Item, Work
-from otformer.words.gold import Gold, parse_links
+from otformer.words.gold import Gold, check_links, parse_links
 from otformer.words.models import load
-from otformer.words.probe import Settings, check_links, probe_chunk
+from otformer.words.probe import Settings, probe_chunk
 from otformer.words.text import Pair, sample, word_spans
 
 

@@ -17,6 +17,7 @@ from otformer import checks
 from otformer.transport.solve import solve_sample
 
 Array = np.ndarray[Any, np.dtype[Any]]
+TIE = 1e-9  # entries this near, relative to the gold pair's, are tied
 
 
 # Retrieval: the paper's equations of section 4.1
@@ -28,8 +29,9 @@ def ranks(matrix: Any, pairs: Sequence[tuple[int, int]], ties: str = "best") -> 
         rank(e_i, f_j) = 1 + |{e' : A[f_j, e'] > A[f_j, e_i]}|
 
     As the paper's ">" is strict, a tie goes to the gold word, and a constant matrix has rank 1 everywhere. ties = "worst"
-    counts "≥" over the other words instead: where the two differ, ties decide the score. Source words with nan compete with
-    nobody.
+    counts "≥" over the other words instead: where the two differ, ties decide the score. Entries within 1e-9 of each other
+    (relative) are tied: a word that stands there twice has one vector, and rounding must not choose between its places.
+    Source words with nan compete with nobody.
 
     >>> ranks([[0.5, 0.3, 0.2], [0.4, 0.4, 0.2]], [(0, 0), (2, 0), (1, 1)]).tolist()
     [1, 3, 1]
@@ -48,7 +50,8 @@ def ranks(matrix: Any, pairs: Sequence[tuple[int, int]], ties: str = "best") -> 
     if not np.isfinite(right).all():
         pair = pairs[np.argwhere(~np.isfinite(right))[0][-2]]
         raise ValueError(f"matrix must be finite at gold pairs, got nan or inf at {tuple(pair)}: a word without subwords?")
-    return (rows > right).sum(-1) + 1 if ties == "best" else (rows >= right).sum(-1)
+    margin = TIE * np.abs(right)
+    return (rows > right + margin).sum(-1) + 1 if ties == "best" else (rows >= right - margin).sum(-1)
 
 
 def sentence_scores(ranks: Any, at: Sequence[int] = (1, 3)) -> Array:
@@ -101,16 +104,14 @@ def summarize(values: Any, pairs: Any, level: float = 0.95, draws: int = 1000, s
     if not np.isfinite(value).all():
         raise ValueError("values must be finite where a sentence has pairs, got nan or inf")
 
-    def ratio(sums: Array) -> Array:
-        return np.asarray(sums[..., 0] / sums[..., 1])
-
-    single, pooled = np.stack([value, np.ones_like(value)], 1), np.stack([value * weight, weight], 1)
+    mean, *interval = ratio(value, np.ones_like(value), level, draws, seed)
+    pooled, *pooled_interval = ratio(value * weight, weight, level, draws, seed)
     return Estimate(
-        mean=float(value.mean()),
+        mean=mean,
         std=float(value.std()),
-        interval=bootstrap(single, ratio, level, draws, seed),
-        pooled=float(ratio(pooled.sum(0))),
-        pooled_interval=bootstrap(pooled, ratio, level, draws, seed),
+        interval=(interval[0], interval[1]),
+        pooled=pooled,
+        pooled_interval=(pooled_interval[0], pooled_interval[1]),
         sentences=len(value),
         pairs=int(weight.sum()),
     )
@@ -151,6 +152,20 @@ def bootstrap(
     sums = [np.bincount(rng.integers(N, size=N), minlength=N) @ table for _ in range(checks.count("draws", draws))]
     low, high = np.quantile(statistic(np.stack(sums)), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def ratio(parts: Any, wholes: Any, level: float = 0.95, draws: int = 1000, seed: int = 0) -> tuple[float, float, float]:
+    """Σ parts / Σ wholes over sentences [N], and its bootstrap interval: a sentence is drawn with both.
+
+    >>> ratio([1, 1, 0], [1, 2, 1])[0]
+    0.5
+    """
+
+    def share(sums: Array) -> Array:
+        return np.asarray(sums[..., 0] / sums[..., 1])
+
+    both = np.stack([parts, wholes], 1).astype(float)
+    return float(share(both.sum(0))), *bootstrap(both, share, level, draws, seed)
 
 
 # How OT-like a matrix is
