@@ -7,7 +7,7 @@ both forms, the second with spaces around its words.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,21 +22,25 @@ HELD_OUT = 1 / 150  # of the sentences of the source side
 
 
 class Split(NamedTuple):
-    """Pairs to train on, and pairs none of whose source sentences is among those."""
+    """Pairs to train on, and pairs none of whose sentences is among those."""
 
     training: list[Pair]
     held_out: list[Pair]
 
 
 def split(languages: str) -> Split:
-    """The training text of a language pair; held-out sentences are chosen by their letters, so that they never change."""
+    """The training text of a language pair, without what is not translated."""
+    return divide(pair for pair in training_pairs(languages) if pair.source != pair.target)
+
+
+def divide(pairs: Iterable[Pair]) -> Split:
+    """Held out are pairs whose source sentence the checksum of its letters chooses, so that they never change; pairs that
+    have one of their target sentences are dropped."""
     parts = Split([], [])
-    for pair in training_pairs(languages):
-        if pair.source == pair.target:  # not translated
-            continue
-        held = zlib.crc32(fold(pair.source).encode()) % 10_000 < 10_000 * HELD_OUT
-        parts[held].append(pair)
-    return parts
+    for pair in pairs:
+        parts[zlib.crc32(fold(pair.source).encode()) % 10_000 < 10_000 * HELD_OUT].append(pair)
+    hidden = {fold(pair.target) for pair in parts.held_out}
+    return Split([pair for pair in parts.training if fold(pair.target) not in hidden], parts.held_out)
 
 
 def in_words(sentence: str) -> str:
