@@ -14,6 +14,7 @@ from otformer.words.examples import examples
 from otformer.words.making import encoder, translator
 from otformer.words.making.__main__ import main
 from otformer.words.making.batches import Gatherer, Sentences, endless, plan_epoch, read_sides, write_sides
+from otformer.words.making.corpus import divide
 from otformer.words.making.loop import train
 from otformer.words.making.ship import ship, small
 from otformer.words.making.vocabulary import learn_pieces, learn_wordpieces, load_pieces
@@ -46,6 +47,15 @@ def test_rows_are_the_sentences_padded(tmp_path: Path) -> None:
     write_sides(tmp_path / "text.npz", en=Sentences.of(sentences))
     rows = Gatherer(read_sides(tmp_path / "text.npz")["en"], "cpu").rows(np.array([2, 0]), pad=1)
     assert rows.tolist() == [[9, 10, 1], [5, 6, 7]]
+
+
+def test_no_sentence_that_is_held_out_is_trained_on() -> None:
+    pairs = [Pair(f"Sentence {k}.", f"Phrase {k % 1500}.") for k in range(3000)]
+    training, held = divide(pairs)
+    hidden = {pair.target for pair in held}
+    assert 10 <= len(held) <= 32  # 20 expected
+    assert training == [pair for pair in pairs if pair not in held and pair.target not in hidden]
+    assert not {pair.source for pair in training} & {pair.source for pair in held}
 
 
 @pytest.fixture(scope="module")
