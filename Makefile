@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 TORCH := 2.13.0
 BIN := .venv/bin
 JOBS ?= 2
+export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 
 .PHONY: test report lint types unit test-gpu clean
 

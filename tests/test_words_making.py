@@ -18,6 +18,7 @@ from otformer.words.making.corpus import divide
 from otformer.words.making.loop import train
 from otformer.words.making.ship import ship, small
 from otformer.words.making.vocabulary import learn_pieces, learn_wordpieces, load_pieces
+from otformer.words.probe_table import write_csv
 from otformer.words.text import Pair, fold
 
 LINES = [" ".join(side) for example in examples("en-fr") for side in (example.source, example.target)]
@@ -219,7 +220,7 @@ def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: p
     from safetensors.torch import save_file
 
     from otformer.words.dictionary import Dictionary
-    from otformer.words.making.curve import COLUMNS, curve, write_curve
+    from otformer.words.making.curve import COLUMNS, curve
 
     news = [Pair("the cat sleeps here", "le chat dort ici"), Pair("a dog sleeps now", "un chien dort maintenant")]
     monkeypatch.setattr("otformer.words.making.curve.news_pairs", lambda name: news)
@@ -238,7 +239,7 @@ def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: p
     assert sum(row["method"] == "attention" for row in rows) == 2 * 2 * 6  # snapshots, readings, layers
     early, late = ([row["Hits@1"] for row in rows if row["step"] == step] for step in (50, 200))
     assert early == late  # the same weights
-    write_curve(rows, tmp_path / "curve.csv")
+    write_csv(rows, tmp_path / "curve.csv")
     lines = (tmp_path / "curve.csv").read_text().splitlines()
     assert lines[0] == ",".join(COLUMNS)
     assert len(lines) == len(rows) + 1

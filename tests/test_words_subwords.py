@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 
 import numpy as np
 import pytest
 import torch
 
+import tiny_models
 from otformer.words.subwords import (
     covered,
     encode,
@@ -210,23 +210,8 @@ def test_cut_off():
 def test_real_marian_tokenizer(tmp_path):
     """Marian's own tokenizer has no offsets in transformers; source and target side, with an unknown word."""
     transformers = pytest.importorskip("transformers", reason=REASON)
-    sentencepiece = pytest.importorskip("sentencepiece", reason=REASON)
-    pieces = {"</s>": 0, "<unk>": 1}
-    for side in ("source", "target"):
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(TEXT * 5),
-            model_prefix=str(tmp_path / side),
-            vocab_size=40,
-            hard_vocab_limit=False,
-            minloglevel=2,
-        )
-        model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / f"{side}.model"))
-        for k in range(model.get_piece_size()):
-            pieces.setdefault(model.id_to_piece(k), len(pieces))
-    pieces["<pad>"] = len(pieces)
-    (tmp_path / "vocab.json").write_text(json.dumps(pieces))
-    files = {"source_spm": "source.model", "target_spm": "target.model", "vocab": "vocab.json"}
-    tokenizer = transformers.MarianTokenizer(**{key: str(tmp_path / file) for key, file in files.items()})
+    pytest.importorskip("sentencepiece", reason=REASON)
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tiny_models.marian(tmp_path / "marian"))
     assert not tokenizer.is_fast
     for target in (False, True):
         for text in [*TEXT, "le chat Ж dort"]:

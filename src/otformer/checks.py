@@ -120,3 +120,20 @@ def _describe(value: Any) -> str:
 def _first_not_finite(t: Tensor) -> str:
     where = tuple((~torch.isfinite(t)).nonzero()[0].tolist())
     return f"{t[where].item()} at index {where[0] if len(where) == 1 else where}"
+
+
+def device(value: str | torch.device) -> torch.device:
+    """A device to compute on, cpu or cuda, that is here.
+
+    >>> device("cpu")
+    device(type='cpu')
+    """
+    try:
+        place = torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device must be cpu or cuda, got {value!r}") from None
+    if place.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu or cuda, got {value!r}")
+    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device is {place}, but torch finds {torch.cuda.device_count()} CUDA devices here")
+    return place

@@ -8,7 +8,6 @@ the format, the recipe, the seed, the ensemble and the step. The random numbers 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from otformer.files import writable_folder
+from otformer.files import writable_folder, written
 from otformer.learning.model import LearningTransformer
 from otformer.learning.recipes import Recipe
 
@@ -40,14 +39,8 @@ def tidy(out: Path) -> None:
 
 def put(path: Path, content: bytes) -> None:
     """A file under another name in the same folder, then put in place."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, path)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        part.unlink(missing_ok=True)
+    with written(path) as stream:
+        stream.write(content)
 
 
 def write(path: Path, tensors: dict[str, Tensor], metadata: dict[str, Any]) -> None:

@@ -73,7 +73,7 @@ def solve_batch(
     ([(2, 2), (3, 2)], True)
     """
     goal = Goal(checks.positive("reg", reg), checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2))
-    place = None if device is None else _device(device)
+    place = None if device is None else checks.device(device)
     problems = list(problems)
     results: list[Result | None] = [None] * len(problems)
     errors: dict[int, str] = {}
@@ -98,18 +98,6 @@ def solve_batch(
             stacklevel=2,
         )
     return done
-
-
-def _device(device: str | torch.device) -> torch.device:
-    try:
-        place = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ValueError(f"device must be cpu or cuda, got {device!r}") from None
-    if place.type not in ROOM:
-        raise ValueError(f"device must be cpu or cuda, got {device!r}")
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device is {place}, but torch finds {torch.cuda.device_count()} CUDA devices here")
-    return place
 
 
 def _parts(items: Sequence[Item], place: torch.device | None) -> Iterator[tuple[list[Item], torch.device]]:

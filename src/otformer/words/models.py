@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from otformer import checks
 from otformer.words.subwords import encode, encode_pair
 
 KINDS = ("translation", "encoder", "decoder")
@@ -64,7 +65,7 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     A folder never touches the network; a name goes through transformers' own download and cache.
     """
     local = _is_local(name)
-    place = _device(device)
+    place = checks.device(device)
     transformers = _transformers()
     with _quietly(transformers, local):
         config, tokenizer, network, missing = _from_pretrained(transformers, name, local or not _hub_answers())
@@ -88,16 +89,6 @@ def _is_local(name: str | Path) -> bool:
     if isinstance(name, Path) or text.startswith((".", "~", os.sep)) or text.count("/") > 1 or Path(text).exists():
         raise ValueError(f"model must be a folder or a hub name, got {text!r}: no such folder")
     return False
-
-
-def _device(device: str | torch.device) -> torch.device:
-    try:
-        place = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ValueError(f"device must be cpu or cuda, got {device!r}") from None
-    if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device is {place}, but torch finds {torch.cuda.device_count()} CUDA devices here")
-    return place
 
 
 def _transformers() -> Any:

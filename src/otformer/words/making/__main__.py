@@ -7,11 +7,13 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from otformer import checks
 from otformer.words.making import corpus, encoder, translator
-from otformer.words.making.curve import curve, write_curve
+from otformer.words.making.curve import curve
 from otformer.words.making.evaluate import score
 from otformer.words.making.loop import Task, train
 from otformer.words.making.ship import set_languages, ship
+from otformer.words.probe_table import write_csv
 
 ENCODER = "bert-en-fr"
 MODELS = (*corpus.PAIRS, ENCODER)
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _ship(given)
         elif given.command == "curve":
             rows = curve(given.model, given.run, given.text, given.pairs, tell=lambda line: print(line, flush=True))
-            write_curve(rows, given.out)
+            write_csv(rows, given.out)
         else:
             for what, value in score(given.model, given.folder, given.text, given.size).items():
                 print(f"{given.model}: {what}: {value:.3f}")
@@ -77,6 +79,7 @@ def _train(given: argparse.Namespace) -> None:
     def progress(done: int, steps: int, loss: float) -> None:
         print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
 
+    checks.device(given.device)
     chosen = task(given.model, given.text, given.device)
     done = train(
         chosen,

@@ -7,13 +7,11 @@ nearest neighbours on the embeddings; Hits@1 on WMT news with MUSE gold. `otform
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from otformer.files import written
 from otformer.words.dictionary import muse
 from otformer.words.making import translator
 from otformer.words.making.corpus import PAIRS
@@ -49,19 +47,8 @@ def curve(
 
 
 def _log(file: Path) -> dict[int, dict[str, float]]:
-    """Loss and seconds by step."""
+    """Seconds and loss by step."""
     if not file.exists():
         raise ValueError(f"run must hold log.csv, got none in {file.parent}")
     lines = csv.DictReader(file.read_text().splitlines())
-    return {int(line["step"]): {"loss": float(line["loss"]), "seconds": float(line["seconds"])} for line in lines}
-
-
-def write_curve(rows: list[dict[str, Any]], file: Path) -> None:
-    """The rows as CSV, whole or not at all."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, COLUMNS)
-    table.writeheader()
-    for row in rows:
-        table.writerow({key: f"{value:.4f}" if isinstance(value, float) else value for key, value in row.items()})
-    with written(file) as stream:
-        stream.write(text.getvalue().encode())
+    return {int(line["step"]): {"seconds": float(line["seconds"]), "loss": float(line["loss"])} for line in lines}
