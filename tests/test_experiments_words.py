@@ -158,5 +158,5 @@ def test_full_size_without_data_says_what_is_missing(small, monkeypatch) -> None
             run(module, Context(full=True))
 
 
-def test_two_are_registered() -> None:
-    assert list(EXPERIMENTS)[-2:] == ["fox", "embedding-ot"]
+def test_those_of_words_come_last() -> None:
+    assert list(EXPERIMENTS)[-4:] == ["fox", "translation-attention", "translation-attention-de", "embedding-ot"]

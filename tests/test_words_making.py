@@ -18,7 +18,6 @@ from otformer.words.making.corpus import divide
 from otformer.words.making.loop import train
 from otformer.words.making.ship import ship, small
 from otformer.words.making.vocabulary import learn_pieces, learn_wordpieces, load_pieces
-from otformer.words.probe_table import write_csv
 from otformer.words.text import Pair, fold
 
 LINES = [" ".join(side) for example in examples("en-fr") for side in (example.source, example.target)]
@@ -239,10 +238,34 @@ def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: p
     assert sum(row["method"] == "attention" for row in rows) == 2 * 2 * 6  # snapshots, readings, layers
     early, late = ([row["Hits@1"] for row in rows if row["step"] == step] for step in (50, 200))
     assert early == late  # the same weights
-    write_csv(rows, tmp_path / "curve.csv")
+    given = ["curve", "en-fr", "--run", str(run), "--text", str(text), "--pairs", "2", "--out", str(tmp_path / "curve.csv")]
+    main(given)
     lines = (tmp_path / "curve.csv").read_text().splitlines()
     assert lines[0] == ",".join(COLUMNS)
     assert len(lines) == len(rows) + 1
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        main([*given[:-1], str(tmp_path / "curve.png")])
+
+
+def test_the_figure_of_a_curve_has_a_panel_for_each_reading() -> None:
+    from otformer.words.making.curve_figure import draw
+
+    ways = [("attention", f"cross-{end}", layer) for end in ("input", "output") for layer in (1, 2)]
+    ways += [(method, "embeddings", 0) for method in ("nearest", "transport")]
+    rows = [
+        {"step": 10 * seconds, "seconds": seconds, "method": method, "reading": reading, "layer": layer}
+        | {"Hits@1": value, "Hits@1_low": value - 0.01, "Hits@1_high": value + 0.01}
+        for seconds, gain in ((10.0, 0.0), (100.0, 0.05))
+        for k, (method, reading, layer) in enumerate(ways)
+        for value in [k / 10 + gain]
+    ]
+    for k, axes in enumerate(draw(rows).axes):
+        drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+        layers = {f"layer {n}": [[10, 10 * (2 * k + n - 1)], [100, 10 * (2 * k + n - 1) + 5]] for n in (1, 2)}
+        vectors = {"nearest, embeddings": [[10, 40], [100, 45]], "OT, embeddings": [[10, 50], [100, 55]]}
+        assert drawn.keys() == (layers | vectors).keys()
+        assert all(np.allclose(drawn[name], points) for name, points in (layers | vectors).items())
 
 
 def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

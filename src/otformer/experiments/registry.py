@@ -24,6 +24,8 @@ from otformer.experiments import (
     theorem_bound,
     theorem_gd,
     trained,
+    translation_attention,
+    translation_attention_de,
 )
 from otformer.experiments.experiment import Experiment
 
@@ -47,6 +49,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         trained,
         beyond,
         fox,
+        translation_attention,
+        translation_attention_de,
         embedding_ot,
     )
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 from otformer import checks
 from otformer.words.making import corpus, encoder, translator
 from otformer.words.making.curve import curve
+from otformer.words.making.curve_figure import figure
 from otformer.words.making.evaluate import score
 from otformer.words.making.loop import Task, train
 from otformer.words.making.ship import set_languages, ship
@@ -41,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     grade.add_argument("model", choices=MODELS)
     grade.add_argument("--folder", type=Path, required=True, help="what ship made")
     grade.add_argument("--size", type=int, default=300, help="sentence pairs of each kind")
-    over = commands.add_parser("curve", help="alignment against training time, from a translator's snapshots")
+    over = commands.add_parser("curve", help="alignment against training time, from a translator's snapshots: CSV and PNG")
     over.add_argument("model", choices=tuple(corpus.PAIRS))
     over.add_argument("--run", type=Path, required=True, help="folder of the training run")
     over.add_argument("--pairs", type=int, default=500, help="WMT news pairs")
@@ -66,8 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         elif given.command == "ship":
             _ship(given)
         elif given.command == "curve":
-            rows = curve(given.model, given.run, given.text, given.pairs, tell=lambda line: print(line, flush=True))
-            write_csv(rows, given.out)
+            _curve(given)
         else:
             for what, value in score(given.model, given.folder, given.text, given.size).items():
                 print(f"{given.model}: {what}: {value:.3f}")
@@ -84,7 +84,7 @@ def _train(given: argparse.Namespace) -> None:
     done = train(
         chosen,
         given.out,
-        given.steps or chosen.steps,
+        chosen.steps if given.steps is None else checks.count("steps", given.steps),
         device=given.device,
         seed=given.seed,
         seconds=given.seconds,
@@ -101,6 +101,15 @@ def _ship(given: argparse.Namespace) -> None:
         size = ship(translator.build(), given.weights, given.text / corpus.PAIRS[given.model], given.out)
         set_languages(given.out, *given.model.split("-"))
     print(f"{given.out}: {size / 1e6:.1f} MB of weights")
+
+
+def _curve(given: argparse.Namespace) -> None:
+    if given.out.suffix != ".csv":
+        raise ValueError(f"out must end in .csv (the figure lies beside it, .png), got {given.out}")
+    rows = curve(given.model, given.run, given.text, given.pairs, tell=lambda line: print(line, flush=True))
+    write_csv(rows, given.out)
+    about = f"{given.model}: a small model, trained here; {given.pairs:,} WMT news pairs, MUSE gold; mean over heads"
+    figure(rows, given.out.with_suffix(".png"), about)
 
 
 if __name__ == "__main__":

@@ -67,4 +67,4 @@ class MaskedPairs:
         seen = torch.where(chosen & (fate < 0.8), MASK, torch.where(chosen & (fate > 0.9), other, tokens))
         logits = network(input_ids=seen, token_type_ids=types).logits
         wanted = torch.where(chosen, tokens, -100)
-        return torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten())
+        return torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), wanted.flatten())

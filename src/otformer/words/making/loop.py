@@ -3,6 +3,8 @@
     rate(t) = rate · min(t / warm, ½ (1 + cos πt/T)),      average ← average + (1 − β_t)(weights − average),
     β_t = min(0.999, (1 + t)/(10 + t))
 
+On a GPU the network computes in bfloat16; the weights that are learnt, their gradients' norm and their average are float32.
+
 A run is a folder with ``state.pt`` (everything to go on from), ``log.csv`` and, at the end, ``model.safetensors``: the
 averaged weights in the small form of ship.py. ``snapshots/`` holds those of steps on the way, for curves against time.
 """
@@ -12,7 +14,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -83,8 +84,12 @@ class Run:
     def __init__(self, task: Task, out: Path, steps: int, device: str, seed: int) -> None:
         self.task, self.out, self.steps, self.device, self.seed = task, out, steps, device, seed
         self.network = task.build().to(device).train()
-        self.parameters = [p for p in self.network.parameters() if p.requires_grad]
-        self.average = [p.detach().clone() for p in self.parameters]
+        self.computing = [p for p in self.network.parameters() if p.requires_grad]
+        self.parameters = [p.detach().clone() for p in self.computing]
+        self.average = [p.clone() for p in self.parameters]
+        for p in self.parameters:
+            p.grad = torch.zeros_like(p)
+        self.network.to(torch.float32 if device == "cpu" else torch.bfloat16)
         self.adam = torch.optim.AdamW(self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01, fused=device != "cpu")
         self.done, self.spent = 0, 0.0
         if (out / "state.pt").exists():
@@ -93,13 +98,14 @@ class Run:
     def restore(self, state: dict[str, Any]) -> None:
         if state["seed"] != self.seed:
             raise ValueError(f"seed must be {state['seed']}, that of the run in out, got {self.seed}")
-        self.network.load_state_dict(state["network"])
+        torch._foreach_copy_(self.parameters, state["parameters"])
+        self.round()
         self.adam.load_state_dict(state["adam"])
         self.average, self.done, self.spent = list(state["average"]), state["done"], state["spent"]
 
     def save(self) -> None:
         state = {
-            "network": self.network.state_dict(),
+            "parameters": self.parameters,
             "adam": self.adam.state_dict(),
             "average": self.average,
             "done": self.done,
@@ -109,6 +115,11 @@ class Run:
         with written(self.out / "state.pt") as stream:
             torch.save(state, stream)
 
+    @torch.no_grad()
+    def round(self) -> None:
+        """The network's weights from those that are learnt."""
+        torch._foreach_copy_(self.computing, self.parameters)
+
     def rate(self) -> float:
         t = self.done + 1
         return self.task.rate * min(t / self.task.warm, 0.5 * (1 + math.cos(math.pi * t / self.steps)))
@@ -117,15 +128,15 @@ class Run:
         """One step; the loss stays on the device. The random numbers of a step depend on seed and step alone."""
         torch.manual_seed(self.seed * 1_000_003 + self.done)
         self.adam.param_groups[0]["lr"] = self.rate()
-        half = torch.autocast("cuda", torch.bfloat16) if self.device.startswith("cuda") else nullcontext()
-        with half:
-            loss = self.task.loss(self.network, numbers)
+        loss = self.task.loss(self.network, numbers)
         loss.backward()
+        torch._foreach_copy_([p.grad for p in self.parameters], [p.grad for p in self.computing])
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
         self.adam.step()
-        self.adam.zero_grad()
+        self.network.zero_grad()
         keep = min(0.999, (1 + self.done) / (10 + self.done))
-        torch._foreach_lerp_(self.average, [p.detach() for p in self.parameters], 1 - keep)
+        torch._foreach_lerp_(self.average, self.parameters, 1 - keep)
+        self.round()
         self.done += 1
         return loss.detach()
 

@@ -58,7 +58,7 @@ def build(dropout: float = 0.0) -> Any:
 class Translation:
     """The text of one direction as batches, and the loss of a batch."""
 
-    rate, warm, steps, tokens, dropout = 6e-4, 2000, 30_000, 16_384, 0.15
+    rate, warm, steps, tokens, dropout = 6e-4, 2000, 26_600, 16_384, 0.15
 
     def __init__(self, name: str, text: Path, device: str) -> None:
         sides = read_sides(text / PAIRS[name] / "text.npz")
@@ -77,5 +77,5 @@ class Translation:
         shifted = torch.cat([target.new_full((len(target), 1), PAD), target[:, :-1]], 1)
         logits = network(input_ids=self.source.rows(numbers, PAD), decoder_input_ids=shifted, use_cache=False).logits
         return torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), target.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING
+            logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING
         )
