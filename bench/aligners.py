@@ -5,13 +5,15 @@
 prints a Markdown table, and how far the method that ships is ahead of eflomal on the same sentences; the table is written as
 CSV. Every setting is chosen on the shipped examples and on news (`chooser` of aligners_text.py), never on the gold. What was
 trained is kept beside the CSV, under ``models``, and a run that was stopped goes on from there. ``--encoder FOLDER`` adds a
-BERT-like model of concatenated pairs (words/making/encoder.py).
+BERT-like model of concatenated pairs (words/making/encoder.py), ``--translators FOLDER`` the translation models in its
+folders en-fr, fr-en, de-en and en-de (words/making/translator.py), of which there may be one for a language pair.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,7 @@ from typing import Any
 
 import aligners_eflomal as eflomal
 import aligners_encoder as encoder
+import aligners_translator as translator
 import numpy as np
 from aligners_systems import (
     Choices,
@@ -30,6 +33,7 @@ from aligners_systems import (
     Trained,
     best_link_choices,
     joined_choices,
+    mean,
     mean_choices,
     our_choices,
     posteriors,
@@ -54,7 +58,7 @@ DIAGONAL = Settings(order="diagonal", rounds=(5, 0), none=0.08)
 OURS = "HMM of words and of stems, joined by transport"
 STEM = 5  # first letters, as in SETTINGS
 PEERS = ("eflomal", f"eflomal of stems (first {STEM} letters)")
-SHIPPED = f"{OURS}: method hmm, as shipped"
+SHIPPED = (f"{OURS}: method hmm, as shipped", "attention of one head and those HMMs: method attention, as shipped")
 
 
 @dataclass(frozen=True)
@@ -77,9 +81,14 @@ class Row:
 
 
 def systems(
-    languages: str, text: Sequence[TokenPair], sets: Sequence[Set], kept: Path, folder: Path | None = None
+    languages: str,
+    text: Sequence[TokenPair],
+    sets: Sequence[Set],
+    kept: Path,
+    folder: Path | None = None,
+    translators: Path | None = None,
 ) -> Iterator[System]:
-    """All systems of a language pair; ``folder`` is that of an encoder."""
+    """All systems of a language pair; ``folder`` is that of an encoder, ``translators`` that of translators."""
 
     def trained(name: str, make: Any, *given: Any) -> Trained:
         return Trained(make, *given, keep=(kept, f"{languages}.{name}"))
@@ -88,6 +97,7 @@ def systems(
         for peer, kind, letters in ((PEERS[0], name, ()), (PEERS[1], f"stems-{name}", (STEM,))):
             learned = trained(f"eflomal-{kind}", make, text, sets, *letters)
             yield System(peer, sees, learned, partial(symmetrised, sets), eflomal.missing)
+    needs = {"hmm": lambda: None, "attention": encoder.missing}
     words = partial(word_directions, sets)
     diagonal, whole, stems = (
         trained(name, posteriors, text, sets, settings)
@@ -98,13 +108,22 @@ def systems(
         yield System(f"{name}, joined by transport", False, model, lambda found: joined_choices(words(found)))
     both = Together(whole, stems)
     yield System(OURS, False, both, lambda models: mean_choices(*map(words, models)))
-    yield System(SHIPPED, False, Trained(lambda: "hmm"), partial(shipped_choices, languages, sets))
+    for name, way in zip(SHIPPED, ("hmm", "attention"), strict=True):
+        yield System(name, False, Trained(str, way), partial(shipped_choices, languages, sets), needs[way])
     yield from on_similarities("vectors", trained("vectors", vector_similarities, text, sets))
     yield System(
         "vectors: method vectors, as shipped", False, Trained(lambda: "vectors"), partial(shipped_choices, languages, sets)
     )
     if folder is not None:
         yield from on_encoder(trained("encoder", encoder.layers, folder, sets), sets, both)
+    if translators is not None:
+        ways = {name: translators / name for name in (languages, "-".join(reversed(languages.split("-"))))}
+        heads = [
+            trained(f"translator-{name}", translator.best_head, place, sets, name != languages)
+            for name, place in ways.items()
+            if place.is_dir()
+        ]
+        yield from on_translators(heads, sets, both)
 
 
 def on_similarities(name: str, matrices: Trained) -> Iterator[System]:
@@ -134,6 +153,26 @@ def on_encoder(read: Trained, sets: Sequence[Set], hmm: Together) -> Iterator[Sy
     )
 
 
+def on_translators(heads: Sequence[Trained], sets: Sequence[Set], hmm: Together) -> Iterator[System]:
+    """One head of a translator, or one of each direction's, and the mean of that and the HMM's posteriors."""
+    if (why := encoder.missing()) is not None:
+        yield System("translator", False, Together(), lambda _: {}, lambda: why)
+        return
+    for count in range(1, len(heads) + 1):
+        few = heads[:count]
+        chosen = " and ".join(each.value.name for each in few)
+        name = f"attention of {'one translator' if count == 1 else 'both translators'} ({chosen})"
+
+        def alone(made: Any) -> Choices:
+            return joined_choices(translator.directions(*made))
+
+        def together(made: Any) -> Choices:
+            return mean_choices(mean(*(word_directions(sets, each) for each in made[0])), translator.directions(*made[1:]))
+
+        yield System(f"{name}, joined by transport", False, Together(*few), alone)
+        yield System(f"{name} and HMM of words and of stems, joined by transport", False, Together(hmm, *few), together)
+
+
 def measure(system: System, sets: Sequence[Set]) -> tuple[Row, AlignmentScore]:
     """Chosen on the examples and news, then scored on the gold; seconds are those of training and of aligning the gold."""
     choices = system.choices(system.trained.value)
@@ -161,11 +200,11 @@ def ahead(ours: AlignmentScore, other: AlignmentScore) -> tuple[float, float, fl
 
 def compared(scores: dict[tuple[str, str], AlignmentScore]) -> Iterator[str]:
     """Lines on what ships beside the peers; scores by a system's name and whether it sees the text."""
-    ours = scores.get((SHIPPED, "no"))
-    for (name, sees), score in scores.items():
+    for mine, ((name, sees), score) in itertools.product(SHIPPED, scores.items()):
+        ours = scores.get((mine, "no"))
         if ours is not None and name in PEERS:
             points, low, high = (100 * value for value in ahead(ours, score))
-            yield f"as shipped, ahead of {name} (sees text: {sees}) by {points:.1f} points of AER ({low:.1f} to {high:.1f})"
+            yield f"{mine}, ahead of {name} (sees text: {sees}) by {points:.1f} points of AER ({low:.1f} to {high:.1f})"
 
 
 def table(rows: Sequence[Row], name: str) -> list[str]:
@@ -194,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--languages", nargs="+", choices=list(TESTS), default=list(TESTS))
     parser.add_argument("--out", type=Path, default=Path("bench/results/aligners.csv"))
     parser.add_argument("--encoder", type=Path, help="folder of an encoder for en-fr")
+    parser.add_argument("--translators", type=Path, help="folder with translation models in folders en-fr, fr-en, …")
     parser.add_argument("--pairs", type=int, help="use so many training pairs only: quick, and not the comparison")
     parser.add_argument("--only", default="", help="systems whose name holds this")
     given = parser.parse_args(arguments)
@@ -206,7 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sizes = ", ".join(f"{sum(bool(g.possible) for g in which.gold)} of {which.name}" for which in sets)
         print(f"\n## {languages}: {len(text):,} training pairs; gold pairs: {sizes}\n", flush=True)
         absent, scores = [], {}
-        for system in systems(languages, text, sets, given.out.parent / "models", folder):
+        for system in systems(languages, text, sets, given.out.parent / "models", folder, given.translators):
             if given.only not in system.name:
                 continue
             if (why := system.missing()) is not None:

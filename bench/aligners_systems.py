@@ -251,10 +251,15 @@ def word_directions(sets: Sequence[Set], found: Posteriors) -> Directions:
     return forward, backward
 
 
+def mean(*directions: Directions) -> Directions:
+    """The mean of several such matrices."""
+
+    def side(matrices: Sequence[Matrices]) -> Matrices:
+        return [[np.mean(same, axis=0) for same in zip(*of_set, strict=True)] for of_set in zip(*matrices, strict=True)]
+
+    return side([d[0] for d in directions]), side([d[1] for d in directions])
+
+
 def mean_choices(*directions: Directions) -> Choices:
-    """The mean of several such matrices, joined by transport."""
-
-    def mean(side: Sequence[Matrices]) -> Matrices:
-        return [[np.mean(same, axis=0) for same in zip(*of_set, strict=True)] for of_set in zip(*side, strict=True)]
-
-    return joined_choices((mean([d[0] for d in directions]), mean([d[1] for d in directions])))
+    """Their mean, joined by transport."""
+    return joined_choices(mean(*directions))

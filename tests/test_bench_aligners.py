@@ -1,5 +1,6 @@
 """The comparison of aligners: one tokenisation for all, settings chosen on the examples and news, missing peers named."""
 
+import itertools
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 import aligners
 import aligners_encoder as encoder
 import aligners_systems as systems
+import aligners_translator as translator
 from aligners_text import Set, example_set, news_aer, word_links
 
 from otformer.words.gold import Gold, score_links
@@ -79,8 +81,9 @@ def test_what_ships_is_compared_on_the_same_sentences():
     gold = [Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))] * 5
     ours, peer = (score_links([links] * 5, gold) for links in ({(0, 0), (1, 1)}, {(0, 0)}))
     assert aligners.ahead(ours, peer) == pytest.approx((1 / 3, 1 / 3, 1 / 3))
-    said = list(aligners.compared({("eflomal", "yes"): peer, (aligners.SHIPPED, "no"): ours, ("HMM", "no"): peer}))
-    assert said == ["as shipped, ahead of eflomal (sees text: yes) by 33.3 points of AER (33.3 to 33.3)"]
+    for mine in aligners.SHIPPED:
+        said = list(aligners.compared({("eflomal", "yes"): peer, (mine, "no"): ours, ("HMM", "no"): peer}))
+        assert said == [f"{mine}, ahead of eflomal (sees text: yes) by 33.3 points of AER (33.3 to 33.3)"]
     assert not list(aligners.compared({("eflomal", "yes"): peer}))
 
 
@@ -127,6 +130,30 @@ def test_layers_of_an_encoder(sets, tmp_path):
     assert "layer 1, > 0.3, null 3" in encoder.attention_choices(found, systems.joined_choices)
 
 
+def test_heads_of_translators(sets, tmp_path):
+    """The head is the one, by brute force, whose best links are most often right; the other way comes turned round."""
+    import tiny_models
+    from otformer.words.head import Head
+
+    folder = tiny_models.marian(tmp_path / "marian", layers=2, heads=2)
+    words = [(["the", "cat", "sleeps"], ["le", "chat", "dort"]), (["the", "house"], ["la", "maison"])]
+    right = [Gold(links, links) for links in (frozenset({(0, 0), (1, 1), (2, 2)}), frozenset({(0, 0), (1, 1)}))]
+    sets = [Set.of(name, "en-fr", words, right) for name in ("examples", "news", "gold")]
+    for exchanged in (False, True):
+        chosen = translator.best_head(folder, sets, exchanged)
+        hits = {}
+        for layer, head in itertools.product((1, 2), (1, 2)):
+            found = Head.of(folder, layer, head).attention([pair[::-1] if exchanged else pair for pair in words])
+            hits[f"head {head} of layer {layer}"] = sum(int((A.argmax(1) == np.arange(len(A))).sum()) for A in found), found
+        best = hits[chosen.name]
+        assert best[0] == max(count for count, _ in hits.values())
+        for A, B in zip(best[1], chosen.matrices[2], strict=True):
+            np.testing.assert_allclose(B, A.T if exchanged else A, atol=1e-6)
+    forward, shared = translator.directions(chosen)
+    np.testing.assert_allclose(shared[0][0].sum(0), 1)
+    assert translator.directions(chosen, chosen) == (forward, forward)
+
+
 def test_a_missing_peer_is_named(sets, monkeypatch, capsys, tmp_path):
     text = [(["a", "b"], ["a", "b"])] * 20
     given = {"training_pieces": text, "example_set": sets[0], "news_set": sets[1], "gold_set": sets[2]}
@@ -135,15 +162,15 @@ def test_a_missing_peer_is_named(sets, monkeypatch, capsys, tmp_path):
     for name in ("eflomal", "simalign", "transformers"):
         monkeypatch.setitem(sys.modules, name, None)
     out = tmp_path / "rows.csv"
-    aligners.main(["--languages", "en-fr", "--out", str(out), "--encoder", str(tmp_path)])
+    aligners.main(["--languages", "en-fr", "--out", str(out), "--encoder", str(tmp_path), "--translators", str(tmp_path)])
     said = capsys.readouterr().out
-    for name in ("eflomal", "vectors: SimAlign itermax", "encoder"):
+    for name in ("eflomal", "vectors: SimAlign itermax", "encoder", "translator", aligners.SHIPPED[1]):
         assert f"{name}: missing, not installed" in said
     for name in (
         "vectors: null",
         "vectors: method vectors, as shipped",
         "HMM, joined",
-        aligners.SHIPPED,
+        aligners.SHIPPED[0],
     ):
         assert f"| {name}" in said
     assert len(out.read_text().splitlines()) == said.count("\n| ") - 1

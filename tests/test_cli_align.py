@@ -247,6 +247,13 @@ def test_probe_of_a_folder(folder):
     assert {row["pairs"] for row in json.loads(out)["rows"]} == {3}
 
 
+def test_probe_of_a_shipped_model_takes_its_languages(folder):
+    """40 German pairs are those of the package; read with English–French examples there would be 60."""
+    code, out, err = otformer("probe", "de-en", "--out", "made", "--json")
+    assert code == 0, err
+    assert {row["sentences"] for row in json.loads(out)["rows"]} == {40}
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -254,6 +261,7 @@ def test_probe_of_a_folder(folder):
         (["model", "en", "short"], "short is short"),
         (["model", "en", "fr", "--dictionary", "none"], "none cannot be read"),
         (["model", "en", "fr"], "OTFORMER_DATA"),
+        (["de-en", "-l", "en-fr"], "languages must be de-en, those of the model de-en, got 'en-fr'"),
     ],
 )
 def test_probe_of_bad_input(folder, arguments, message, monkeypatch):

@@ -17,7 +17,14 @@ from otformer.words.vectors import WordVectors
 
 @pytest.mark.parametrize(
     ("way", "languages", "most"),
-    [("vectors", "en-fr", 0.14), ("vectors", "de-en", 0.13), ("hmm", "en-fr", 0.11), ("hmm", "de-en", 0.12)],
+    [
+        ("vectors", "en-fr", 0.14),
+        ("vectors", "de-en", 0.13),
+        ("hmm", "en-fr", 0.11),
+        ("hmm", "de-en", 0.12),
+        ("attention", "en-fr", 0.07),
+        ("attention", "de-en", 0.10),
+    ],
 )
 def test_examples_are_aligned_in_both_directions(way, languages, most):
     """AER by its definition for sure links alone, 1 − 2|A∩S| / (|A| + |S|); the bounds leave room for other training."""
@@ -29,7 +36,7 @@ def test_examples_are_aligned_in_both_directions(way, languages, most):
         assert 1 - 2 * right / (said + sure) < most, name
 
 
-@pytest.mark.parametrize("way", ["vectors", "hmm"])
+@pytest.mark.parametrize("way", ["vectors", "hmm", "attention"])
 def test_directions_are_each_other_exchanged(way):
     pair = "The old man reads a book .", "Le vieil homme lit un livre ."
     there, back = align([pair], "en-fr", way)[0], align([pair[::-1]], "fr-en", way)[0]
@@ -47,7 +54,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("way", ["vectors", "hmm"])
+@pytest.mark.parametrize("way", ["vectors", "hmm", "attention"])
 @pytest.mark.parametrize(("there", "back"), [("en-fr", "fr-en"), ("de-en", "en-de")])
 def test_odd_text_is_answered_alike_from_both_sides_alone_or_together(way, there, back):
     """Scores are shares of a word, mirrored when languages change places, and no sentence's answer hangs on the others."""
@@ -145,7 +152,7 @@ def test_lines_of_every_form():
     ("call", "message"),
     [
         (lambda: align(["a ||| b"], "en-es"), f"languages must be one of {', '.join(LANGUAGES)}, got 'en-es'"),
-        (lambda: align(["a ||| b"], method="magic"), "method must be one of auto, hmm, vectors"),
+        (lambda: align(["a ||| b"], method="magic"), "method must be one of auto, hmm, attention, vectors"),
         (lambda: align(["a ||| b"], by="letters"), "by must be one of words, spaces"),
         (lambda: align(["no bar"]), "must have one ||| between two sentences"),
     ],

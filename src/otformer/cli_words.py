@@ -42,7 +42,7 @@ def align(
         typer.Argument(help="'a ||| b'; a file of such lines, a TSV, or two files (gz too); - for stdin. None: examples."),
     ] = None,
     languages: Languages = "en-fr",
-    method: Annotated[str, typer.Option(help="auto, hmm or vectors.")] = "auto",
+    method: Annotated[str, typer.Option(help="auto (hmm), attention (links best; needs transformers) or vectors.")] = "auto",
     by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the lines to this file, whole or not at all.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Links with scores, 0-1:0.87.")] = False,
@@ -163,11 +163,13 @@ def _tell_score(found: list[Aligned], gold: list[Gold], as_json: bool, err: bool
 
 
 def probe(
-    model: Annotated[str, typer.Argument(help="A model folder (Marian, BERT, GPT-2 …), a hub name, or bert-en-fr.")],
+    model: Annotated[str, typer.Argument(help="A folder (Marian, BERT, GPT-2 …), a hub name, or en-fr, de-en, bert-en-fr.")],
     text: Annotated[
         list[str] | None, typer.Argument(help="A file, two files, - or 'a ||| b', as align; news; none: the examples.")
     ] = None,
-    languages: Languages = "en-fr",
+    languages: Annotated[
+        str | None, typer.Option("--languages", "-l", help="Source and target: en-fr, …; of a shipped model its own.")
+    ] = None,
     dictionary: Annotated[str | None, typer.Option(help="A file of word pairs, or muse (of OTFORMER_DATA).")] = None,
     gold: GoldFile = None,
     one_based: OneBased = False,
@@ -192,8 +194,9 @@ def probe(
     from otformer.words.probe_figure import figure
     from otformer.words.probe_table import summarise, write_csv
     from otformer.words.probe_work import ProbeWork
-    from otformer.words.shipped import named
+    from otformer.words.shipped import languages_of, named
 
+    languages = languages_of(model, languages)
     if pairs is not None:
         checks.count("pairs", pairs)
     with corpus(text or [], languages) as given:

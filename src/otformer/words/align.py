@@ -15,7 +15,7 @@ import numpy as np
 from otformer import __version__
 from otformer.words.aligners import Array, Links
 from otformer.words.engine import Work
-from otformer.words.methods import BEST, Method, Vectors, method
+from otformer.words.methods import AUTO, Method, Vectors, method
 from otformer.words.text import Pair, parse_pairs, words
 
 __all__ = ["AlignWork", "Aligned", "Vectors", "align", "method", "read_aligned"]
@@ -104,7 +104,7 @@ class AlignWork:
     @property
     def settings(self) -> dict[str, Any]:
         """What decides the lines, for `Job`."""
-        return {**asdict(self), "method": BEST if self.method == "auto" else self.method, "version": __version__}
+        return {**asdict(self), "method": AUTO if self.method == "auto" else self.method, "version": __version__}
 
     def __call__(self) -> Work:
         chosen = method(self.method, self.languages)

@@ -3,10 +3,12 @@
 A method is made for a language pair, ``en-fr`` or ``fr-en`` say, source first. It gives scores [m, n] for the words of
 sentence pairs, rows the target's words, and links for scores.
 
-    hmm       the two directions of the package's alignment models, joined by transport (words/ibm.py, words/hmm_file.py)
-    vectors   transport on the package's bilingual vectors (words/bilingual.py)
+    hmm         the two directions of the package's alignment models, joined by transport (words/ibm.py, words/hmm_file.py)
+    attention   those, averaged with what one head of the package's translator attends to (words/head.py)
+    vectors     transport on the package's bilingual vectors (words/bilingual.py)
 
-docs/alignment.md says how their settings were chosen and what they reach.
+docs/alignment.md says how their settings were chosen and what they reach. attention links best; it needs transformers (the
+extra words), and is slower. auto is hmm, so that a text is aligned alike wherever the package is installed.
 
 In ``vectors`` a word may have no vector, or one made of its parts (`WordVectors.embed`). What it looks like then counts too:
 for every two words of which one is unknown the similarity is at least that of their spelling; numbers and punctuation keep
@@ -20,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -29,13 +31,19 @@ from otformer.words.aligners import Aligner, Array, Links, join, links, similari
 from otformer.words.hmm_file import read_models
 from otformer.words.ibm import Model
 from otformer.words.pieces import Pieces, of_words, pieces, spelling
+from otformer.words.shipped import shipped_folder
 from otformer.words.vectors import WordVectors, plain, read_vectors
+
+if TYPE_CHECKING:
+    from otformer.words.head import Head
 
 LANGUAGES = ("en-fr", "fr-en", "de-en", "en-de")
 Sentence = Sequence[str]  # its words
 # The lowest mean AER on the examples, 10.1 % en-fr and 9.3 % de-en, of 315 settings of transport, unbalanced and null.
 SETTINGS = Aligner("null", "grow-diag", threshold=0.2, diagonal=0.8, reg=0.3, null=1.5)
 JOINED = {"en-fr": (5.0, 0.4), "de-en": (5.0, 0.5)}  # null and threshold of `Hmm`, see docs/alignment.md
+HEADS = {"en-fr": (2, 6), "de-en": (2, 7)}  # layer and head of `Attention`, chosen as those were, and so are its
+ATTENTION = (1.5, 0.2)  # null and threshold
 
 
 class Method(Protocol):
@@ -73,11 +81,14 @@ class Hmm:
             return cls(read_models(file), (source, target), exchanged, *JOINED[stored])
 
     def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
-        one, other = self.languages
-        turned = (pair[::-1] if self.exchanged else pair for pair in pairs)
-        A, B = self.posteriors([(pieces(e, one), pieces(f, other)) for e, f in turned])
+        A, B = self.directions([pair[::-1] if self.exchanged else pair for pair in pairs])
         plans = join(A, [b.T for b in B], self.null)
         return [P.T if self.exchanged else P for P in plans]
+
+    def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
+        """What is joined: A and B, [m, n] for every pair, whose languages are those of the models in their order."""
+        one, other = self.languages
+        return self.posteriors([(pieces(e, one), pieces(f, other)) for e, f in pairs])
 
     def posteriors(self, pairs: Sequence[tuple[Pieces, Pieces]]) -> list[list[Array]]:
         """A and B of words, [m, n] for every pair (`Model.posteriors`)."""
@@ -89,6 +100,36 @@ class Hmm:
 
     def links(self, scores: Array) -> Links:
         return links(scores, "threshold", self.threshold)
+
+
+@dataclass(frozen=True)
+class Attention(Hmm):
+    """The mean of those posteriors and of a head's attention, joined likewise.
+
+    The head attends from target to source only. For the other direction each source word's share of it is taken, the
+    attention scaled to sum to one over target words. A word that the translator does not see has its posteriors alone.
+    """
+
+    head: Head = field(kw_only=True)
+
+    @classmethod
+    def shipped(cls, languages: str) -> Attention:
+        """With the package's models; the translator of a language pair serves both its directions."""
+        from otformer.words.head import Head
+
+        hmm, stored = Hmm.shipped(languages), _stored(languages)[0]
+        head = Head.of(shipped_folder() / stored, *HEADS[stored])
+        return cls(hmm.models, hmm.languages, hmm.exchanged, *ATTENTION, head=head)
+
+    def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
+        found = self.head.attention(pairs)
+        shares = [a / np.maximum(np.nansum(a, 0, keepdims=True), 1e-12) for a in found]
+        both = zip(super().directions(pairs), (found, shares), strict=True)
+        return [[_mean(p, a) for p, a in zip(*each, strict=True)] for each in both]
+
+
+def _mean(posterior: Array, attention: Array) -> Array:
+    return np.where(np.isnan(attention), posterior, (posterior + np.nan_to_num(attention)) / 2)
 
 
 @dataclass(frozen=True)
@@ -163,16 +204,20 @@ def _data(name: str) -> AbstractContextManager[Path]:
     return as_file(files("otformer.words").joinpath("data", name))
 
 
-METHODS: dict[str, Callable[[str], Method]] = {"hmm": Hmm.shipped, "vectors": Vectors.shipped}
-BEST = "hmm"  # what "auto" is
+METHODS: dict[str, Callable[[str], Method]] = {
+    "hmm": Hmm.shipped,
+    "attention": Attention.shipped,
+    "vectors": Vectors.shipped,
+}
+AUTO = "hmm"
 
 
 def method(name: str = "auto", languages: str = "en-fr") -> Method:
-    """The method of this name for a language pair, source first; "auto" is the best that is there.
+    """The method of this name for a language pair, source first; "auto" is hmm.
 
     >>> method("vectors", "en-fr").scores([(["the", "cat"], ["le", "chat"])])[0].round(1).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
     checks.choice("method", name, ("auto", *METHODS))
     checks.choice("languages", languages, LANGUAGES)
-    return METHODS[BEST if name == "auto" else name](languages)
+    return METHODS[AUTO if name == "auto" else name](languages)

@@ -12,7 +12,7 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
-MODELS = ("en-fr", "de-en", "bert-en-fr")
+MODELS = {"en-fr": "en-fr", "de-en": "de-en", "bert-en-fr": "en-fr"}  # and their languages, source first
 
 
 def folder(name: str) -> Path:
@@ -34,3 +34,15 @@ def shipped_folder() -> Path:
 def named(model: str) -> str:
     """What `models.load` takes: the folder of one of our models by its name, everything else as it is."""
     return str(folder(model)) if model in MODELS and not Path(model).exists() else model
+
+
+def languages_of(model: str, asked: str | None = None) -> str:
+    """The languages to give a model: those of ours by its name, of any other what is asked for, or en-fr.
+
+    >>> languages_of("bert-en-fr"), languages_of("path/to/marian", "fr-en"), languages_of("path/to/marian")
+    ('en-fr', 'fr-en', 'en-fr')
+    """
+    own = MODELS.get(model) if not Path(model).exists() else None
+    if own and asked not in (None, own):
+        raise ValueError(f"languages must be {own}, those of the model {model}, got {asked!r}")
+    return own or asked or "en-fr"
