@@ -60,10 +60,10 @@ def align(
     interrupted run with --out goes on when the same command is given again.
     """
     from otformer.words.align import AlignWork
-    from otformer.words.align import method as known
     from otformer.words.engine import Job, checked_out
+    from otformer.words.methods import check
 
-    known(method, languages)
+    check(method, languages)
     for file in (out, None if matrix in (None, "-") else Path(str(matrix))):
         if file is not None:
             checked_out(file)

@@ -218,6 +218,15 @@ def method(name: str = "auto", languages: str = "en-fr") -> Method:
     >>> method("vectors", "en-fr").scores([(["the", "cat"], ["le", "chat"])])[0].round(1).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
+    check(name, languages)
+    return METHODS[AUTO if name == "auto" else name](languages)
+
+
+def check(name: str, languages: str) -> None:
+    """Whether there is such a method, before anything is loaded."""
     checks.choice("method", name, ("auto", *METHODS))
     checks.choice("languages", languages, LANGUAGES)
-    return METHODS[AUTO if name == "auto" else name](languages)
+    if name == "attention":
+        from otformer.words.models import library
+
+        library()

@@ -66,7 +66,7 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     """
     local = _is_local(name)
     place = checks.device(device)
-    transformers = _transformers()
+    transformers = library()
     with _quietly(transformers, local):
         config, tokenizer, network, missing = _from_pretrained(transformers, name, local or not _hub_answers())
     lost = sorted(key for key in missing if "pooler" not in key)  # nothing of ours goes through the pooler
@@ -91,7 +91,8 @@ def _is_local(name: str | Path) -> bool:
     return False
 
 
-def _transformers() -> Any:
+def library() -> Any:
+    """The module transformers, if it is there."""
     try:
         return importlib.import_module("transformers")
     except ImportError:
