@@ -207,6 +207,21 @@ def compared(scores: dict[tuple[str, str], AlignmentScore]) -> Iterator[str]:
             yield f"{mine}, ahead of {name} (sees text: {sees}) by {points:.1f} points of AER ({low:.1f} to {high:.1f})"
 
 
+def by_length(scores: dict[tuple[str, str], AlignmentScore], gold: Set) -> Iterator[str]:
+    """Lines on what ships in short and long sentences, by their source words."""
+    words = np.array([len(source) for source, _ in gold.words])
+    for (name, _), score in scores.items():
+        if name in SHIPPED:
+            parts = []
+            for least, most in ((1, 15), (16, 30), (31, 1000)):
+                inside = (least <= words) & (words <= most)
+                if inside.any():
+                    counts = score.counts[inside].sum(0)
+                    aer, links = 100 * rates(counts)[0], counts[2] / words[inside].sum()
+                    parts.append(f"from {least} words: AER {aer:.1f}, {links:.2f} links a word")
+            yield f"{name}; {'; '.join(parts)}"
+
+
 def table(rows: Sequence[Row], name: str) -> list[str]:
     """The Markdown table of a gold set."""
     head = ["system", "sees text", "chosen setting", "AER examples", "AER news", f"AER {name}"]
@@ -257,7 +272,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows.append(row)
             print(f"{time.perf_counter() - start:6.0f} s  {rows[-1]}", file=sys.stderr, flush=True)
             write_csv(given.out, rows)
-        print("\n".join([*table(rows, sets[2].name), "", *compared(scores), *sorted(set(absent))]), flush=True)
+        said = [*table(rows, sets[2].name), "", *compared(scores), *by_length(scores, sets[2]), *sorted(set(absent))]
+        print("\n".join(said), flush=True)
 
 
 if __name__ == "__main__":

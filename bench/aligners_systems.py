@@ -33,6 +33,11 @@ Directions = tuple[Matrices, Matrices]  # source → target and target → sourc
 RULES = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 
 
+def checksum(folder: Path) -> int:
+    """Of the weights of a model: another one in the same place is another."""
+    return zlib.crc32((folder / "model.safetensors").read_bytes())
+
+
 class Trained:
     """What a system learned, made when it is first asked for, and the seconds that took; several systems may share it.
 
@@ -47,7 +52,8 @@ class Trained:
         if self.keep is None:
             return self._made()
         folder, name = self.keep
-        file = folder / f"{name}-{zlib.crc32(repr(self.given).encode()):08x}.pkl"
+        key = repr(tuple(checksum(each) if isinstance(each, Path) else each for each in self.given))
+        file = folder / f"{name}-{zlib.crc32(key.encode()):08x}.pkl"
         if file.exists():
             made, self.seconds = pickle.loads(file.read_bytes())
             return made

@@ -87,6 +87,16 @@ def test_what_ships_is_compared_on_the_same_sentences():
     assert not list(aligners.compared({("eflomal", "yes"): peer}))
 
 
+def test_short_and_long_sentences_are_told_apart():
+    """One sentence of 2 words, right; one of 20 with one link of two sure ones: AER 0 and 1/3; none is longer."""
+    gold = [Gold(frozenset({(0, 0), (1, 1)}), frozenset({(0, 0), (1, 1)}))] * 2
+    which = Set.of("gold", "en-fr", [(["a"] * 2, ["b"] * 2), (["a"] * 20, ["b"] * 20)], gold)
+    score = score_links([{(0, 0), (1, 1)}, {(0, 0)}], gold)
+    (said,) = aligners.by_length({(aligners.SHIPPED[0], "no"): score, ("HMM", "no"): score}, which)
+    expected = "from 1 words: AER 0.0, 1.00 links a word; from 16 words: AER 33.3, 0.05 links a word"
+    assert said == f"{aligners.SHIPPED[0]}; {expected}"
+
+
 def test_our_ways_and_two_directions_find_clear_links(sets):
     S = np.array([[0.9, 0.1], [0.0, 0.8]])
     for how in aligners.MATCHES:
@@ -149,9 +159,9 @@ def test_heads_of_translators(sets, tmp_path):
         assert best[0] == max(count for count, _ in hits.values())
         for A, B in zip(best[1], chosen.matrices[2], strict=True):
             np.testing.assert_allclose(B, A.T if exchanged else A, atol=1e-6)
-    forward, shared = translator.directions(chosen)
+    _, shared = translator.directions(chosen)
     np.testing.assert_allclose(shared[0][0].sum(0), 1)
-    assert translator.directions(chosen, chosen) == (forward, forward)
+    assert translator.directions(chosen, chosen)[1] is chosen.matrices
 
 
 def test_a_missing_peer_is_named(sets, monkeypatch, capsys, tmp_path):

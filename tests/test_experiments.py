@@ -131,6 +131,9 @@ def test_a_failure_while_writing_leaves_nothing(
     with pytest.raises(ValueError, match=r"cannot write .*tiny.*No space left on device"):
         reproduce(["tiny"], tmp_path)
     assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="cannot write"):
+        reproduce(["tiny"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_resume_skips_what_is_done_with_the_same_settings(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:

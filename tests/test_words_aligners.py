@@ -179,3 +179,18 @@ def test_words_spelled_alike_on_gold_text():
         assert all(sure <= A for sure, A in zip(expected, found, strict=True)), how
         right = sum(len(A & P) for A, P in zip(found, possible, strict=False))
         assert right / sum(map(len, found)) > 0.9, how
+
+
+@pytest.mark.parametrize(("words", "counted"), [(1, 1), (10, 10), (50, 50), (300, 50)])
+def test_the_price_of_no_link_grows_up_to_fifty_words(words, counted):
+    """By hand: with k = exp(−null), n x² + n k x X = n = X² + n k x X give X = √n x, and x² = 1/(1 + k √n)."""
+    (P,) = join([np.eye(words)], [np.eye(words)], 1.5)
+    np.testing.assert_allclose(P.diagonal(), 1 / (1 + np.exp(-1.5) * np.sqrt(counted)), atol=1e-6)
+
+
+def test_long_sentences_side_by_side_are_linked_as_each_alone():
+    rng = np.random.default_rng(0)
+    A, B = rng.random((60, 55)), rng.random((55, 60))
+    (one,) = join([A], [B], 1.0)
+    (two,) = join([np.kron(np.eye(3), A)], [np.kron(np.eye(3), B)], 1.0)
+    np.testing.assert_allclose(two, np.kron(np.eye(3), one), atol=1e-6)

@@ -216,7 +216,7 @@ def test_ctrl_c_ends_the_worker_processes(tmp_path):
     assert done.stdout.readline() == b"done\n"
     os.killpg(done.pid, signal.SIGINT)
     _, errors = done.communicate(timeout=30)
-    assert done.returncode == -signal.SIGINT
+    assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT)  # the second where Python's own end is interrupted
     assert errors.count(b"\nKeyboardInterrupt") == 1
     assert len(Parts(tmp_path / "out")) >= 1
     until = time.monotonic() + 10

@@ -81,6 +81,37 @@ def test_words_beyond_the_limit_have_their_posteriors():
     np.testing.assert_array_equal(B[:, -20:], second[:, -20:])
     assert np.abs(A[:20, :20] - first[:20, :20]).max() > 0.01
     assert np.isfinite(way.scores([words])[0]).all()
+    for mixed, posterior, axis in ((A, first, 1), (B, second, 0)):  # mass as before, or that of attention: 1
+        mass, before = mixed.sum(axis), posterior.sum(axis)
+        assert (mass <= np.maximum(before, 1) + 1e-6).all()
+        assert (mass >= np.minimum(before, 1) - 1e-6).all()
+
+
+def test_long_sentences_are_linked_as_short_ones():
+    """Forty sentences in a row have the links that they have alone, but for words that could go to another sentence's."""
+    from otformer.words.align import align
+    from otformer.words.examples import examples
+
+    chosen = examples("en-fr")[:40]
+    alone = align([e.line for e in chosen], "en-fr", "attention", by="spaces")
+    row = " ".join(word for e in chosen for word in e.source), " ".join(word for e in chosen for word in e.target)
+    (together,) = align([row], "en-fr", "attention", by="spaces")
+    starts = np.cumsum([[0, 0]] + [[len(e.source), len(e.target)] for e in chosen], axis=0)
+    expected = {(i + x, j + y) for links, (x, y) in zip(alone, starts.tolist(), strict=False) for i, j in links}
+    assert len(row[0].split()) > 250
+    assert len(together & expected) > 0.8 * len(expected)
+
+
+def test_odd_words_are_one_word_each(folder):
+    """A space within a word, nothing at all, half of a surrogate pair: as many rows and columns as words."""
+    (A,) = Head.of(folder, 1, 1).attention([(["New York", "", "\ud83d"], ["a\u00a0b", "\u200b", " "])])
+    assert A.shape == (3, 3)
+    np.testing.assert_allclose(A.sum(1), 1, atol=1e-5)
+
+
+def test_the_head_is_of_the_package_s_own_model(monkeypatch, tmp_path):
+    monkeypatch.setenv("OTFORMER_MODELS", str(tmp_path))
+    assert method("attention", "de-en").head.model.name == str(shipped_folder() / "de-en")
 
 
 def test_without_transformers(monkeypatch):

@@ -15,7 +15,6 @@ from otformer.words.making import encoder, translator
 from otformer.words.making.__main__ import main
 from otformer.words.making.batches import Gatherer, Sentences, endless, plan_epoch, read_sides, write_sides
 from otformer.words.making.corpus import divide
-from otformer.words.making.loop import train
 from otformer.words.making.ship import ship, small
 from otformer.words.making.vocabulary import learn_pieces, learn_wordpieces, load_pieces
 from otformer.words.text import Pair, fold
@@ -146,50 +145,6 @@ def test_the_encoder_hides_a_quarter_of_the_words_and_no_mark(text: Path) -> Non
     hidden = (seen == encoder.MASK)[~special].float().mean().item()
     assert hidden == pytest.approx(0.25 * 0.8, abs=0.03)  # 2,800 words: σ = 0.008
     assert loss.item() == pytest.approx(np.log(translator.VOCABULARY), rel=1e-5)  # uniform logits
-
-
-class Line:
-    """A regression whose answer is known: y = 3x, one number to learn."""
-
-    rate, warm, steps = 0.05, 10, 200
-
-    def build(self) -> Any:
-        return torch.nn.Linear(1, 1, bias=False)
-
-    def batches(self, seed: int, start: int) -> Any:
-        return (np.array([k]) for k in range(start, 10_000))
-
-    def loss(self, network: Any, numbers: np.ndarray[Any, Any]) -> torch.Tensor:
-        x = torch.randn(8, 1)
-        return torch.as_tensor(((network(x) - 3 * x) ** 2).mean())
-
-
-def test_the_loop_learns_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    from safetensors.torch import load_file
-
-    assert train(Line(), tmp_path / "whole", 200)
-    weight = load_file(tmp_path / "whole" / "model.safetensors")["weight"].float()
-    assert weight.item() == pytest.approx(3.0, abs=0.2)  # float8: 3 bits
-
-    class Stop(Exception):
-        pass
-
-    class Fragile(Line):
-        left = 120
-
-        def loss(self, network: Any, numbers: np.ndarray[Any, Any]) -> torch.Tensor:
-            self.left -= 1
-            if self.left < 0:
-                raise Stop
-            return super().loss(network, numbers)
-
-    with pytest.raises(Stop):
-        train(Fragile(), tmp_path / "broken", 200)
-    assert train(Line(), tmp_path / "broken", 200)
-    whole, broken = (torch.load(tmp_path / name / "state.pt") for name in ("whole", "broken"))
-    assert torch.equal(whole["average"][0], broken["average"][0])
-    with pytest.raises(ValueError, match="seed must be 0"):
-        train(Line(), tmp_path / "broken", 200, seed=1)
 
 
 def test_small_weights_are_near() -> None:

@@ -42,7 +42,7 @@ def align(
         typer.Argument(help="'a ||| b'; a file of such lines, a TSV, or two files (gz too); - for stdin. None: examples."),
     ] = None,
     languages: Languages = "en-fr",
-    method: Annotated[str, typer.Option(help="auto (hmm), attention (links best; needs transformers) or vectors.")] = "auto",
+    method: Annotated[str, typer.Option(help="auto (hmm), attention (better; needs transformers) or vectors.")] = "auto",
     by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the lines to this file, whole or not at all.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Links with scores, 0-1:0.87.")] = False,
@@ -235,6 +235,11 @@ def _tell_table(table: list[dict[str, Any]], file: Path, as_json: bool) -> None:
             numbers = "".join(f"{100 * line[name]:8.1f}" for name in columns)
             away = "" if line["distance"] is None else f"{100 * line['distance']:9.1f}"
             typer.echo(f"{line['method']:<10} {line['reading']:<13} {line['layer']:>5} {numbers}{away}")
+    single = [line for line in table if line["head"]]
+    if single:
+        best = max(single, key=lambda line: line["Hits@1"])
+        numbers = "".join(f"{100 * best[name]:8.1f}" for name in columns)
+        typer.echo(f"{'best head':<10} {best['reading']:<13} {best['layer']:>5} {numbers}  head {best['head']}, chosen here")
     typer.echo(f"{table[0]['sentences']} sentences with gold, {table[0]['pairs']} pairs of words, per cent: {file}")
     typer.echo("from OT: total variation between attention and the plan of the words' embeddings, 0 to 100")
     _tell_doubts(table)

@@ -144,3 +144,16 @@ def writable_folder(out: str | Path) -> Path:
     except OSError as error:
         raise ValueError(f"out must be a folder that can be written to, got {str(folder)!r} ({error.strerror})") from None
     return folder
+
+
+@contextmanager
+def output_folder(out: str | Path) -> Iterator[Path]:
+    """`writable_folder`, which goes again if it was made for what then failed before anything was written."""
+    there = Path(out).exists()
+    folder = writable_folder(out)
+    try:
+        yield folder
+    except BaseException:
+        if not there and not any(folder.iterdir()):
+            folder.rmdir()
+        raise

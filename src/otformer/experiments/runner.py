@@ -20,7 +20,7 @@ from typing import Any
 from otformer import checks
 from otformer.experiments.experiment import Context, Experiment, Outcome
 from otformer.experiments.registry import EXPERIMENTS, chosen
-from otformer.files import writable_folder
+from otformer.files import output_folder
 from otformer.report import style
 from otformer.report.html import write_report
 
@@ -45,14 +45,13 @@ def reproduce(
     experiments = chosen(names)
     seed = checks.count("seed", seed, least=0)
     tell: Progress = progress or (lambda name, fraction: None)
-    folder = writable_folder(out)
     key = {"seed": seed, "full": full, "versions": versions()}
-    with _one_thread():
+    with output_folder(out) as folder, _one_thread():
         for experiment in experiments:
             if not (resume and _is_done(folder / experiment.name, key)):
                 _run_one(experiment, folder, key, tell)
             tell(experiment.name, 1.0)
-    return write_report(folder)
+        return write_report(folder)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ or as attention, and all functions take a list of them: a corpus is one call.
     transport    the entropic plan: every word gives and takes its whole weight
     exact        the assignment of most similarity, min(m, n) links, by scipy
     unbalanced   a plan whose marginals are only asked for, with strength ρ = ``strength``: words may stay alone
-    null         a plan with a null word on each side that takes or gives any number of words at cost ``null``
+    null         a plan with a null word on each side that takes or gives any number of words at cost ``null`` each
 
 Plans are for weights of 1 a word on the longer side (and max/min on the shorter), so that a score is the share of a word
 that goes to another, 0 to 1. `links` turns scores into pairs, by choice in one or both directions or by a threshold.
@@ -33,6 +33,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Link = tuple[int, int]
 Links = frozenset[Link]
 MATCHES = ("similarity", "agreement", "transport", "exact", "unbalanced", "null")
+LONG = 50  # words
 RULES = ("source", "target", "intersection", "union", "grow-diag", "grow-diag-final", "threshold")
 
 
@@ -105,12 +106,21 @@ def _plans(costs: list[Array], reg: float) -> list[Array]:
 
 
 def _with_null(costs: list[Array], reg: float, null: float) -> list[Array]:
-    """Every word has mass 1; the null word of a side has enough for all words of the other, and null to null is free."""
+    """Plans with a null word on each side, whose mass is enough for all words of the other; words have mass 1.
+
+    What the null words do not need they give each other, with weight K₀₀ in the kernel. For n words of which each has one
+    partner that fits perfectly, and k = exp(−null/λ), the scalings x of words and X of null words are those of
+
+        x² + k x X = 1,      k n x X + K₀₀ X² = n,      so that a link has the score x² = 1/(1 + k √(n/K₀₀)).
+
+    With K₀₀ = 1, null to null being free, links ask for more the longer the sentences are. Settings are chosen on sentences
+    of up to LONG words; from there on K₀₀ = √(n m)/LONG, and the null word stays as dear as it is there.
+    """
 
     def problem(C: Array) -> tuple[Array, Array, Array]:
         m, n = C.shape
         wide = np.full((m + 1, n + 1), null)
-        wide[:m, :n], wide[m, n] = C, 0
+        wide[:m, :n], wide[m, n] = C, -reg * max(np.log(m * n) / 2 - np.log(LONG), 0.0)
         return wide, np.append(np.ones(m), n), np.append(np.ones(n), m)
 
     return [r.plan[:-1, :-1] for r in solve_batch([problem(C) for C in costs], reg=reg)]
@@ -134,7 +144,8 @@ def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = N
 
     forward A [m, n]: rows are target words, from a source → target model; backward B [n, m], from a target → source one.
     The joined matrix is K = √(A ∘ Bᵀ), scaled to the marginals of `match`: the plan for the cost −log K and λ = 1. With
-    ``null`` a word may stay alone at that cost; attention exp(−null) is then worth as much as no link.
+    ``null`` a word may stay alone at that cost; in sentences of n words (n ≤ LONG), each with one partner, a link of
+    n exp(−2 null) in K is worth as much as its two words alone.
 
     >>> A, B = np.array([[0.9, 0.1], [0.6, 0.4]]), np.array([[0.8, 0.2], [0.1, 0.9]])
     >>> join([A], [B])[0].round(2).tolist()

@@ -122,7 +122,7 @@ def _in_processes(job: Job, given: Iterator[list[Item]]) -> Iterator[bytes]:
     waiting: deque[Future[bytes]] = deque()
     try:
         for chunk in given:
-            with _interrupts_held():
+            with interrupts_held():
                 waiting.append(pool.submit(_one, chunk))
             if len(waiting) > 2 * job.workers:
                 yield waiting.popleft().result()
@@ -135,8 +135,8 @@ def _in_processes(job: Job, given: Iterator[list[Item]]) -> Iterator[bytes]:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Ctrl-C reaches all processes of a terminal: those started here never see it, and this one, which ends them, after."""
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the end of the block. Processes started in it never see it: the one that starts them ends them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

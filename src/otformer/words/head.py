@@ -55,5 +55,5 @@ def all_heads(model: Model, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]
 
 
 def _one(word: str) -> str:
-    """The word as the models know it: folded, and one word still."""
-    return re.sub(r"\s+", "", fold(word)) or "?"
+    """The word as the models know it: folded, one word still, and without what is no text (lone surrogates)."""
+    return re.sub(r"\s+", "", fold(word)).encode(errors="replace").decode() or "?"

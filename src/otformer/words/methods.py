@@ -7,8 +7,9 @@ sentence pairs, rows the target's words, and links for scores.
     attention   those, averaged with what one head of the package's translator attends to (words/head.py)
     vectors     transport on the package's bilingual vectors (words/bilingual.py)
 
-docs/alignment.md says how their settings were chosen and what they reach. attention links best; it needs transformers (the
-extra words), and is slower. auto is hmm, so that a text is aligned alike wherever the package is installed.
+docs/alignment.md says how their settings were chosen and what they reach. attention makes the fewest errors; it needs
+transformers (the extra words), and is slower. auto is hmm, so that a text is aligned alike wherever the package is
+installed.
 
 In ``vectors`` a word may have no vector, or one made of its parts (`WordVectors.embed`). What it looks like then counts too:
 for every two words of which one is unknown the similarity is at least that of their spelling; numbers and punctuation keep
@@ -107,7 +108,8 @@ class Attention(Hmm):
     """The mean of those posteriors and of a head's attention, joined likewise.
 
     The head attends from target to source only. For the other direction each source word's share of it is taken, the
-    attention scaled to sum to one over target words. A word that the translator does not see has its posteriors alone.
+    attention scaled to sum to one over target words. A word that the translator does not see has its posteriors alone. The
+    translator is always the package's own: its head was chosen for it.
     """
 
     head: Head = field(kw_only=True)
@@ -124,12 +126,16 @@ class Attention(Hmm):
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
         found = self.head.attention(pairs)
         shares = [a / np.maximum(np.nansum(a, 0, keepdims=True), 1e-12) for a in found]
-        both = zip(super().directions(pairs), (found, shares), strict=True)
-        return [[_mean(p, a) for p, a in zip(*each, strict=True)] for each in both]
+        both = zip(super().directions(pairs), (found, shares), (1, 0), strict=True)
+        return [[_mean(p, a, axis) for p, a in zip(p_all, a_all, strict=True)] for p_all, a_all, axis in both]
 
 
-def _mean(posterior: Array, attention: Array) -> Array:
-    return np.where(np.isnan(attention), posterior, (posterior + np.nan_to_num(attention)) / 2)
+def _mean(posterior: Array, attention: Array, axis: int) -> Array:
+    """Half of each. Attention over the words that are seen has the share that these have of the posterior."""
+    unseen = np.isnan(attention)
+    total = np.maximum(posterior.sum(axis, keepdims=True), 1e-12)
+    share = 1 - np.where(unseen, posterior, 0).sum(axis, keepdims=True) / total
+    return np.where(unseen, posterior, (posterior + np.nan_to_num(attention) * share) / 2)
 
 
 @dataclass(frozen=True)
@@ -223,7 +229,7 @@ def method(name: str = "auto", languages: str = "en-fr") -> Method:
 
 
 def check(name: str, languages: str) -> None:
-    """Whether there is such a method, before anything is loaded."""
+    """A ValueError if there is no such method, before anything is loaded."""
     checks.choice("method", name, ("auto", *METHODS))
     checks.choice("languages", languages, LANGUAGES)
     if name == "attention":

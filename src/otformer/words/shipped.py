@@ -4,6 +4,7 @@
 
 They are small, and trained here: ``python -m otformer.words.making`` makes them. The environment variable OTFORMER_MODELS
 may name a folder with model folders of the same names, which then go first: your own, or the originals they stand for.
+`align --method attention` does not look there: it uses one head, which was chosen for the model of the package.
 """
 
 from __future__ import annotations

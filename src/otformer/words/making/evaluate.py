@@ -11,12 +11,16 @@ from typing import Any
 
 import torch
 
+from otformer.words.making.corpus import PAIRS
 from otformer.words.text import Pair, data_folder, fold, read_pairs
 
 
 def held_out(text: Path, languages: str, swapped: bool, size: int) -> list[Pair]:
     """Every so manieth pair of those held out."""
-    pairs = list(read_pairs(text / languages / "held_out.tsv", columns=(1, 0) if swapped else (0, 1)))
+    file = text / languages / "held_out.tsv"
+    if not file.exists():
+        raise ValueError(f"text must be a folder made by `prepare`, got no {file}")
+    pairs = list(read_pairs(file, columns=(1, 0) if swapped else (0, 1)))
     return pairs[:: max(len(pairs) // size, 1)][:size]
 
 
@@ -48,7 +52,10 @@ def translate(network: Any, tokenizer: Any, sentences: Sequence[str], beams: int
 
 def bleu(network: Any, tokenizer: Any, pairs: Sequence[Pair], beams: int = 1) -> float:
     """sacrebleu's corpus BLEU of folded text."""
-    import sacrebleu
+    try:
+        import sacrebleu
+    except ImportError:
+        raise ValueError("BLEU needs sacrebleu, which is not installed: pip install sacrebleu") from None
 
     made = translate(network, tokenizer, [pair.source for pair in pairs], beams)
     return float(sacrebleu.corpus_bleu(made, [[fold(pair.target) for pair in pairs]]).score)
@@ -76,6 +83,8 @@ def score(name: str, model: Path, text: Path, size: int = 300) -> dict[str, floa
     """The numbers of a model card: BLEU of a translator, masked words guessed by the encoder."""
     import transformers
 
+    if not (model / "config.json").is_file():
+        raise ValueError(f"folder must be one that ship made, got {str(model)!r}")
     if name.startswith("bert-"):
         encoder = transformers.AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32).eval()
         tokenizer = transformers.AutoTokenizer.from_pretrained(model)
@@ -85,7 +94,7 @@ def score(name: str, model: Path, text: Path, size: int = 300) -> dict[str, floa
             "held-out target tokens guessed": guessed(encoder, tokenizer, pairs),
             "the same beside another pair's source": guessed(encoder, tokenizer, strange),
         }
-    languages = name if (text / name).exists() else "-".join(reversed(name.split("-")))
+    languages = PAIRS[name]
     translator = transformers.AutoModelForSeq2SeqLM.from_pretrained(model, dtype=torch.float32).eval()
     pieces = transformers.AutoTokenizer.from_pretrained(model)
     return {

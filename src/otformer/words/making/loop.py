@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from otformer.files import writable_folder, written
+from otformer.words.engine import interrupts_held
 from otformer.words.making.batches import Array
 from otformer.words.making.ship import small
 
@@ -50,12 +51,16 @@ def train(
     seconds: float = math.inf,
     snapshots: tuple[int, ...] = (),
     progress: Progress | None = None,
+    half: bool | None = None,
 ) -> bool:
-    """Train up to ``steps`` steps, or for so many seconds; goes on where the folder's last run stopped. True when done."""
+    """Train up to ``steps`` steps, or for so many seconds; goes on where the folder's last run stopped. True when done.
+
+    half : whether the network computes in bfloat16; by default on a GPU only.
+    """
     writable_folder(out)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, 8 ms each
     torch.manual_seed(seed)
-    run = Run(task, out, steps, device, seed)
+    run = Run(task, out, steps, device, seed, half)
     began, before, losses = time.monotonic(), run.spent, []
     try:
         for numbers in task.batches(seed, run.done):
@@ -81,16 +86,17 @@ def train(
 class Run:
     """The state of a training run and its folder."""
 
-    def __init__(self, task: Task, out: Path, steps: int, device: str, seed: int) -> None:
-        self.task, self.out, self.steps, self.device, self.seed = task, out, steps, device, seed
+    def __init__(self, task: Task, out: Path, steps: int, device: str, seed: int, half: bool | None = None) -> None:
+        self.task, self.out, self.steps, self.seed = task, out, steps, seed
+        gpu = torch.device(device).type != "cpu"
         self.network = task.build().to(device).train()
         self.computing = [p for p in self.network.parameters() if p.requires_grad]
         self.parameters = [p.detach().clone() for p in self.computing]
         self.average = [p.clone() for p in self.parameters]
         for p in self.parameters:
             p.grad = torch.zeros_like(p)
-        self.network.to(torch.float32 if device == "cpu" else torch.bfloat16)
-        self.adam = torch.optim.AdamW(self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01, fused=device != "cpu")
+        self.network.to(torch.bfloat16 if (gpu if half is None else half) else torch.float32)
+        self.adam = torch.optim.AdamW(self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01, fused=gpu)
         self.done, self.spent = 0, 0.0
         if (out / "state.pt").exists():
             self.restore(torch.load(out / "state.pt", map_location=device, weights_only=True))
@@ -98,6 +104,8 @@ class Run:
     def restore(self, state: dict[str, Any]) -> None:
         if state["seed"] != self.seed:
             raise ValueError(f"seed must be {state['seed']}, that of the run in out, got {self.seed}")
+        if [p.shape for p in state.get("parameters", [])] != [p.shape for p in self.parameters]:
+            raise ValueError(f"out must hold a run of this model, got another one's {self.out / 'state.pt'}")
         torch._foreach_copy_(self.parameters, state["parameters"])
         self.round()
         self.adam.load_state_dict(state["adam"])
@@ -130,6 +138,11 @@ class Run:
         self.adam.param_groups[0]["lr"] = self.rate()
         loss = self.task.loss(self.network, numbers)
         loss.backward()
+        with interrupts_held():  # what is saved is the state after a whole step
+            self._update()
+        return loss.detach()
+
+    def _update(self) -> None:
         torch._foreach_copy_([p.grad for p in self.parameters], [p.grad for p in self.computing])
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
         self.adam.step()
@@ -138,7 +151,6 @@ class Run:
         torch._foreach_lerp_(self.average, self.parameters, 1 - keep)
         self.round()
         self.done += 1
-        return loss.detach()
 
     def weights(self) -> dict[str, Tensor]:
         """The averaged weights by their names, without what is tied or not learnt."""

@@ -32,11 +32,12 @@ def ship(network: Any, weights: Path, vocabulary: Path, out: Path) -> int:
     network : the architecture, new.   weights : the run's model.safetensors, or a snapshot.
     """
     if not weights.exists():
-        raise ValueError(f"run must hold trained weights, got no {weights}")
+        raise ValueError(f"weights must be a file that train wrote, got no {weights}")
     out.mkdir(parents=True, exist_ok=True)
     network.config.dtype = "float32"  # what `from_pretrained` turns the weights into
     network.config.save_pretrained(out)
     if getattr(network, "generation_config", None) is not None:
+        network.generation_config.max_new_tokens = network.config.max_position_embeddings - 1  # one is the start
         network.generation_config.save_pretrained(out)
     shutil.copy(weights, out / "model.safetensors")
     for file in vocabulary.iterdir():
