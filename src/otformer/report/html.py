@@ -79,17 +79,22 @@ def _entry(record: dict[str, Any]) -> str:
 
 
 def _banner(records: list[dict[str, Any]]) -> str:
-    """The checks that failed, at the top of the page, with links to their sections; nothing if none did."""
-    failed = [(record, text) for record in records for text, held in record["checks"].items() if not held]
-    if not failed:
+    """The checks that failed, at the top of the page: a line to unfold for every section; nothing if none did."""
+    lines, count = [], 0
+    for record in records:
+        failed = [text for text, held in record["checks"].items() if not held]
+        if failed:
+            count += len(failed)
+            link = f'<a href="#{escape(record["name"])}">{escape(record["title"])}</a>'
+            texts = "".join(f"<li>{notation.html(text)}</li>" for text in failed)
+            head = f"<summary>{link}: {len(failed)} of {len(record['checks'])}</summary>"
+            lines.append(f"<li><details>{head}<ul>{texts}</ul></details></li>")
+    if not lines:
         return ""
-    lines = "\n".join(
-        f'<li><a href="#{escape(record["name"])}">{escape(record["title"])}</a>: {notation.html(text)}</li>'
-        for record, text in failed
-    )
-    words = "1 check does" if len(failed) == 1 else f"{len(failed)} checks do"
+    words = "1 check does" if count == 1 else f"{count} checks do"
     about = "Claims of the paper or ours that these measurements do not bear out; nothing is wrong with the installation."
-    return f'<div class="banner" role="alert"><b>✗ {words} not hold</b> {about}\n<ul>\n{lines}\n</ul></div>'
+    listed = "\n".join(lines)
+    return f'<div class="banner" role="alert"><b>✗ {words} not hold</b> {about}\n<ul>\n{listed}\n</ul></div>'
 
 
 def _section(record: dict[str, Any], folder: Path) -> str:
