@@ -27,6 +27,7 @@ import aligners_encoder as encoder
 import aligners_translator as translator
 import numpy as np
 from aligners_systems import (
+    NULLS,
     Choices,
     System,
     Together,
@@ -38,6 +39,7 @@ from aligners_systems import (
     our_choices,
     posteriors,
     shipped_choices,
+    shipped_directions,
     simalign_choices,
     simalign_missing,
     symmetrised,
@@ -46,6 +48,7 @@ from aligners_systems import (
 )
 from aligners_text import TESTS, Set, chooser, example_set, gold_set, news_set
 
+from otformer.words import aligners as ways
 from otformer.words.aligners import MATCHES
 from otformer.words.bilingual import TokenPair
 from otformer.words.gold import AlignmentScore, rates, score_links
@@ -97,7 +100,6 @@ def systems(
         for peer, kind, letters in ((PEERS[0], name, ()), (PEERS[1], f"stems-{name}", (STEM,))):
             learned = trained(f"eflomal-{kind}", make, text, sets, *letters)
             yield System(peer, sees, learned, partial(symmetrised, sets), eflomal.missing)
-    needs = {"hmm": lambda: None, "attention": encoder.missing}
     words = partial(word_directions, sets)
     diagonal, whole, stems = (
         trained(name, posteriors, text, sets, settings)
@@ -108,8 +110,10 @@ def systems(
         yield System(f"{name}, joined by transport", False, model, lambda found: joined_choices(words(found)))
     both = Together(whole, stems)
     yield System(OURS, False, both, lambda models: mean_choices(*map(words, models)))
-    for name, way in zip(SHIPPED, ("hmm", "attention"), strict=True):
-        yield System(name, False, Trained(str, way), partial(shipped_choices, languages, sets), needs[way])
+    for name, way, missing in zip(SHIPPED, ("hmm", "attention"), (lambda: None, encoder.missing), strict=True):
+        yield System(name, False, Trained(str, way), partial(shipped_choices, languages, sets), missing)
+        parts = Trained(shipped_directions, languages, sets, way)
+        yield System(f"method {way}, settings chosen again", False, parts, joined_choices, missing)
     yield from on_similarities("vectors", trained("vectors", vector_similarities, text, sets))
     yield System(
         "vectors: method vectors, as shipped", False, Trained(lambda: "vectors"), partial(shipped_choices, languages, sets)
@@ -117,10 +121,10 @@ def systems(
     if folder is not None:
         yield from on_encoder(trained("encoder", encoder.layers, folder, sets), sets, both)
     if translators is not None:
-        ways = {name: translators / name for name in (languages, "-".join(reversed(languages.split("-"))))}
+        places = {name: translators / name for name in (languages, "-".join(reversed(languages.split("-"))))}
         heads = [
             trained(f"translator-{name}", translator.best_head, place, sets, name != languages)
-            for name, place in ways.items()
+            for name, place in places.items()
             if place.is_dir()
         ]
         yield from on_translators(heads, sets, both)
@@ -249,9 +253,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("bench/results/aligners.csv"))
     parser.add_argument("--encoder", type=Path, help="folder of an encoder for en-fr")
     parser.add_argument("--translators", type=Path, help="folder with translation models in folders en-fr, fr-en, …")
+    parser.add_argument("--nulls", type=float, nargs="+", default=NULLS, help="prices of no link that joined systems try")
+    parser.add_argument("--long", type=int, default=ways.LONG, help="words from which on that price stays what it is")
     parser.add_argument("--pairs", type=int, help="use so many training pairs only: quick, and not the comparison")
     parser.add_argument("--only", default="", help="systems whose name holds this")
     given = parser.parse_args(arguments)
+    NULLS[:], ways.LONG = given.nulls, given.long
     rows: list[Row] = []
     start = time.perf_counter()
     for languages in given.languages:

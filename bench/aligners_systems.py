@@ -30,6 +30,7 @@ from otformer.words.pieces import of_words
 Choices = dict[str, Callable[[int], list[Links]]]
 Matrices = list[list[Any]]  # for every set, a matrix [m, n] of words for every sentence pair
 Directions = tuple[Matrices, Matrices]  # source → target and target → source, all [m, n]
+NULLS = [1.5, 2.0, 3.0, 4.0, 5.0]  # of `joined_choices`
 RULES = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
 
 
@@ -241,7 +242,7 @@ def joined_choices(directions: Directions) -> Choices:
     def answer(null: float, threshold: float) -> Callable[[int], list[Links]]:
         return lambda number: [links(P, "threshold", threshold) for P in plans(null, number)]
 
-    values = itertools.product((1.5, 2.0, 3.0, 4.0, 5.0), (0.1, 0.2, 0.3, 0.4, 0.5))
+    values = itertools.product(NULLS, (0.1, 0.2, 0.3, 0.4, 0.5))
     return {f"> {t:g}, null {null:g}": answer(null, t) for null, t in values}
 
 
@@ -249,6 +250,13 @@ def shipped_choices(languages: str, sets: Sequence[Set], name: str) -> Choices:
     """A method of words/align.py, as it ships."""
     way = method(name, languages)
     return {"as shipped": lambda number: [way.links(P) for P in way.scores(sets[number].words)]}
+
+
+def shipped_directions(languages: str, sets: Sequence[Set], name: str) -> Directions:
+    """What a method of words/align.py joins, before it does."""
+    way = method(name, languages)
+    forward, backward = zip(*(way.directions(which.words) for which in sets), strict=True)
+    return list(forward), list(backward)
 
 
 def word_directions(sets: Sequence[Set], found: Posteriors) -> Directions:

@@ -12,7 +12,7 @@ from aligners_systems import Directions, Matrices
 from aligners_text import Set, chooser
 
 from otformer.words.aligners import Array, links
-from otformer.words.head import all_heads
+from otformer.words.head import all_heads, shares
 from otformer.words.models import load
 
 
@@ -40,11 +40,8 @@ def best_head(folder: Path, sets: Sequence[Set], exchanged: bool = False) -> Cho
     return Chosen(f"head {h + 1} of layer {k + 1}", [[A[k, h] for A in of_set] for of_set in made])
 
 
-def shares(forward: Matrices) -> Matrices:
-    """For the direction that one translator does not attend in: its attention scaled to sum to one over target words."""
-    return [[A / np.maximum(A.sum(0, keepdims=True), 1e-12) for A in of_set] for of_set in forward]
-
-
 def directions(forward: Chosen, backward: Chosen | None = None) -> Directions:
     """Of two translators, or of one."""
-    return forward.matrices, shares(forward.matrices) if backward is None else backward.matrices
+    if backward is None:
+        return forward.matrices, [list(map(shares, of_set)) for of_set in forward.matrices]
+    return forward.matrices, backward.matrices

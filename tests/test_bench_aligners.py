@@ -181,6 +181,7 @@ def test_a_missing_peer_is_named(sets, monkeypatch, capsys, tmp_path):
         "vectors: method vectors, as shipped",
         "HMM, joined",
         aligners.SHIPPED[0],
+        "method hmm, settings chosen again",
     ):
         assert f"| {name}" in said
     assert len(out.read_text().splitlines()) == said.count("\n| ") - 1

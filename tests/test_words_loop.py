@@ -31,7 +31,10 @@ class Line:
 def test_the_loop_learns_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    assert train(Line(), tmp_path / "whole", 200)
+    assert train(Line(), tmp_path / "whole", 200, snapshots=(0, 150))
+    kept = [load_file(tmp_path / "whole" / "snapshots" / f"{step:06}.safetensors") for step in (0, 150)]
+    assert abs(kept[0]["weight"].float().item()) <= 1  # as torch makes it
+    assert kept[1]["weight"].float().item() == pytest.approx(3.0, abs=0.3)
     weight = load_file(tmp_path / "whole" / "model.safetensors")["weight"].float()
     assert weight.item() == pytest.approx(3.0, abs=0.2)  # float8: 3 bits
 

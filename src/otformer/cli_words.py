@@ -188,7 +188,7 @@ def probe(
     run goes on when the same command is given again.
     """
     from otformer import checks
-    from otformer.files import writable_folder
+    from otformer.files import output_folder
     from otformer.words.engine import Job, Parts, keep
     from otformer.words.probe import Settings, Tally
     from otformer.words.probe_figure import figure
@@ -199,7 +199,7 @@ def probe(
     languages = languages_of(model, languages)
     if pairs is not None:
         checks.count("pairs", pairs)
-    with corpus(text or [], languages) as given:
+    with corpus(text or [], languages) as given, ExitStack() as stack:
         if not given.total:
             raise ValueError(f"{' and '.join(text or [])} must have sentence pairs, got none")
         expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
@@ -207,7 +207,7 @@ def probe(
         against = dictionary or (None if expected else "muse")
         work = ProbeWork(named(model), languages, against, device, Settings(by=split))
         work.check()
-        file = writable_folder(out) / "probe.csv"
+        file = stack.enter_context(output_folder(out)) / "probe.csv"
         parts, job = Parts(file), Job(work, work.settings, chunk=64, engine=engine, workers=workers)
         items = work.items(given.pairs(), expected, pairs, seed)
         with resumable(file), progress(min(given.total, pairs or given.total)) as tell:

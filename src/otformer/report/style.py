@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
+
+from otformer.files import written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -92,3 +96,12 @@ def heatmap(axes: Any, matrix: Tensor, title: str, top: float = 1.0) -> Any:
 def _ticks(n: int) -> list[int]:
     """All of 0 … n−1 up to twelve, otherwise about eight of them, both ends included."""
     return list(range(n)) if n <= 12 else sorted({int(k) for k in np.linspace(0, n - 1, 8).round()})
+
+
+def save(draw: Callable[[], Figure], file: Path, **options: Any) -> None:
+    """A picture drawn in this style, as the file's name ends (png, svg, pdf), whole or not at all."""
+    stream = io.BytesIO()
+    with applied():
+        draw().savefig(stream, format=file.suffix.removeprefix("."), **options)
+    with written(file) as out:
+        out.write(stream.getvalue())

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from otformer import checks
 from otformer.words.aligners import Array
 from otformer.words.attention import read
@@ -52,6 +54,11 @@ def all_heads(model: Model, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]
     given = [Pair(*(" ".join(map(_one, side)) for side in pair)) for pair in pairs]
     for reading in read(model, given, by="spaces", readings=["cross-input"], how="mass", normalise=True):
         yield reading.matrices["cross-input"].astype(float)
+
+
+def shares(attention: Array) -> Array:
+    """For the direction in which a translator does not attend: [m, n] scaled to sum to one over the target words."""
+    return np.asarray(attention / np.maximum(np.nansum(attention, 0, keepdims=True), 1e-12))
 
 
 def _one(word: str) -> str:

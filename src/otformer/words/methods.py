@@ -124,9 +124,10 @@ class Attention(Hmm):
         return cls(hmm.models, hmm.languages, hmm.exchanged, *ATTENTION, head=head)
 
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
+        from otformer.words.head import shares
+
         found = self.head.attention(pairs)
-        shares = [a / np.maximum(np.nansum(a, 0, keepdims=True), 1e-12) for a in found]
-        both = zip(super().directions(pairs), (found, shares), (1, 0), strict=True)
+        both = zip(super().directions(pairs), (found, map(shares, found)), (1, 0), strict=True)
         return [[_mean(p, a, axis) for p, a in zip(p_all, a_all, strict=True)] for p_all, a_all, axis in both]
 
 

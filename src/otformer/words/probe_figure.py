@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from otformer import checks
-from otformer.files import written
 from otformer.report import style
 
 if TYPE_CHECKING:
@@ -33,11 +31,7 @@ DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": None}  # th
 def figure(table: Table, file: str | Path, title: str = "", metric: str = "Hits@1") -> None:
     """The picture in the format the file's name ends in (png, svg or pdf), whole or not at all."""
     kind = checks.choice("the ending of file", Path(file).suffix.removeprefix("."), DATE)
-    stream = io.BytesIO()
-    with style.applied():
-        draw(table, title, metric).savefig(stream, format=kind, metadata=DATE[kind])
-    with written(Path(file)) as out:
-        out.write(stream.getvalue())
+    style.save(lambda: draw(table, title, metric), Path(file), metadata=DATE[kind])
 
 
 def draw(table: Table, title: str = "", metric: str = "Hits@1") -> Figure:

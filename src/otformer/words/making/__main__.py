@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otformer import checks
+from otformer.report import style
 from otformer.words.making import corpus, encoder, translator
 from otformer.words.making.curve import curve
-from otformer.words.making.curve_figure import figure
+from otformer.words.making.curve_figure import draw
 from otformer.words.making.evaluate import score
 from otformer.words.making.loop import Task, train
 from otformer.words.making.ship import set_languages, ship
@@ -109,7 +110,7 @@ def _curve(given: argparse.Namespace) -> None:
     rows = curve(given.model, given.run, given.text, given.pairs, tell=lambda line: print(line, flush=True))
     write_csv(rows, given.out)
     about = f"{given.model}: a small model, trained here; {given.pairs:,} WMT news pairs, MUSE gold; mean over heads"
-    figure(rows, given.out.with_suffix(".png"), about)
+    style.save(lambda: draw(rows, about), given.out.with_suffix(".png"), dpi=120)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otformer.files import written
 from otformer.report import style
 from otformer.words.probe_figure import LABELS, VECTORS
 
@@ -16,15 +13,6 @@ if TYPE_CHECKING:
 
 Rows = Sequence[dict[str, Any]]
 READINGS = {"cross-input": style.BLUE, "cross-output": style.ORANGE}
-
-
-def figure(rows: Rows, file: Path, title: str = "") -> None:
-    """The picture as PNG, whole or not at all."""
-    stream = io.BytesIO()
-    with style.applied():
-        draw(rows, title).savefig(stream, format="png", dpi=120)
-    with written(file) as out:
-        out.write(stream.getvalue())
 
 
 def draw(rows: Rows, title: str = "") -> Figure:

@@ -62,6 +62,8 @@ def train(
     torch.manual_seed(seed)
     run = Run(task, out, steps, device, seed, half)
     began, before, losses = time.monotonic(), run.spent, []
+    if run.done in snapshots:  # 0: weights as they are made
+        run.snapshot()
     try:
         for numbers in task.batches(seed, run.done):
             if run.done >= steps or run.spent - before > seconds:
