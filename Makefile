@@ -29,7 +29,7 @@ report: .venv/ready
 
 # On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests/test_gpu.py tests/test_sharded.py tests/test_kernels.py tests/test_streamed.py tests/test_learning_train.py
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests
 
 .venv/ready: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "otformer needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }

@@ -5,8 +5,8 @@
 prints a Markdown table, and how far the method that ships is ahead of eflomal on the same sentences; the table is written as
 CSV. Every setting is chosen on the shipped examples and on news (`chooser` of aligners_text.py), never on the gold. What was
 trained is kept beside the CSV, under ``models``, and a run that was stopped goes on from there. ``--encoder FOLDER`` adds a
-BERT-like model of concatenated pairs (words/making/encoder.py), ``--translators FOLDER`` the translation models in its
-folders en-fr, fr-en, de-en and en-de (words/making/translator.py), of which there may be one for a language pair.
+BERT-like model of concatenated pairs (words/training/encoder.py), ``--translators FOLDER`` the translation models in its
+folders en-fr, fr-en, de-en and en-de (words/training/translator.py), of which there may be one for a language pair.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from aligners_systems import (
 )
 from aligners_text import TESTS, Set, chooser, example_set, gold_set, news_set
 
-from otformer.words import aligners as ways
-from otformer.words.aligners import MATCHES
-from otformer.words.bilingual import TokenPair
-from otformer.words.gold import AlignmentScore, rates, score_links
-from otformer.words.hmm_file import SETTINGS
-from otformer.words.ibm import Settings
-from otformer.words.pieces import training_pieces
-from otformer.words.scores import bootstrap
+from otformer.words.align import aligners as ways
+from otformer.words.align.aligners import MATCHES
+from otformer.words.align.bilingual import TokenPair
+from otformer.words.align.hmm.file import SETTINGS
+from otformer.words.align.hmm.model import Settings
+from otformer.words.align.hmm.word_parts import training_pieces
+from otformer.words.probe.scores import bootstrap
+from otformer.words.text.gold import AlignmentScore, rates, score_links
 
 DIAGONAL = Settings(order="diagonal", rounds=(5, 0), none=0.08)
 OURS = "HMM of words and of stems, joined by transport"

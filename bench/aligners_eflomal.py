@@ -12,8 +12,8 @@ from typing import Any
 
 from aligners_text import Set
 
-from otformer.words.bilingual import TokenPair
-from otformer.words.gold import Links, parse_links
+from otformer.words.align.bilingual import TokenPair
+from otformer.words.text.gold import Links, parse_links
 
 Both = list[tuple[Links, Links]]  # forward and reverse links of pieces, for every sentence pair
 

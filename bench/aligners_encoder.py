@@ -1,4 +1,5 @@
-"""Hidden states and attention of an encoder of both sentences (words/attention.py), by layer, as matrices of words."""
+"""Hidden states and attention of an encoder of both sentences (words/models/attention.py), by layer, as matrices of
+words."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ import numpy as np
 from aligners_systems import Directions, Matrices
 from aligners_text import Set, chooser
 
-from otformer.words.aligners import links, similarity
-from otformer.words.attention import read
-from otformer.words.models import load
-from otformer.words.text import Pair
+from otformer.words.align.aligners import links, similarity
+from otformer.words.models.attention import read
+from otformer.words.models.models import load
+from otformer.words.text.text import Pair
 
 
 class Layers(NamedTuple):

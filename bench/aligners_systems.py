@@ -20,12 +20,12 @@ import numpy as np
 from aligners_text import Set, word_links
 
 from otformer.files import written
-from otformer.words import ibm
-from otformer.words.aligners import Aligner, join, links, similarity, symmetrise
-from otformer.words.bilingual import Recipe, TokenPair, train_vectors
-from otformer.words.gold import Link, Links
-from otformer.words.methods import method
-from otformer.words.pieces import of_words
+from otformer.words.align.aligners import Aligner, join, links, similarity, symmetrise
+from otformer.words.align.bilingual import Recipe, TokenPair, train_vectors
+from otformer.words.align.hmm import model as ibm
+from otformer.words.align.hmm.word_parts import of_words
+from otformer.words.align.methods import method
+from otformer.words.text.gold import Link, Links
 
 Choices = dict[str, Callable[[int], list[Links]]]
 Matrices = list[list[Any]]  # for every set, a matrix [m, n] of words for every sentence pair
@@ -179,7 +179,7 @@ def best_link_choices(sets: Sequence[Set], found: Posteriors) -> Choices:
 
 
 def vector_similarities(training: Sequence[TokenPair], sets: Sequence[Set]) -> Matrices:
-    """Cosines of the static vectors of words/bilingual.py, trained on the same text."""
+    """Cosines of the static vectors of words/align/bilingual.py, trained on the same text."""
     source, target = train_vectors(training, Recipe())
     out = []
     for which in sets:
@@ -189,7 +189,7 @@ def vector_similarities(training: Sequence[TokenPair], sets: Sequence[Set]) -> M
 
 
 def grid(how: str) -> Iterator[Aligner]:
-    """The settings that a method of words/aligners.py may choose from."""
+    """The settings that a method of words/align/aligners.py may choose from."""
     diagonals = (0.0, 0.25, 0.5, 1.0)
     if how == "exact":
         yield from (Aligner(how, diagonal=d) for d in diagonals)
@@ -210,7 +210,7 @@ def grid(how: str) -> Iterator[Aligner]:
 
 
 def our_choices(how: str, matrices: Matrices) -> Choices:
-    """A method of words/aligners.py on similarities of words."""
+    """A method of words/align/aligners.py on similarities of words."""
 
     @cache
     def scores(without_rule: Aligner, number: int) -> list[Any]:
@@ -247,13 +247,13 @@ def joined_choices(directions: Directions) -> Choices:
 
 
 def shipped_choices(languages: str, sets: Sequence[Set], name: str) -> Choices:
-    """A method of words/align.py, as it ships."""
+    """A method of words/align/align.py, as it ships."""
     way = method(name, languages)
     return {"as shipped": lambda number: [way.links(P) for P in way.scores(sets[number].words)]}
 
 
 def shipped_directions(languages: str, sets: Sequence[Set], name: str) -> Directions:
-    """What a method of words/align.py joins, before it does."""
+    """What a method of words/align/align.py joins, before it does."""
     way = method(name, languages)
     forward, backward = zip(*(way.directions(which.words) for which in sets), strict=True)
     return list(forward), list(backward)

@@ -1,4 +1,5 @@
-"""What all aligners of the comparison read: one tokenisation (words/pieces.py) of the training text and of three sets.
+"""What all aligners of the comparison read: one tokenisation (words/align/hmm/word_parts.py) of the training text and of
+three sets.
 
     examples   the pairs that ship with the package, all links sure
     news       pairs of WMT news test sets; the gold is the pairs of the MUSE dictionaries that occur in both sentences
@@ -12,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from otformer.words.dictionary import gold_pairs, muse
-from otformer.words.examples import examples
-from otformer.words.gold import Gold, Link, Links, read_gold, score_links
-from otformer.words.pieces import Pieces, pieces
-from otformer.words.text import data_folder, fold, news_pairs, read_pairs, sample, words
-from otformer.words.vectors import plain
+from otformer.words.align.hmm.word_parts import Pieces, pieces
+from otformer.words.align.vectors import plain
+from otformer.words.text.dictionary import gold_pairs, muse
+from otformer.words.text.examples import examples
+from otformer.words.text.gold import Gold, Link, Links, read_gold, score_links
+from otformer.words.text.text import data_folder, fold, news_pairs, read_pairs, sample, words
 
 TESTS = {"en-fr": "Hansards", "de-en": "RWTH"}
 DRAWN, SEED = 400, 3  # news pairs, of which those of 3 to 50 pieces a side are kept

@@ -1,4 +1,5 @@
-"""One head of a translation model for every direction (words/head.py): chosen on the examples and news, read on all sets."""
+"""One head of a translation model for every direction (words/align/attention_head.py): chosen on the examples and news,
+read on all sets."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import numpy as np
 from aligners_systems import Directions, Matrices
 from aligners_text import Set, chooser
 
-from otformer.words.aligners import Array, links
-from otformer.words.head import all_heads, shares
-from otformer.words.models import load
+from otformer.words.align.aligners import Array, links
+from otformer.words.align.attention_head import all_heads, shares
+from otformer.words.models.models import load
 
 
 class Chosen(NamedTuple):

@@ -37,8 +37,8 @@ from torch import Tensor
 
 def ours(x: Tensor, y: Tensor, tol: float, max_depth: int = 2000) -> tuple[Potentials, float, int]:
     """Potentials, the error read on the way, and passes; those over fewer points count as any other."""
-    from otformer.transport.coarse import coarse_to_fine
-    from otformer.transport.stream import Stream
+    from otformer.transport.executors.stream import Stream
+    from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
 
     states = list(coarse_to_fine(Stream.from_points(x, y), REG, SAFE * tol, max_depth))
     u, v, read, _ = min(states, key=lambda state: state[2])
@@ -65,7 +65,7 @@ def million(add: Callable[..., None]) -> None:
 
 def memory(add: Callable[..., None]) -> None:
     """64 dimensions: two blocks, four passes, and what they allocate."""
-    from otformer.transport.stream import Stream
+    from otformer.transport.executors.stream import Stream
 
     def blocks(x: Tensor, y: Tensor) -> None:
         stream = Stream.from_points(x, y)
@@ -83,7 +83,7 @@ def memory(add: Callable[..., None]) -> None:
 
 def passes(add: Callable[..., None]) -> None:
     """One pass from v = 0: over all pairs (λ = 0.1, or 64 dimensions), and with far tiles left out."""
-    from otformer.transport.stream import Stream
+    from otformer.transport.executors.stream import Stream
 
     for d, n, dtype in ((3, 50_000, "float32"), (3, 50_000, "float64"), (3, 1_000_000, "float32"), (3, 1_000_000, "float64"),
                         (64, 50_000, "float32")):  # fmt: skip

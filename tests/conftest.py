@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tiny_models
-from otformer.words.vectors import WordVectors, write_npz_vectors
-from small_data import ENTRIES, GERMAN, GERMAN_ENTRIES
+from helpers import tiny_models
+from helpers.small_data import ENTRIES, GERMAN, GERMAN_ENTRIES
+from otformer.words.align.vectors import WordVectors, write_npz_vectors
 
 
 @pytest.fixture(scope="module")

@@ -17,16 +17,16 @@ from otformer.network.stock import StockTransformer
 from otformer.network.stock_encoder import StockEncoder
 from otformer.network.trace import Trace
 from otformer.network.transformer import AligningTransformer
-from otformer.transport.batch import BrokenProblems, solve_batch
-from otformer.transport.partial import solve_partial
-from otformer.transport.pot import sinkhorn, sinkhorn2
-from otformer.transport.result import Result
-from otformer.transport.samples_loss import SamplesLoss, divergence
+from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
+from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
+from otformer.transport.problem.result import Result
+from otformer.transport.ragged.batch import BrokenProblems, solve_batch
 from otformer.transport.sharded import solve_sharded
 from otformer.transport.solve import solve, solve_sample
 from otformer.transport.sort import argsort, sort
-from otformer.transport.streamed import solve_streamed
-from otformer.transport.unbalanced import UnbalancedResult, solve_unbalanced
+from otformer.transport.streaming.solve import solve_streamed
+from otformer.transport.variants.partial import solve_partial
+from otformer.transport.variants.unbalanced import UnbalancedResult, solve_unbalanced
 
 __all__ = [
     "AligningTransformer",

@@ -1,8 +1,8 @@
 """Transport as a layer of a network that learns: `Transport` between point sets, `SoftSort` of numbers.
 
 Forward solves a whole batch at once, to ``tol``; backward is the implicit derivative of the solution
-(transport/gradient.py), not that of the iterations. Both solve in float64 whatever the dtype of the input, because float32
-does not reach a ``tol`` of 1e-6; outputs have the dtype of the input.
+(transport/derivatives/implicit.py), not that of the iterations. Both solve in float64 whatever the dtype of the input,
+because float32 does not reach a ``tol`` of 1e-6; outputs have the dtype of the input.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
-from otformer.transport.gradient import SquaredDistances
-from otformer.transport.layer import plans
+from otformer.transport.derivatives.implicit import SquaredDistances
+from otformer.transport.ragged.plans import plans
 from otformer.transport.solve import eager
 
 

@@ -68,7 +68,7 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def solve_all(problems: Sequence[Problem], reg: float, tol: float) -> list[Answer]:
     """Ours, in one call."""
-    from otformer.transport.batch import solve_batch
+    from otformer.transport.ragged.batch import solve_batch
 
     results = solve_batch([(p.C, p.a, p.b) for p in problems], reg=reg, tol=tol)
     return [Answer(np.asarray(r.potentials[0]) / reg - 1, np.asarray(r.potentials[1]) / reg, r.depth) for r in results]

@@ -73,8 +73,8 @@ def _otformer_stream(p: Problem, reg: float, tol: float, effort: float) -> Calla
     """The same network on the executor that never forms the matrix."""
     import torch
 
-    from otformer.transport.stages import annealed
-    from otformer.transport.stream import Stream
+    from otformer.transport.executors.stream import Stream
+    from otformer.transport.solvers.annealing import annealed
 
     x, y, a, b = (torch.from_numpy(np.asarray(part)) for part in (p.x, p.y, p.a, p.b))
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import pot_plan, squared_distances
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import pot_plan, squared_distances
 from otformer.network.transformer import AligningTransformer
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -152,9 +152,9 @@ def _whole(W: Tensor, top: int) -> Tensor:
 
 
 def _draw(rows: list[Row]) -> Figure:
-    fig, ax = style.figure(10, 5.4)
+    fig, ax = figures.figure(10, 5.4)
     groups = list(dict.fromkeys(str(row["group"]) for row in rows))
-    colours = dict(zip(groups, (style.INK, *style.CYCLE), strict=False))
+    colours = dict(zip(groups, (figures.INK, *figures.CYCLE), strict=False))
     floor = 1e-14
     for k, row in enumerate(rows):
         value = row[ATTENTION]

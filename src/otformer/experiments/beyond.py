@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from otformer.experiments import learned
+from otformer import figures
+from otformer.experiments import _trained_models as learned
+from otformer.experiments._trained_models import ROWS, SIZES, at, band, scores, spread
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.learned import ROWS, SIZES, at, band, scores, spread
 from otformer.learning import trained
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,17 +106,17 @@ def _rows(found: dict[str, dict[str, Tensor]], curve: dict[str, dict[int, dict[i
 
 
 def _draw(found: dict[str, dict[str, Tensor]], curve: dict[str, dict[int, dict[int, Tensor]]]) -> Figure:
-    fig, axes = style.figure(10, 7, 2, 2)
+    fig, axes = figures.figure(10, 7, 2, 2)
     for (ax, small), (kind, title) in zip(axes.T, KINDS.items(), strict=True):
-        for (label, t), colour, dash in zip(found[kind].items(), style.CYCLE, ("-", "--", "-.", ":"), strict=False):
+        for (label, t), colour, dash in zip(found[kind].items(), figures.CYCLE, ("-", "--", "-.", ":"), strict=False):
             band(ax, SIZES, t, label, colour, dash)
-        for m, colour, dash in zip(GOALS, style.CYCLE, ("-", "--", "-."), strict=False):
+        for m, colour, dash in zip(GOALS, figures.CYCLE, ("-", "--", "-."), strict=False):
             if curve[kind]:
                 band(small, curve[kind], torch.stack([each[m] for each in curve[kind].values()]), f"n = {m}", colour, dash)
-        ax.axvline(7, color=style.GREY, linewidth=0.8)
+        ax.axvline(7, color=figures.GREY, linewidth=0.8)
         ax.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title=title[0].upper() + title[1:])
         small.set(xlabel="largest n in training", ylabel=ROWS, ylim=(0, 102), title=f"Short runs, {title}")
-    axes[0, 0].plot([*GOALS], [*GOALS.values()], "v", color=style.INK, label="goal")
+    axes[0, 0].plot([*GOALS], [*GOALS.values()], "v", color=figures.INK, label="goal")
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     axes[1, 1].legend(title="tested on", loc="lower right")
     return fig

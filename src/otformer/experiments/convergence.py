@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import pot_plan, squared_distances
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import pot_plan, squared_distances
 from otformer.network.schedule import Gradient, Paper
 from otformer.network.transformer import AligningTransformer, Sink
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,18 +69,18 @@ def _row(layer: int, errors: dict[str, Tensor]) -> Row:
 
 
 def _draw(matrices: list[Tensor], target: Tensor, errors: dict[str, Tensor]) -> Figure:
-    fig, axes = style.figure(10, 5.4, 2, 4)
+    fig, axes = figures.figure(10, 5.4, 2, 4)
     top = float(torch.stack([*matrices, target]).max())
     titles = [*(f"A at layer {k}" for k in SHOWN), "P*, regularised plan"]
     for ax, matrix, title in zip(axes[0], [*matrices, target], titles, strict=True):
-        image = style.heatmap(ax, matrix, title, top)
+        image = figures.heatmap(ax, matrix, title, top)
     axes[0, 0].set_ylabel("x, point number")
     fig.colorbar(image, ax=axes[0, 3], label="attention", shrink=0.9)
     for ax in axes[1]:
         ax.remove()
     curve = fig.add_subplot(axes[1, 0].get_gridspec()[1, :])
     curve.semilogy(errors[FROZEN], color="#B9D4E6", linewidth=0.7)
-    for (label, path), dash, colour in zip(errors.items(), ("-", "--", ":"), style.CYCLE, strict=False):
+    for (label, path), dash, colour in zip(errors.items(), ("-", "--", ":"), figures.CYCLE, strict=False):
         curve.semilogy(path.median(1).values, dash, color=colour, label=label)
     curve.plot([], [], color="#B9D4E6", linewidth=0.7, label="each problem, γ = λ, frozen sink")
     curve.set(xlabel="layer", ylabel="largest |A − P*|", xlim=(0, DEPTH))

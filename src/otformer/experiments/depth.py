@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import final, iterates, mean_marginal_error, squared_distances, unit_cube
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import final, iterates, mean_marginal_error, squared_distances, unit_cube
 from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, Schedule, best_omega
-from otformer.report import style
 from otformer.theory.rates import second_singular_value
 from otformer.transport.reference import plan, sinkhorn_half_steps
 
@@ -131,17 +131,17 @@ def _shown(layers: float) -> str:
 
 def _draw(rows: list[Row]) -> Figure:
     sizes, count = sorted({row["n"] for row in rows}), len({row["problem"] for row in rows})
-    fig, axes = style.figure(3.6 * len(sizes) + 2.4, 3.9, 1, len(sizes), sharey=True, squeeze=False)
+    fig, axes = figures.figure(3.6 * len(sizes) + 2.4, 3.9, 1, len(sizes), sharey=True, squeeze=False)
     for ax, n in zip(axes[0], sizes, strict=True):
         beside: Counter[tuple[float, int]] = Counter()  # marks already at this λ and cap: the next one stands beside them
         for name, marker in zip(DRAWN, "soD^vPX", strict=True):
             layers = [_median([row for row in rows if (row["n"], row["λ"]) == (n, reg)], name) for reg in REGS]
-            colour, dash = (style.INK, "--") if name == SINKHORN else (style.CYCLE[DRAWN.index(name) - 1], "-")
+            colour, dash = (figures.INK, "--") if name == SINKHORN else (figures.CYCLE[DRAWN.index(name) - 1], "-")
             ax.loglog(REGS, layers, linestyle=dash, marker=marker, color=colour, label=name)
             missed = [reg for reg, found in zip(REGS, layers, strict=True) if math.isinf(found)]
             cap = LADDER[-1] if name == ANNEALED else LIMIT
             for reg in missed:
-                style.not_reached(ax, reg * 1.07 ** beside[reg, cap], cap, colour, marker)
+                figures.not_reached(ax, reg * 1.07 ** beside[reg, cap], cap, colour, marker)
                 beside[reg, cap] += 1
         ax.set_xticks(REGS, [f"{reg:g}" for reg in REGS])
         ax.minorticks_off()
@@ -149,7 +149,7 @@ def _draw(rows: list[Row]) -> Figure:
         ax.set(title=f"n = {n}, median of {count} problems", xlabel="λ (smaller is harder)")
     axes[0, 0].set_ylabel("layers to a mean marginal error of 10⁻⁶")
     note = "open, arrow: not reached\nat the largest depth tried"
-    axes[0, 0].plot([], [], " ", marker=r"$\uparrow$", markersize=9, color=style.INK, label=note)
+    axes[0, 0].plot([], [], " ", marker=r"$\uparrow$", markersize=9, color=figures.INK, label=note)
     axes[0, 0].plot([], [], " ", label="paper's γ: never reached")
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
     return fig

@@ -1,6 +1,6 @@
 """Section 4.2 and figure 7 of the paper: transport between word vectors finds translated words, beside nearest neighbours.
 
-What is measured, and in which three readings: experiments/embedding_scores.py.
+What is measured, and in which three readings: experiments/_embedding_scores.py.
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from otformer.experiments import sentences
-from otformer.experiments.embedding_scores import (
+from otformer import figures
+from otformer.experiments import _sentences as sentences
+from otformer.experiments._embedding_scores import (
     GAIN,
     LEAST_PAIRS,
     LEAST_WORDS,
@@ -24,18 +25,17 @@ from otformer.experiments.embedding_scores import (
     sentences_with_vectors,
     table,
 )
+from otformer.experiments._sentences import NAMES, percent
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.sentences import NAMES, percent
-from otformer.report import style
-from otformer.words.align import Vectors
-from otformer.words.text import data_folder
-from otformer.words.vectors import read_vectors
+from otformer.words.align.align import Vectors
+from otformer.words.align.vectors import read_vectors
+from otformer.words.text.text import data_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER = 0.9  # Hits@1
-COLOURS = (style.GREEN, style.PURPLE)
+COLOURS = (figures.GREEN, figures.PURPLE)
 
 
 def run(context: Context) -> Outcome:
@@ -96,7 +96,7 @@ def _told(settings: list[Setting], rows: list[Row]) -> str:
         "all words, and every dictionary pair or link counts, so a row can have only one of several partners at rank 1. "
         f"The paper has Hits@1 near {PAPER} with MUSE's vectors of 200,000 words a language, which are not here, and says "
         "neither which words enter nor which pairs count; both decide. Our vectors come from small parallel text without "
-        "these sentences (words/bilingual.py). Ties go to the gold word, as the paper defines rank."
+        "these sentences (words/align/bilingual.py). Ties go to the gold word, as the paper defines rank."
     )
     return " ".join(parts)
 
@@ -111,7 +111,7 @@ def _compared(rows: list[Row], setting: Setting, reading: str) -> str:
 
 
 def _draw(settings: list[Setting], rows: list[Row]) -> Figure:
-    made, (left, right, gains) = style.figure(13, 4.6, columns=3, width_ratios=(1.05, 1.75, 0.85))
+    made, (left, right, gains) = figures.figure(13, 4.6, columns=3, width_ratios=(1.05, 1.75, 0.85))
     ours = settings[-2]._replace(corpus=sentences.shipped("en-fr"))
     fox = known(ours, 0)
     sentences.heatmap(left, plans([fox])[0], (fox.source, fox.target), fox.gold, f"OT plan (λ = {REG}), our vectors")
@@ -135,7 +135,7 @@ def _bars(axes: Any, settings: list[Setting], rows: list[Row]) -> None:
             labels.append(reading)
         count = f"{pick(rows, setting, SENTENCE)['sentences']:,} sentences"
         axes.text(3.5 * k + 1, 103, f"{setting.label}\n{count}", ha="center", va="bottom", size=8)
-    axes.axhline(100 * PAPER, color=style.INK, linestyle=":", linewidth=1.2, label=f"the paper's {PAPER}")
+    axes.axhline(100 * PAPER, color=figures.INK, linestyle=":", linewidth=1.2, label=f"the paper's {PAPER}")
     axes.set_xticks(places, labels, size=8, rotation=30, ha="right", rotation_mode="anchor")
     axes.set(ylim=(0, 102), ylabel="Hits@1 (%); whiskers ± std, black 95 %")
     axes.set_title("Hits@1 of OT and of nearest neighbours", pad=30)
@@ -150,10 +150,10 @@ def _gains(axes: Any, settings: list[Setting], rows: list[Row]) -> None:
         for r, reading in enumerate(READINGS, 1):
             y = -4.2 * k - r
             gained, low, high = (100 * pick(rows, setting, reading)[name] for name in GAIN[3:])
-            axes.plot([low, high], [y, y], color=style.GREEN, linewidth=2.4)
-            axes.plot(gained, y, "o", color=style.GREEN)
+            axes.plot([low, high], [y, y], color=figures.GREEN, linewidth=2.4)
+            axes.plot(gained, y, "o", color=figures.GREEN)
             names[y] = reading
-    axes.axvline(0, color=style.INK, linewidth=0.8)
+    axes.axvline(0, color=figures.INK, linewidth=0.8)
     axes.set_yticks(list(names), list(names.values()), size=8)
     for text, name in zip(axes.get_yticklabels(), names.values(), strict=True):
         text.set_weight("normal" if name in READINGS else "bold")

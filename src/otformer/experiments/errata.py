@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import squared_distances, unit_cube
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import squared_distances, unit_cube
 from otformer.network.printed import printed_columns, printed_layer, printed_rows
 from otformer.network.registers import Registers
 from otformer.network.schedule import Paper
 from otformer.network.transformer import AligningTransformer
 from otformer.network.weights import head
-from otformer.report import notation, style
+from otformer.report import notation
 from otformer.theory.bounds import informal_bound
 from otformer.transport.reference import gradient_descent
 
@@ -128,13 +129,13 @@ def _label(row: Row) -> str:
 
 
 def _draw(rows: list[Row]) -> Figure:
-    fig, ax = style.figure(10, 4.6)
+    fig, ax = figures.figure(10, 4.6)
     floor = 1e-17
     for k, row in enumerate(rows):
         ends = [max(row[name], floor) for name in ("corrected", "as printed")]
         ax.plot(ends, [k, k], color="#C9CED6", linewidth=2, zorder=1)
-        ax.scatter(ends[1], k, color=style.ORANGE, marker="X", s=48, zorder=2, label="as printed" if k == 0 else None)
-        ax.scatter(ends[0], k, color=style.BLUE, marker="o", s=40, zorder=2, label="corrected" if k == 0 else None)
+        ax.scatter(ends[1], k, color=figures.ORANGE, marker="X", s=48, zorder=2, label="as printed" if k == 0 else None)
+        ax.scatter(ends[0], k, color=figures.BLUE, marker="o", s=40, zorder=2, label="corrected" if k == 0 else None)
     ax.set_xscale("log")
     ax.set_yticks(range(len(rows)), [notation.mathtext(_label(row)) for row in rows])
     ax.invert_yaxis()

@@ -1,6 +1,6 @@
 """Figure 1 of the paper: attention of an encoder on the fox pair, layers 1, 6 and 12, beside transport; and on all pairs.
 
-What is measured: experiments/fox_scores.py.
+What is measured: experiments/_fox_scores.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otformer.experiments import sentences
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.fox_scores import (
+from otformer import figures
+from otformer.experiments import _sentences as sentences
+from otformer.experiments._fox_scores import (
     DISTANCE,
     FIRST,
     OT,
@@ -27,14 +27,14 @@ from otformer.experiments.fox_scores import (
     see,
     table,
 )
-from otformer.experiments.learned import across
-from otformer.experiments.sentences import Corpus, listed
-from otformer.report import style
-from otformer.words.attention import Reading, read
-from otformer.words.examples import examples
-from otformer.words.gold import Link
-from otformer.words.models import load
-from otformer.words.shipped import folder
+from otformer.experiments._sentences import Corpus, listed
+from otformer.experiments._trained_models import across
+from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.words.models.attention import Reading, read
+from otformer.words.models.models import load
+from otformer.words.models.shipped import folder
+from otformer.words.text.examples import examples
+from otformer.words.text.gold import Link
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -174,7 +174,7 @@ def _falls(values: list[float]) -> bool:
 
 
 def _draw(fox: Reading, story: Story) -> Figure:
-    made, axes = style.figure(12.4, 7.2, 2, 4, height_ratios=(1.12, 1))
+    made, axes = figures.figure(12.4, 7.2, 2, 4, height_ratios=(1.12, 1))
     example = examples("en-fr")[0]
     pair, gold = (example.source, example.target), sorted(example.links)
     panels = [(f"attention, layer {layer}", attention(fox, SHOWN)[layer - 1]) for layer in story.layers]
@@ -187,18 +187,19 @@ def _draw(fox: Reading, story: Story) -> Figure:
     _curves(right, story, RIGHT, 100)
     _curves(far, story, DISTANCE, 1)
     many, short = story.corpus.label, story.corpus.short
-    right.axhline(100 * story.curve(many, OT, RIGHT)[0], color=style.GREEN, linestyle=":", label=f"OT, {short}")
-    far.axhline(story.curve(many, UNIFORM, DISTANCE)[0], color=style.GREY, linestyle="--", label=f"uniform matrix, {short}")
+    right.axhline(100 * story.curve(many, OT, RIGHT)[0], color=figures.GREEN, linestyle=":", label=f"OT, {short}")
+    uniform = story.curve(many, UNIFORM, DISTANCE)[0]
+    far.axhline(uniform, color=figures.GREY, linestyle="--", label=f"uniform matrix, {short}")
     right.set(ylim=(0, 102), ylabel="gold pairs at rank 1 (%)", title="Translated words found")
     far.set(ylim=(0, 1), ylabel="total variation", title=f"Distance of attention to the plan of layer {FIRST}")
     sentences.legend(made, right, far)
-    made.suptitle(f"A small encoder: {story.model}. Rows are scaled to their largest entry.", size=9, color=style.GREY)
+    made.suptitle(f"A small encoder: {story.model}. Rows are scaled to their largest entry.", size=9, color=figures.GREY)
     return made
 
 
 def _curves(axes: Any, story: Story, measure: str, scale: float) -> None:
     """Of each reading a line with its interval over all pairs, and for the paper's reading the fox pair alone."""
-    for name, colour in zip(READINGS, (style.BLUE, style.ORANGE), strict=True):
+    for name, colour in zip(READINGS, (figures.BLUE, figures.ORANGE), strict=True):
         values, low, high = (
             scale * np.array(story.curve(story.corpus.label, name, measure + end)) for end in ("", ", low", ", high")
         )
@@ -208,7 +209,7 @@ def _curves(axes: Any, story: Story, measure: str, scale: float) -> None:
         axes.fill_between(layers, low, high, color=colour, alpha=0.2, linewidth=0)
     alone = scale * np.array(story.curve(FOX, SHOWN, measure))
     label = f"{READINGS[SHOWN]}, the fox pair" if measure == RIGHT else ""
-    axes.plot(layers, alone, "s--", color=style.SKY, lw=1, ms=3.5, label=label)
+    axes.plot(layers, alone, "s--", color=figures.SKY, lw=1, ms=3.5, label=label)
     axes.set(xlabel="layer", xticks=layers)
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from otformer import figures
+from otformer.experiments._problems import unit_cube
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import unit_cube
 from otformer.network.cost_layer import CostLayer, EuclideanDistance, SmoothCost, error_table
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,7 +75,7 @@ def _order(rows: list[Row]) -> float:
 
 
 def _draw(rows: list[Row]) -> Figure:
-    fig, axes = style.figure(10, 3.6, 1, 2, sharex=True)
+    fig, axes = figures.figure(10, 3.6, 1, 2, sharex=True)
     for ax, column, title in (
         (axes[0], "cost error", "Largest error of the cost"),
         (axes[1], "plan error", "Error of the network's plan (half L1, mass 1)"),

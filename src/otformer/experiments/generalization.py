@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from otformer.experiments import learned
+from otformer import figures
+from otformer.experiments import _trained_models as learned
+from otformer.experiments._trained_models import DISTANCE, LOSS, POINTS, ROWS, SIZES, at, band, scores, spread
 from otformer.experiments.experiment import Context, Experiment, Outcome
-from otformer.experiments.learned import DISTANCE, LOSS, POINTS, ROWS, SIZES, at, band, scores, spread
 from otformer.learning.data import Batch
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,23 +87,23 @@ def value_read(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _draw(found: dict[str, dict[str, Tensor]], batch: Batch, count: int, seed: int) -> Figure:
-    fig, axes = style.figure(10, 6.0, 2, 4, height_ratios=[1.15, 1])
+    fig, axes = figures.figure(10, 6.0, 2, 4, height_ratios=[1.15, 1])
     for ax, (label, name) in zip(axes[0], RECIPES.items(), strict=False):
         member = learned.middle(name, TESTED, count, seed)
         learned.picture(ax, learned.attention(name, member, batch), f"A: {SHORT[label]}, n = {TESTED}")
     image = learned.picture(axes[0, 3], batch.plan()[0], "P*")
     fig.colorbar(image, ax=axes[0, 3], label="attention", shrink=0.8)
     right, far = learned.across(fig, axes, 1, 0, 2), learned.across(fig, axes, 1, 2, 4)
-    for (label, scored), colour, dash in zip(found.items(), style.CYCLE, ("-", "--", "-."), strict=False):
+    for (label, scored), colour, dash in zip(found.items(), figures.CYCLE, ("-", "--", "-."), strict=False):
         band(right, SIZES, scored[ROWS], label, colour, dash)
         band(far, SIZES, scored[DISTANCE], label, colour, dash)
     guess = torch.tensor(SIZES, dtype=torch.float64)
-    right.plot(SIZES, 100 / guess, ":", color=style.GREY, label="a guess, 1/n")
-    far.plot(SIZES, (1 - 1 / guess).sqrt(), ":", color=style.GREY, label="uniform rows")
+    right.plot(SIZES, 100 / guess, ":", color=figures.GREY, label="a guess, 1/n")
+    far.plot(SIZES, (1 - 1 / guess).sqrt(), ":", color=figures.GREY, label="uniform rows")
     right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title=f"Trained on n = {TRAINED}: median and range of the seeds")
     far.set(xlabel="n", ylabel=DISTANCE, ylim=(0, 1.3), title="Distance to P*")
     for ax in (right, far):
-        ax.axvline(TRAINED, color=style.GREY, linewidth=0.8)
+        ax.axvline(TRAINED, color=figures.GREY, linewidth=0.8)
     right.legend()
     far.legend(loc="lower right")
     return fig

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from otformer.experiments import iterative, learned
+from otformer import figures
+from otformer.experiments import _trained_models as learned
+from otformer.experiments import iterative
+from otformer.experiments._trained_models import DISTANCE, LAYERS_SHOWN, LOSS, ROWS, spread
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
 from otformer.experiments.iterative import HEADS, LENS, Looks
-from otformer.experiments.learned import DISTANCE, LAYERS_SHOWN, LOSS, ROWS, spread
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +62,7 @@ def _row(what: str, measures: dict[str, Tensor]) -> Row:
 
 
 def _draw(looks: Looks, count: int, seed: int) -> Figure:
-    fig, axes = style.figure(10, 11, 4, 4)
+    fig, axes = figures.figure(10, 11, 4, 4)
     batch = learned.draw(N, count, seed)
     target = batch.plan()[0]
     member, plain = (learned.middle(name, N, count, seed) for name in (NAME, PLAIN))

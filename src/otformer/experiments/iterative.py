@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from otformer.experiments import learned
+from otformer import figures
+from otformer.experiments import _trained_models as learned
+from otformer.experiments._problems import final, squared_distances
+from otformer.experiments._trained_models import LAYERS_SHOWN, band, spread
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.learned import LAYERS_SHOWN, band, spread
-from otformer.experiments.problems import final, squared_distances
 from otformer.learning.data import Batch
 from otformer.learning.model import HEADS as MODEL_HEADS
 from otformer.learning.model import LearningTransformer
 from otformer.network.schedule import Relaxed
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -240,23 +240,23 @@ def pictures(axes: Any, looks: Looks, way: str, member: int, target: Tensor) -> 
 
 
 def _draw(looks: Looks, context: Context) -> Figure:
-    fig, axes = style.figure(10, 11, 4, 4)
+    fig, axes = figures.figure(10, 11, 4, 4)
     count = learned.problems(context)
     target = learned.draw(TESTED, count, context.seed).plan()[0]
     member = learned.middle(NAME, TESTED, count, context.seed)
     for row, way in zip(axes, (HEADS, LENS), strict=False):
         pictures(row, looks, way, member, target)
     near, right = learned.across(fig, axes, 2, 0, 2), learned.across(fig, axes, 2, 2, 4)
-    for way, colour, dash in zip(looks.views, style.CYCLE, ("-", "--", "-."), strict=False):
+    for way, colour, dash in zip(looks.views, figures.CYCLE, ("-", "--", "-."), strict=False):
         layers = range(looks.first[way], looks.first[way] + len(looks.views[way]))
         band(near, layers, torch.stack([each.distance for each in looks.views[way]]), way, colour, dash)
         band(right, layers, 100 * torch.stack([each.rows for each in looks.views[way]]), way, colour, dash)
-    near.axhline(looks.floor, color=style.GREEN, linewidth=0.8, linestyle=":", label="read-out with the true u")
+    near.axhline(looks.floor, color=figures.GREEN, linewidth=0.8, linestyle=":", label="read-out with the true u")
     near.set(ylabel=learned.DISTANCE, ylim=(0, 1.4), title="Distance to P*: median and range of the seeds")
     right.set(ylabel=learned.ROWS, ylim=(0, 102), title="Rows right")
     contains = [learned.across(fig, axes, 3, 0, 2), learned.across(fig, axes, 3, 2, 4)]
     for ax, (kind, title) in zip(contains, (("permutations", "permutations"), ("values", "real-valued lists")), strict=True):
-        for k, (potential, colour, dash) in enumerate((("u", style.BLUE, "-"), ("v", style.ORANGE, "--"))):
+        for k, (potential, colour, dash) in enumerate((("u", figures.BLUE, "-"), ("v", figures.ORANGE, "--"))):
             band(ax, range(len(looks.r2[kind])), looks.r2[kind][..., k].clamp(min=-0.1), potential, colour, dash)
         ax.set(ylabel="R²", ylim=(-0.1, 1.02), title=f"Linear read-out of (u, v), {title}")
     for ax in (near, right, *contains):

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from otformer.experiments import learned
+from otformer import figures
+from otformer.experiments import _trained_models as learned
+from otformer.experiments._trained_models import DISTANCE, ROWS, SIZES, at, band, scores, spread
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.learned import DISTANCE, ROWS, SIZES, at, band, scores, spread
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -93,7 +93,7 @@ def _told(gap: Row) -> str:
 
 
 def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed: int) -> Figure:
-    fig, axes = style.figure(10, 6.2, 2, 6, height_ratios=[1.15, 1])
+    fig, axes = figures.figure(10, 6.2, 2, 6, height_ratios=[1.15, 1])
     batch = learned.draw(TESTED, count, seed)
     members = {label: learned.middle(name, TESTED, count, seed) for label, name in RECIPES.items()}
     pictures = {label: learned.attention(name, members[label], batch) for label, name in RECIPES.items()}
@@ -102,16 +102,16 @@ def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed
         image = learned.picture(panel, matrix, title)
     fig.colorbar(image, ax=panel, label="attention", shrink=0.8)
     right, gap = learned.across(fig, axes, 1, 0, 3), learned.across(fig, axes, 1, 3, 6)
-    for (label, scored), colour, dash in zip(found.items(), (style.ORANGE, style.BLUE), ("--", "-"), strict=True):
+    for (label, scored), colour, dash in zip(found.items(), (figures.ORANGE, figures.BLUE), ("--", "-"), strict=True):
         band(right, SIZES, scored[ROWS], label, colour, dash)
     right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Median and range of the seeds")
     right.legend()
     low, mean, high = ([row[f"gap, {ROWS}: {word}"] for row in gaps] for word in ("low", "mean", "high"))
-    gap.plot(SIZES, mean, color=style.BLUE, label="mean of the seeds")
-    gap.fill_between(SIZES, low, high, color=style.BLUE, alpha=0.15, linewidth=0, label="95 %, bootstrap")
+    gap.plot(SIZES, mean, color=figures.BLUE, label="mean of the seeds")
+    gap.fill_between(SIZES, low, high, color=figures.BLUE, alpha=0.15, linewidth=0, label="95 %, bootstrap")
     each = at(found[WITH][ROWS], TESTED) - at(found[WITHOUT][ROWS], TESTED)
-    gap.plot([TESTED] * len(each), each, ".", color=style.INK, label=f"each seed, n = {TESTED}")
-    gap.axhline(0, color=style.GREY, linewidth=0.8)
+    gap.plot([TESTED] * len(each), each, ".", color=figures.INK, label=f"each seed, n = {TESTED}")
+    gap.axhline(0, color=figures.GREY, linewidth=0.8)
     gap.set(xlabel="n", ylabel="gap, points of percent", title="Rows right, with minus without")
     gap.legend()
     return fig

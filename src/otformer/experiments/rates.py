@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import iterates, squared_distances, unit_cube
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import iterates, squared_distances, unit_cube
 from otformer.network.schedule import Alternating, Gradient, Relaxed
-from otformer.report import style
 from otformer.theory import rates
 from otformer.transport.reference import plan, sinkhorn
 
@@ -88,10 +88,10 @@ def _worst(rows: list[Row], name: str) -> float:
 
 
 def _draw(rows: list[Row]) -> Figure:
-    fig, (scatter, spread) = style.figure(10, 3.8, 1, 2)
+    fig, (scatter, spread) = figures.figure(10, 3.8, 1, 2)
     names = list(dict.fromkeys(str(row["schedule"]) for row in rows))
     labels: list[str] = []
-    scatter.plot([0, 1], [0, 1], color=style.INK, linewidth=0.8)
+    scatter.plot([0, 1], [0, 1], color=figures.INK, linewidth=0.8)
     for k, (name, marker) in enumerate(zip(names, "oD^v", strict=True)):
         chosen = [row for row in rows if row["schedule"] == name]
         label = f"{name}, {'per layer' if chosen[0]['layers a step'] == 1 else 'per pair'}"
@@ -100,7 +100,7 @@ def _draw(rows: list[Row]) -> Figure:
         spread.plot([k] * len(chosen), [100 * r["relative difference"] for r in chosen], marker, alpha=0.6)
     scatter.set(xlabel="predicted rate", ylabel="measured rate", title="Linear rates, per layer or per pair of layers")
     scatter.legend(loc="upper left")
-    spread.axhline(2, color=style.INK, linewidth=0.8, linestyle="--")
+    spread.axhline(2, color=figures.INK, linewidth=0.8, linestyle="--")
     spread.set_xticks(range(len(names)), labels)
     spread.set_yscale("log")
     spread.set(ylabel="relative difference, %", title="Difference, one mark a problem (dashed: 2 %)", xlim=(-0.5, 3.5))

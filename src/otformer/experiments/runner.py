@@ -17,11 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from otformer import checks
+from otformer import checks, figures
 from otformer.experiments.experiment import Context, Experiment, Outcome
 from otformer.experiments.registry import EXPERIMENTS, chosen
 from otformer.files import output_folder
-from otformer.report import style
 from otformer.report.html import write_report
 
 FILES = ("figure.png", "figure.svg", "numbers.csv", "run.json")
@@ -87,7 +86,7 @@ def _run_one(experiment: Experiment, folder: Path, key: dict[str, Any], tell: Pr
     name = experiment.name
     context = Context(key["seed"], key["full"], lambda fraction: tell(name, fraction))
     began = time.perf_counter()
-    with style.applied():
+    with figures.applied():
         outcome = experiment.run(context)
         record = {
             "name": name,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import pot_plan, squared_distances, unit_cube
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import pot_plan, squared_distances, unit_cube
 from otformer.network.transformer import AligningTransformer
-from otformer.report import style
 from otformer.theory.rates import gradient_rate, second_singular_value
 
 if TYPE_CHECKING:
@@ -69,11 +69,11 @@ def _errors(trace: Trace, target: Tensor) -> Row:
 
 
 def _draw(pairs: dict[int, tuple[Tensor, Tensor]]) -> Figure:
-    fig, axes = style.figure(10, 2.9, 1, 4)
+    fig, axes = figures.figure(10, 2.9, 1, 4)
     shown = [(n, title, matrix) for n in (8, 4) for title, matrix in zip(("A at layer 2000", "P*"), pairs[n], strict=True)]
     top = max(float(matrix.max()) for _, _, matrix in shown)
     for ax, (n, title, matrix) in zip(axes, shown, strict=True):
-        image = style.heatmap(ax, matrix, f"n = {n}: {title}", top)
+        image = figures.heatmap(ax, matrix, f"n = {n}: {title}", top)
     axes[0].set_ylabel("x, point number")
     fig.colorbar(image, ax=axes, label="attention", shrink=0.8)
     return fig

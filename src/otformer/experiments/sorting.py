@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import squared_distances
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import squared_distances
 from otformer.network.schedule import Annealed
 from otformer.network.transformer import AligningTransformer
-from otformer.report import style
 from otformer.transport.reference import assignment
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def _row(task: str, n: int, d: int, dtype: torch.dtype, layers: int, problems: i
 
 def _draw(rows: list[Row], numbers: list[Row], generator: torch.Generator) -> Figure:
     """Left: share of points in their place after each layer, as the frozen network runs. Right: share of lists exact."""
-    fig, (path, share) = style.figure(10, 3.6, 1, 2, width_ratios=[1, 1])
-    for n, colour in ((10, style.BLUE), (50, style.ORANGE)):
+    fig, (path, share) = figures.figure(10, 3.6, 1, 2, width_ratios=[1, 1])
+    for n, colour in ((10, figures.BLUE), (50, figures.ORANGE)):
         ranks = torch.randperm(n, generator=generator)
         lists = {"permutation": _points(ranks, torch.float64)[0][:, 0]}
         lists["random numbers"] = torch.rand(n, generator=generator, dtype=torch.float64).sort().values[ranks]
@@ -123,16 +123,16 @@ def _draw(rows: list[Row], numbers: list[Row], generator: torch.Generator) -> Fi
     path.set(xlabel="layer", ylabel="share of numbers in their place", title="Four lists on their way through the layers")
     path.legend()
     for label, chosen, shift, colour in (
-        ("permutations, float32", [row for row in rows if row["dtype"] == "float32"], -0.28, style.BLUE),
-        ("permutations, float64", [row for row in rows if row["dtype"] == "float64"], 0.0, style.SKY),
-        ("random numbers, float64", numbers, 0.28, style.ORANGE),
+        ("permutations, float32", [row for row in rows if row["dtype"] == "float32"], -0.28, figures.BLUE),
+        ("permutations, float64", [row for row in rows if row["dtype"] == "float64"], 0.0, figures.SKY),
+        ("random numbers, float64", numbers, 0.28, figures.ORANGE),
     ):
         found = {row["n"]: row["exact"] / row["problems"] for row in chosen}
         share.bar([k + shift for k in range(len(SIZES))], [found.get(n, 0) for n in SIZES], 0.26, color=colour, label=label)
         for k, n in enumerate(SIZES):
             if not found.get(n):  # without a bar: say which of the two reasons
                 word = "0 %" if n in found else "not run"
-                share.text(k + shift, 0.02, word, rotation=90, ha="center", va="bottom", fontsize=7, color=style.INK)
+                share.text(k + shift, 0.02, word, rotation=90, ha="center", va="bottom", fontsize=7, color=figures.INK)
     share.set_xticks(range(len(SIZES)), [str(n) for n in SIZES])
     share.grid(visible=False, axis="x")
     share.set(xlabel="n", ylabel="share of lists sorted exactly", title="Sorted to the last number", ylim=(0, 1.45))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import iterates, squared_distances, unit_cube
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import iterates, squared_distances, unit_cube
 from otformer.network.schedule import Gradient
-from otformer.report import style
 from otformer.theory import bounds, hilbert
 from otformer.transport.reference import sinkhorn
 
@@ -142,19 +142,19 @@ def _row(problem: Problem, name: str, depths: list[int]) -> Row:
 
 
 def _draw(problems: list[Problem], depths: list[int]) -> Figure:
-    fig, axes = style.figure(10, 5.6, len(REGS), len(SIZES), sharex=True, sharey=True)
+    fig, axes = figures.figure(10, 5.6, len(REGS), len(SIZES), sharex=True, sharey=True)
     for ax, problem in zip(axes.flat, problems, strict=True):
         layers = [depth for depth in depths if depth <= RUN]
         for label, path, colour in (
-            ("measured, the lemma's γ", problem.lemma, style.INK),
-            ("measured, γ = λ", problem.gradient, style.GREY),
+            ("measured, the lemma's γ", problem.lemma, figures.INK),
+            ("measured, γ = λ", problem.gradient, figures.GREY),
         ):
             ax.loglog(layers, [max(float(path[k]), 1e-15) for k in layers], color=colour, label=label)
-        for name, colour in zip(BOUNDS, (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE), strict=True):
+        for name, colour in zip(BOUNDS, (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE), strict=True):
             points = [(depth, problem.bound(name, depth)) for depth in depths]
             finite = [p for p in points if math.isfinite(p[1])]
             ax.loglog([p[0] for p in finite], [p[1] for p in finite], "--", color=colour, label=name)
-        ax.axhline(problem.measured(0), color=style.INK, linewidth=0.8, linestyle=":", label="distance at layer 0")
+        ax.axhline(problem.measured(0), color=figures.INK, linewidth=0.8, linestyle=":", label="distance at layer 0")
         silent = [name for name in BOUNDS if all(problem.bound(name, depth) >= problem.measured(0) for depth in depths)]
         if silent:
             text = "not testable here:\n" + "\n".join(silent)

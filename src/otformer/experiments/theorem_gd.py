@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from otformer import figures
+from otformer.experiments._problems import squared_distances, unit_cube
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.problems import squared_distances, unit_cube
 from otformer.network.transformer import AligningTransformer
-from otformer.report import style
 from otformer.transport.reference import gradient_descent
 
 if TYPE_CHECKING:
@@ -83,17 +83,17 @@ def _rows(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> li
 
 
 def _draw(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> Figure:
-    fig, axes = style.figure(10, 3.4, 1, len(REGS), sharey=True)
+    fig, axes = figures.figure(10, 3.4, 1, len(REGS), sharey=True)
     layers = range(1, DEPTH + 1)
     for ax, reg in zip(axes, REGS, strict=True):
-        for n, colour in zip(SIZES, style.CYCLE, strict=False):
+        for n, colour in zip(SIZES, figures.CYCLE, strict=False):
             floor = 1e-17  # an exact 0 is drawn here
             ax.loglog(layers, [max(g, floor) for g in token[DRAWN, reg, n][1:]], "--", color=colour)
             ax.loglog(layers, [max(g, floor) for g in frozen[DRAWN, reg, n][1:]], "-", color=colour, label=f"n = {n}")
         ax.set(title=f"λ = {reg:g}", xlabel="layer", ylim=(5e-18, 50))
     axes[0].set_ylabel("largest |u, v − gradient descent|")
-    axes[-1].plot([], [], "-", color=style.INK, label="frozen sink")
-    axes[-1].plot([], [], "--", color=style.INK, label="sink token")
+    axes[-1].plot([], [], "-", color=figures.INK, label="frozen sink")
+    axes[-1].plot([], [], "--", color=figures.INK, label="sink token")
     fig.legend(*axes[-1].get_legend_handles_labels(), loc="outside right center")
     return fig
 

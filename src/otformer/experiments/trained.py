@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from otformer.experiments import iterative, learned
+from otformer import figures
+from otformer.experiments import _trained_models as learned
+from otformer.experiments import iterative
+from otformer.experiments._trained_models import DISTANCE, ROWS, SIZES, at, band, spread
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.learned import DISTANCE, ROWS, SIZES, at, band, spread
+from otformer.learning.initialisation import Construction
 from otformer.learning.model import LearningTransformer
 from otformer.learning.recipes import recipe
-from otformer.learning.start import Construction
-from otformer.report import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,12 +26,12 @@ LOOPED, LOOPED_NOISE = "looped, from it (sort-beyond)", "looped, from noise (sor
 START = "paper-from-construction"  # the recipe whose weights before and after training are compared
 TRAINED = {AFTER: START, FROM_NOISE: "paper-attention", LOOPED: "sort-beyond", LOOPED_NOISE: "sort-scratch"}
 LOOKS = {  # colour, dash
-    CONSTRUCTED: (style.INK, "-"),
-    PERTURBED: (style.GREY, ":"),
-    AFTER: (style.BLUE, "-"),
-    FROM_NOISE: (style.ORANGE, "--"),
-    LOOPED: (style.GREEN, "-."),
-    LOOPED_NOISE: (style.PURPLE, (0, (5, 1, 1, 1, 1, 1))),
+    CONSTRUCTED: (figures.INK, "-"),
+    PERTURBED: (figures.GREY, ":"),
+    AFTER: (figures.BLUE, "-"),
+    FROM_NOISE: (figures.ORANGE, "--"),
+    LOOPED: (figures.GREEN, "-."),
+    LOOPED_NOISE: (figures.PURPLE, (0, (5, 1, 1, 1, 1, 1))),
 }
 N, LENS_N = 7, 9  # points in a probe's problems, and under the lens
 KIND = "values"  # of the probe's problems: potentials that depend on the whole list
@@ -183,7 +184,7 @@ def _rows(seen: dict[str, Seen], weights: Moved) -> list[Row]:
 
 
 def _draw(seen: dict[str, Seen]) -> Figure:
-    fig, axes = style.figure(10, 8, 2, 2)
+    fig, axes = figures.figure(10, 8, 2, 2)
     (right, near), (in_u, in_v) = axes
     for label, each in seen.items():
         colour, dash = LOOKS[label]
@@ -192,7 +193,7 @@ def _draw(seen: dict[str, Seen]) -> Figure:
         for ax, k in ((in_u, 0), (in_v, 1)):
             band(ax, range(len(each.r2)), each.r2[..., k].clamp(min=0), label, colour, dash)
     right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Permutations: median and range of the seeds")
-    right.axvline(7, color=style.GREY, linewidth=0.8)
+    right.axvline(7, color=figures.GREY, linewidth=0.8)
     near.set(ylabel=DISTANCE, ylim=(0, 1.4), title=f"Output head on every layer's state, n = {LENS_N}")
     for ax, potential in ((in_u, "u"), (in_v, "v")):
         ax.set(ylabel="R²", ylim=(0, 1.02), title=f"Linear read-out of {potential}, real-valued lists, n = {N}")

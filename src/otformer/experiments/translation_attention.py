@@ -1,7 +1,8 @@
 """Figure 5 of the paper: cross-attention of a translation model by layer, as a finder of translated words; English–French.
 
 The target sentence is given to the decoder. A target word is read where its subwords are the decoder's *input*, or one step
-earlier, where they are its *output* (words/attention.py); the paper does not say which, so both are measured. Beside every
+earlier, where they are its *output* (words/models/attention.py); the paper does not say which, so both are measured.
+Beside every
 layer stand transport and nearest neighbours on the model's own word embeddings, and how near attention is to that plan.
 """
 
@@ -13,20 +14,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from otformer.experiments import sentences
+from otformer import figures
+from otformer.experiments import _sentences as sentences
+from otformer.experiments._sentences import NAMES, Table, listed, percent
 from otformer.experiments.experiment import Context, Experiment, Outcome
-from otformer.experiments.sentences import NAMES, Table, listed, percent
-from otformer.report import style
-from otformer.words.models import load
-from otformer.words.probe import Settings
-from otformer.words.shipped import folder
+from otformer.words.models.models import load
+from otformer.words.models.shipped import folder
+from otformer.words.probe.probe import Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRICS = ("MRR", "Hits@1", "Hits@3")
 READINGS = {"cross-input": "input", "cross-output": "output"}
-COLOURS = {"cross-input": style.BLUE, "cross-output": style.ORANGE}
+COLOURS = {"cross-input": figures.BLUE, "cross-output": figures.ORANGE}
 LIKENESS = {
     "distance": "Distance to the plan of embeddings",
     "marginal_error": "Marginal error of its columns",
@@ -163,7 +164,7 @@ def _verdict(found: Found) -> str:
 
 
 def _draw(found: Found, about: str, size: str) -> Figure:
-    made, axes = style.figure(12.2, 7.0, 2, 3, height_ratios=(1.2, 1))
+    made, axes = figures.figure(12.2, 7.0, 2, 3, height_ratios=(1.2, 1))
     for ax, metric in zip(axes[0], METRICS, strict=True):
         _bars(ax, found, metric)
     for ax, (name, title) in zip(axes[1], LIKENESS.items(), strict=True):
@@ -171,7 +172,7 @@ def _draw(found: Found, about: str, size: str) -> Figure:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     more, names = axes[1, 0].get_legend_handles_labels()
     made.legend(handles + more, labels + names, loc="outside lower center", ncols=6)
-    made.suptitle(f"{about}. A small model: {size}. Whiskers ± std of sentences, black 95 %.", size=9, color=style.GREY)
+    made.suptitle(f"{about}. A small model: {size}. Whiskers ± std of sentences, black 95 %.", size=9, color=figures.GREY)
     return made
 
 
@@ -183,8 +184,8 @@ def _bars(axes: Any, found: Found, metric: str) -> None:
         sentences.bars(axes, layers + shift, lines, metric, 0.38, colour, label)
         best = [100 * line[metric] for line in heads]
         label = "best single head of the layer" if reading == "cross-input" else ""
-        axes.plot(layers + shift, best, "D", ms=4, mfc="white", mec=style.INK, mew=1, label=label, zorder=4)
-    for method, colour, dash in (("transport", style.GREEN, "-"), ("nearest", style.PURPLE, ":")):
+        axes.plot(layers + shift, best, "D", ms=4, mfc="white", mec=figures.INK, mew=1, label=label, zorder=4)
+    for method, colour, dash in (("transport", figures.GREEN, "-"), ("nearest", figures.PURPLE, ":")):
         label = {"transport": "OT on embeddings", "nearest": "nearest embeddings"}[method]
         axes.axhline(100 * found.vectors(method)[metric], color=colour, linestyle=dash, linewidth=1.3, label=label)
     axes.set(title=metric, xlabel="layer", xticks=layers, ylim=(0, 102), ylabel="per cent" if metric == "MRR" else "")
@@ -196,7 +197,7 @@ def _likeness(axes: Any, found: Found, name: str, title: str) -> None:
         layers = [line["layer"] for line in found.layers(reading)]
         axes.plot(layers, found.values(reading, name), "o-", color=colour)
     if name == "distance":
-        axes.axhline(found.layers("cross-input")[0]["uniform"], color=style.GREY, ls="--", lw=1, label="a uniform matrix")
+        axes.axhline(found.layers("cross-input")[0]["uniform"], color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
     axes.set(title=title, xlabel="layer", xticks=layers, ylabel=LIKE_AXES[name])
     axes.set_ylim(0, max(1.02, axes.get_ylim()[1]))
 

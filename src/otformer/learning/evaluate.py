@@ -37,7 +37,7 @@ def evaluate(
     """Scores on ``problems`` fresh problems of each size, the same for every member.
 
     >>> from otformer.learning.model import Architecture
-    >>> from otformer.learning.start import Construction
+    >>> from otformer.learning.initialisation import Construction
     >>> net = LearningTransformer(Architecture(sink="frozen"))
     >>> Construction(reg=0.01).fill(net, seed=0)
     >>> [float(score.rows) for score in evaluate(net, [5, 9], problems=20)]

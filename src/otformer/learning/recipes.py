@@ -9,9 +9,9 @@ from typing import Literal
 
 from otformer import checks
 from otformer.learning.data import Problems
+from otformer.learning.initialisation import Construction, Gaussian, Start
 from otformer.learning.model import Architecture
 from otformer.learning.objectives import OBJECTIVES
-from otformer.learning.start import Construction, Gaussian, Start
 
 _PAPER, _SEVEN, _GAUSSIAN = Architecture(), Problems(), Gaussian()
 

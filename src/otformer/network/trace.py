@@ -80,7 +80,7 @@ class Trace:
 
     def save(self, path: str | Path) -> None:
         """Write an HTML page with a layer slider over both heads' attention; it needs no network to open."""
-        from otformer.report.trace_page import write_trace_page
+        from otformer.network.trace_page import write_trace_page
 
         write_trace_page(self, path)
 

@@ -23,11 +23,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.absorbed import Absorbed
-from otformer.transport.blocks import Executor
-from otformer.transport.dense import Dense
-from otformer.transport.problem import like_input, squared_distances
-from otformer.transport.stages import best, warm
+from otformer.transport.executors.absorbed import Absorbed
+from otformer.transport.executors.dense import Dense
+from otformer.transport.problem.problem import like_input, squared_distances
+from otformer.transport.solvers.annealing import best, warm
+from otformer.transport.solvers.blocks import Executor
 
 TIMEOUT = 300.0  # seconds one rank waits for another
 TEXT = 512  # bytes of a message between ranks

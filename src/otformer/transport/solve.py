@@ -1,10 +1,10 @@
 r"""Solving by adding layers until the computed marginal error is below ``tol``.
 
-transport/engine.py chooses the layers: Sinkhorn blocks, Anderson-mixed or with Newton steps, λ falling where it is small
-against the costs; small problems that are plainly in order take a short cut (transport/small.py).
+transport/choose.py chooses the layers: Sinkhorn blocks, Anderson-mixed or with Newton steps, λ falling where it is small
+against the costs; small problems that are plainly in order take a short cut (transport/fast_path.py).
 
 With ``schedule`` one of the paper's fixed-weight networks runs instead, to the depth it needs. Derivatives never go through
-the layers: transport/gradient.py has them from the solution.
+the layers: transport/derivatives/implicit.py has them from the solution.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.network.schedule import SCHEDULES, Schedule, named
-from otformer.transport.engine import Goal, Solved, run_layers
-from otformer.transport.gradient import SquaredDistances, attach
-from otformer.transport.problem import Problem, like_input, points_cost, read_potentials
-from otformer.transport.result import Result
-from otformer.transport.small import is_small, quick, warn_not_converged
-from otformer.transport.stages import Pair
-from otformer.transport.streamed import solve_streamed
-from otformer.transport.unbalanced import solve_unbalanced
+from otformer.transport.choose import Goal, Solved, run_layers
+from otformer.transport.derivatives.implicit import SquaredDistances, attach
+from otformer.transport.fast_path import is_small, quick, warn_not_converged
+from otformer.transport.problem.problem import Problem, like_input, points_cost, read_potentials
+from otformer.transport.problem.result import Result
+from otformer.transport.solvers.annealing import Pair
+from otformer.transport.streaming.solve import solve_streamed
+from otformer.transport.variants.unbalanced import solve_unbalanced
 
 LARGE = 10**8  # entries of a cost matrix that "auto" does not form any more
 F = TypeVar("F", bound=Callable[..., Any])

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.absorbed import Absorbed
-from otformer.transport.blocks import LAYERS, Blocks
-from otformer.transport.problem import like_input, squared_distances
+from otformer.transport.executors.absorbed import Absorbed
+from otformer.transport.problem.problem import like_input, squared_distances
+from otformer.transport.solvers.blocks import LAYERS, Blocks
 
 ROUNDS = 6
 

@@ -1,0 +1,5 @@
+"""``python -m otformer.cli``."""
+
+from otformer.cli.main import main
+
+main()

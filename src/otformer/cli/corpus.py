@@ -1,0 +1,173 @@
+"""What the commands on words share: the sentence pairs that arguments name, gold for them, a bar, and matrices in an npz."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from otformer.words.text.gold import Gold
+    from otformer.words.text.text import Pair
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sentence pairs that can be read again and again, and are known to be readable; kind: text, file or examples."""
+
+    pairs: Callable[[], Iterator[Pair]]
+    total: int
+    kind: str = "file"
+    gold: list[Gold] = field(default_factory=list)
+
+
+@contextmanager
+def corpus(given: list[str], languages: str) -> Iterator[Corpus]:
+    """The sentence pairs that arguments name, read through once; the shipped examples if there are none.
+
+    ``news`` are the WMT test sets of OTFORMER_DATA, sentences of 3 to 60 words as in the paper.
+    """
+    from otformer.words.text.text import BAR, Pair, parse_pairs, read_lines, read_pairs
+
+    if given == ["news"] and not Path("news").exists():
+        yield Corpus(lambda: _news(languages), sum(1 for _ in _news(languages)))
+        return
+    if not given:
+        from otformer.words.text.examples import examples
+        from otformer.words.text.gold import Gold
+
+        shipped = examples(languages)
+        pairs = [Pair(" ".join(e.source), " ".join(e.target)) for e in shipped]
+        yield Corpus(lambda: iter(pairs), len(pairs), "examples", [Gold(e.links, e.links) for e in shipped])
+        return
+    if len(given) > 2:
+        raise ValueError(f"text must be one text, one file or two files, got {len(given)} arguments")
+    if len(given) == 2 and any(BAR in name and not os.path.exists(name) for name in given):
+        raise ValueError("text must be one 'a ||| b' or two files, got two arguments of which one has |||")
+    if len(given) == 1 and BAR in given[0] and not os.path.exists(given[0]):
+        pairs = list(parse_pairs([given[0]], "the text"))
+        yield Corpus(lambda: iter(pairs), 1, "text")
+        return
+    with ExitStack() as stack:
+        files = [stack.enter_context(_regular(name)) for name in given]
+
+        def read() -> Iterator[Pair]:
+            if len(files) == 2:
+                return read_pairs(files[0], files[1])
+            name = "standard input" if given[0] == "-" else given[0]
+            return parse_pairs(read_lines(files[0]), name, tabs=_has_tabs(files[0], given[0]))
+
+        total = sum(1 for _ in read())
+        if not total:
+            raise ValueError(f"{'standard input' if given == ['-'] else given[0]} is empty: no sentence pairs")
+        yield Corpus(read, total)
+
+
+def _news(languages: str) -> Iterator[Pair]:
+    from otformer.words.text.text import news_pairs, words
+
+    return (pair for pair in news_pairs(languages) if all(3 <= len(words(side)) <= 60 for side in pair))
+
+
+@contextmanager
+def _regular(name: str) -> Iterator[Path]:
+    """A file that can be read twice: a copy of what comes through standard input or a pipe."""
+    file = Path(name)
+    if name != "-" and not file.exists():
+        text = " and is no text either: that needs ||| between two sentences"
+        raise ValueError(f"{name[:60]!r} does not exist{text if file.suffix == '' else ''}")
+    if file.is_dir():
+        raise ValueError(f"{name} is a folder, not a file")
+    if name != "-" and file.is_file():
+        yield file
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "standard-input" if name == "-" else file.name)
+        with copy.open("wb") as target, ExitStack() as stack:
+            shutil.copyfileobj(sys.stdin.buffer if name == "-" else stack.enter_context(file.open("rb")), target)
+        yield copy
+
+
+def _has_tabs(file: Path, name: str) -> bool:
+    """Whether the lines are TSV: by the file's name, else by the first line that is not empty."""
+    from otformer.words.text.text import BAR, read_lines
+
+    first = next((line for line in read_lines(file) if line.strip()), "")
+    return ".tsv" in Path(name).suffixes[-2:] or ("\t" in first and BAR not in first)
+
+
+def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
+    """The gold of ``total`` sentence pairs; says on standard error what looks as if it counted from 1."""
+    from otformer.words.text.gold import read_gold as read
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = read(file, one_based)
+    for warning in caught:
+        typer.echo(f"otformer: {str(warning.message).replace('read it with one_based', 'give --one-based')}", err=True)
+    if len(found) < total or any(line.possible for line in found[total:]):
+        raise ValueError(f"{file} must have a line for each of {total} sentence pairs, got {len(found)}")
+    return found[:total]
+
+
+def check_gold(gold: list[Gold], pairs: Iterable[Pair], by: str) -> None:
+    """Say before the work begins that gold has words which its sentences do not have."""
+    from otformer.words.text.gold import check_links
+    from otformer.words.text.text import word_spans
+
+    for number, (links, pair) in enumerate(zip(gold, pairs, strict=True), 1):
+        check_links(number, links, *(len(word_spans(side, by)) for side in pair))
+
+
+@contextmanager
+def archive(file: Path) -> Iterator[Callable[[str, Any], None]]:
+    """An npz that takes one array after another, written whole or not at all."""
+    import zipfile
+
+    import numpy as np
+
+    from otformer.jobs.jobs import written
+
+    with written(file) as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as zipped:
+
+        def add(name: str, array: Any) -> None:
+            with zipped.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+        yield add
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error where that is a terminal; call it with the number of pairs that are done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal or total < 2) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def resumable(out: Path | None) -> Iterator[None]:
+    """Ctrl-C ends the command with 130 and says what is kept of the work for ``out``."""
+    from otformer.jobs.jobs import Parts
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = 0 if out is None else len(parts := Parts(out.resolve()))
+        again = f"; {kept} chunks are in {parts.folder}, the same command goes on from there" if kept else ""
+        typer.echo(f"otformer: interrupted{again}", err=True)
+        sys.exit(130)

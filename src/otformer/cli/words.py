@@ -1,0 +1,256 @@
+"""The commands on words: ``otformer align | probe``. Bad input is one line and exit code 2, as in cli/main.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from otformer.cli.corpus import Corpus, archive, check_gold, corpus, progress, read_gold, resumable
+
+if TYPE_CHECKING:
+    from otformer.jobs.jobs import Job
+    from otformer.words.align.align import Aligned
+    from otformer.words.text.gold import Gold
+    from otformer.words.text.text import Pair
+
+Engine = Annotated[str, typer.Option(help="local, or ray: the workers of a Ray cluster.")]
+Languages = Annotated[str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de; the source first.")]
+Workers = Annotated[int, typer.Option(help="Processes, or workers of the cluster.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+GoldFile = Annotated[Path | None, typer.Option(help="Alignments made by hand (Pharaoh or talp).")]
+OneBased = Annotated[bool, typer.Option("--one-based", help="The gold file counts words from 1.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    app.command()(align)
+    app.command()(probe)
+
+
+def align(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(help="'a ||| b'; a file of such lines, a TSV, or two files (gz too); - for stdin. None: examples."),
+    ] = None,
+    languages: Languages = "en-fr",
+    method: Annotated[str, typer.Option(help="auto (hmm), attention (better; needs transformers) or vectors.")] = "auto",
+    by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the lines to this file, whole or not at all.")] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="Links with scores, 0-1:0.87.")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="Lines with the words: a ||| b ||| links.")] = False,
+    matrix: Annotated[str | None, typer.Option(help="npz for all scores, target words in rows; - prints them.")] = None,
+    gold: GoldFile = None,
+    one_based: OneBased = False,
+    engine: Engine = "local",
+    workers: Workers = 1,
+    as_json: Json = False,
+) -> None:
+    """Align words: a line of links i-j (Pharaoh, from 0) for every sentence pair.
+
+    With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
+    interrupted run with --out goes on when the same command is given again.
+    """
+    from otformer.jobs.jobs import Job, checked_out
+    from otformer.words.align.align import AlignWork
+    from otformer.words.align.methods import check
+
+    check(method, languages)
+    for file in (out, None if matrix in (None, "-") else Path(str(matrix))):
+        if file is not None:
+            checked_out(file)
+    with corpus(text or [], languages) as given, ExitStack() as stack:
+        if matrix == "-" and (given.total != 1 or as_json):
+            got = "--json" if as_json else given.total
+            raise ValueError(f"matrix - prints one sentence pair as text, got {got}: name an npz file")
+        expected = given.gold if gold is None else read_gold(gold, one_based, given.total)
+        default = "words" if gold is None and given.kind != "examples" else "spaces"
+        work = AlignWork(languages, method, by or default, matrix is not None)
+        if gold is not None:
+            check_gold(expected, given.pairs(), work.by)
+        form = "json" if as_json else "tokens" if tokens else "pharaoh"
+        lines = Lines(form, scores, keep=bool(expected) or given.total == 1)
+        if matrix not in (None, "-"):
+            lines.archive = stack.enter_context(archive(Path(str(matrix))))
+        job = Job(work, work.settings, engine=engine, workers=workers)
+        if by is None and default == "words" and given.kind == "file" and form == "pharaoh":
+            _note_split(given.pairs())
+        _go(job, given, lines, out, quiet=gold is not None)
+    if form == "pharaoh" and given.kind == "text" and out is None and sys.stdout.isatty():
+        typer.echo("\n".join(lines.kept[0].table()))
+    if matrix == "-":
+        typer.echo("\n".join(lines.kept[0].grid()))
+    if expected:
+        _tell_score(lines.kept, expected, as_json, err=gold is None)
+
+
+def _note_split(pairs: Iterable[Pair]) -> None:
+    from otformer.words.text.text import words
+
+    if any(words(side) != side.split() for pair in islice(pairs, 100) for side in pair):
+        note = "words are split from their punctuation: --tokens prints them, --by spaces takes text as it is"
+        typer.echo(f"otformer: {note}", err=True)
+
+
+@dataclass
+class Lines:
+    """What is written of every chunk: lines in a form, matrices into an archive; ``kept`` where they are needed later."""
+
+    form: str
+    scores: bool = False
+    keep: bool = False
+    archive: Any = None
+    kept: list[Aligned] = field(default_factory=list)
+    done: int = 0
+
+    def __call__(self, data: bytes) -> bytes:
+        from otformer.words.align.align import read_aligned
+
+        found = read_aligned(data)
+        for pair in found if self.archive is not None else ():
+            self.archive(str(self.done), pair.scores())
+            self.done += 1
+        if self.keep:
+            self.kept += found
+        return "".join(pair.line(self.form, self.scores) + "\n" for pair in found).encode("utf-8", "surrogateescape")
+
+
+def _go(job: Job, given: Corpus, lines: Lines, out: Path | None, quiet: bool) -> None:
+    """Run a job with a bar; lines go to ``out``, or else to standard output unless ``quiet``."""
+    from otformer.jobs.jobs import run, stream
+
+    sink = sys.stdout  # Ray's own messages take its place in a run
+    with resumable(out), progress(given.total) as tell:
+        if out is not None:
+            run(job, given.pairs(), out, lines, tell)
+            return
+        for data in stream(job, given.pairs(), tell):
+            made = lines(data).decode("utf-8", "surrogateescape")
+            if not quiet:
+                _print(sink, made)
+
+
+def _print(sink: IO[str], text: str) -> None:
+    try:
+        sink.write(text)
+        sink.flush()
+    except BrokenPipeError:  # as of `| head`: nobody wants the rest
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
+        sys.exit(0)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # the rest of the buffer would fail again at the end
+        raise ValueError(f"standard output cannot be written: {error.strerror}") from None
+
+
+def _tell_score(found: list[Aligned], gold: list[Gold], as_json: bool, err: bool) -> None:
+    from otformer.words.text.gold import score_links
+
+    score = score_links([{(i, j) for i, j, _ in pair.links} for pair in found], gold)
+    numbers = {name: getattr(score, name) for name in ("aer", "precision", "recall", "f1")}
+    if as_json:
+        typer.echo(json.dumps({"pairs": len(found), **numbers}), err=err)
+        return
+    shown = ", ".join(f"{name.replace('aer', 'AER')} {100 * value:.1f} %" for name, value in numbers.items())
+    typer.echo(f"{len(found)} pairs: {shown}", err=err)
+
+
+def probe(
+    model: Annotated[str, typer.Argument(help="A folder (Marian, BERT, GPT-2 …), a hub name, or en-fr, de-en, bert-en-fr.")],
+    text: Annotated[
+        list[str] | None, typer.Argument(help="A file, two files, - or 'a ||| b', as align; news; none: the examples.")
+    ] = None,
+    languages: Annotated[
+        str | None, typer.Option("--languages", "-l", help="Source and target: en-fr, …; of a shipped model its own.")
+    ] = None,
+    dictionary: Annotated[str | None, typer.Option(help="A file of word pairs, or muse (of OTFORMER_DATA).")] = None,
+    gold: GoldFile = None,
+    one_based: OneBased = False,
+    pairs: Annotated[int | None, typer.Option(help="So many sentence pairs, drawn by the seed.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
+    by: Annotated[str | None, typer.Option(help="As in align.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for probe.csv and probe.png.")] = Path("probe"),
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    engine: Engine = "local",
+    workers: Workers = 1,
+    as_json: Json = False,
+) -> None:
+    """Score every layer and head of a model as a word aligner, and how near its attention is to transport.
+
+    Against the links of --gold or the examples, or the pairs of a --dictionary (muse, if there is no gold). An interrupted
+    run goes on when the same command is given again.
+    """
+    from otformer import checks
+    from otformer.files import output_folder
+    from otformer.jobs.jobs import Job, Parts, keep
+    from otformer.words.models.shipped import languages_of, named
+    from otformer.words.probe.figure import figure
+    from otformer.words.probe.probe import Settings, Tally
+    from otformer.words.probe.table import summarise, write_csv
+    from otformer.words.probe.work import ProbeWork
+
+    languages = languages_of(model, languages)
+    if pairs is not None:
+        checks.count("pairs", pairs)
+    with corpus(text or [], languages) as given, ExitStack() as stack:
+        if not given.total:
+            raise ValueError(f"{' and '.join(text or [])} must have sentence pairs, got none")
+        expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
+        split = by or ("spaces" if expected else "words")
+        against = dictionary or (None if expected else "muse")
+        work = ProbeWork(named(model), languages, against, device, Settings(by=split))
+        work.check()
+        file = stack.enter_context(output_folder(out)) / "probe.csv"
+        parts, job = Parts(file), Job(work, work.settings, chunk=64, engine=engine, workers=workers)
+        items = work.items(given.pairs(), expected, pairs, seed)
+        with resumable(file), progress(min(given.total, pairs or given.total)) as tell:
+            keys = keep(job, items, parts, tell)
+    try:
+        table = summarise(Tally.unpack(parts.file(key).read_bytes()) for key in keys)
+    except ValueError:
+        parts.remove()  # there is nothing in them
+        raise
+    write_csv(table, file)
+    figure(table, file.with_suffix(".png"), title=Path(model).name)
+    parts.remove()
+    _tell_table(table, file, as_json)
+
+
+def _tell_table(table: list[dict[str, Any]], file: Path, as_json: bool) -> None:
+    """The means over heads, and the words' vectors; single heads are in the file."""
+    if as_json:
+        typer.echo(json.dumps({"table": str(file), "rows": table}))
+        return
+    columns = ["MRR", "Hits@1", "Hits@3", *(["AER"] if "AER" in table[0] else [])]
+    typer.echo(f"{'':<10} {'':<13} layer " + "".join(f"{name:>8}" for name in columns) + "  from OT")
+    for line in table:
+        if not line["head"]:
+            numbers = "".join(f"{100 * line[name]:8.1f}" for name in columns)
+            away = "" if line["distance"] is None else f"{100 * line['distance']:9.1f}"
+            typer.echo(f"{line['method']:<10} {line['reading']:<13} {line['layer']:>5} {numbers}{away}")
+    single = [line for line in table if line["head"]]
+    if single:
+        best = max(single, key=lambda line: line["Hits@1"])
+        numbers = "".join(f"{100 * best[name]:8.1f}" for name in columns)
+        typer.echo(f"{'best head':<10} {best['reading']:<13} {best['layer']:>5} {numbers}  head {best['head']}, chosen here")
+    typer.echo(f"{table[0]['sentences']} sentences with gold, {table[0]['pairs']} pairs of words, per cent: {file}")
+    typer.echo("from OT: total variation between attention and the plan of the words' embeddings, 0 to 100")
+    _tell_doubts(table)
+
+
+def _tell_doubts(table: list[dict[str, Any]]) -> None:
+    """What is behind the numbers and cannot be seen in them."""
+    tied = max(table, key=lambda line: float(line["tied"]))
+    if tied["tied"] >= 0.005:
+        row = " ".join(str(tied[name]) for name in ("method", "reading", "layer"))
+        share = f"up to {100 * tied['tied']:.1f} % of the pairs ({row}; column tied)"
+        typer.echo(f"otformer: ties, which count for the right word, decide {share}", err=True)
+    if table[0]["lost"]:
+        typer.echo(f"otformer: {table[0]['lost']} words without tokens, cut off or dropped, are left out", err=True)

@@ -1,0 +1,50 @@
+"""Problems, oracles and errors shared by the experiments."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from otformer.network.schedule import Layer
+from otformer.transport.executors.dense import Dense, run
+
+
+def unit_cube(n: int, dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Two sets of n points, uniform in the unit cube, float64."""
+    x, y = torch.rand(2, n, dim, generator=generator, dtype=torch.float64)
+    return x, y
+
+
+def squared_distances(x: Tensor, y: Tensor) -> Tensor:
+    """C_ij = ‖x_i − y_j‖², [..., n, m]."""
+    return ((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1)
+
+
+def pot_plan(C: Tensor, reg: float) -> Tensor:
+    """P*_λ with unit marginals, by POT's log-domain Sinkhorn: the oracle that shares no code with the network."""
+    import ot
+
+    ones = torch.ones(len(C), dtype=torch.float64).numpy()
+    plan = ot.sinkhorn(
+        ones, ones, C.numpy(), reg, method="sinkhorn_log", numItermax=20_000, stopThr=1e-11, warn=False
+    )
+    return torch.as_tensor(plan)
+
+
+def iterates(C: Tensor, layers: Iterable[Layer]) -> Iterator[tuple[Tensor, Tensor]]:
+    """(u, v) before the first layer and after each, unit marginals, on costs C [..., n, m], by the dense executor."""
+    return run(Dense(C, torch.zeros_like(C[..., :, 0]), torch.zeros_like(C[..., 0, :])), layers)
+
+
+def final(C: Tensor, layers: Iterable[Layer]) -> tuple[Tensor, Tensor]:
+    """(u, v) after the last layer."""
+    return deque(iterates(C, layers), maxlen=1)[0]
+
+
+def mean_marginal_error(C: Tensor, u: Tensor, v: Tensor, reg: float) -> float:
+    """Mean of |row sum − 1| and |column sum − 1| over the 2n marginals of the plan, in the doubly stochastic convention."""
+    P = ((u[:, None] + v - C) / reg - 1).exp()
+    return float(torch.cat([P.sum(1) - 1, P.sum(0) - 1]).abs().mean())

@@ -1,0 +1,201 @@
+"""What the experiments on words share: sentence pairs with gold, the probe of a model on them, and pictures with words.
+
+Two corpora: the sentence pairs that ship with the package, with links made by hand, and, for ``--full``, WMT news of
+OTFORMER_DATA with the word pairs of MUSE that occur in both sentences. Gold is one to one: a word with several partners
+cannot have all of them at rank 1. The pairs without that rule, ``every``, are kept beside it, since the paper states none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from otformer import figures
+from otformer.experiments.experiment import Context
+from otformer.files import writable_folder
+from otformer.jobs.jobs import Job, Parts, Work, keep, stream
+from otformer.words.models.models import Model
+from otformer.words.probe.probe import Settings, Tally
+from otformer.words.probe.table import summarise
+from otformer.words.probe.work import ProbeWork
+from otformer.words.text import examples
+from otformer.words.text.dictionary import gold_pairs, muse
+from otformer.words.text.gold import Gold, Link
+from otformer.words.text.text import Pair, fold, news_pairs, prepare, sample, words
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Table = list[dict[str, Any]]
+NAMES = {"en-fr": "English–French", "de-en": "German–English"}
+RED = "#C8102E"  # the paper's dots
+NEWS = 10_000  # pairs, as in the paper
+CHUNK = 64
+
+
+class Corpus(NamedTuple):
+    """Sentence pairs, gold pairs (source word, target word) of each, how sentences have words, and what they are."""
+
+    pairs: list[Pair]
+    gold: list[list[Link]]
+    every: list[list[Link]]
+    by: str
+    label: str
+
+    @property
+    def short(self) -> str:
+        return f"{len(self.pairs):,} pairs"
+
+
+def corpus(languages: str, context: Context, size: int = NEWS) -> Corpus:
+    """The shipped pairs, or with ``full`` so many news pairs, drawn by the seed."""
+    return news(languages, size, context.seed) if context.full else shipped(languages)
+
+
+def shipped(languages: str) -> Corpus:
+    """The package's own pairs, folded as the news are."""
+    given = examples.examples(languages)
+    pairs = [Pair(*(fold(" ".join(side)) for side in each[:2])) for each in given]
+    every = [sorted(each.links) for each in given]
+    return Corpus(pairs, list(map(one_to_one, every)), every, "spaces", f"{len(pairs)} shipped pairs, links made by hand")
+
+
+def news(languages: str, size: int, seed: int) -> Corpus:
+    """WMT news, folded, 3 to 60 words a side; gold from MUSE, of words that stand there once and have one partner there.
+
+    Every pair: with no such rule, every place of a word with every place of every translation.
+    """
+    pairs = sample(prepare(news_pairs(languages)), size, seed)
+    dictionary = muse(languages)
+    sides = [(words(source), words(target)) for source, target in pairs]
+    gold = [gold_pairs(*both, dictionary) for both in sides]
+    every = [gold_pairs(*both, dictionary, repeated="all", several="all") for both in sides]
+    return Corpus(pairs, gold, every, "words", f"{len(pairs):,} WMT news pairs, MUSE gold")
+
+
+def one_to_one(links: Iterable[Link]) -> list[Link]:
+    """The links both words of which have no other.
+
+    >>> one_to_one({(0, 0), (1, 1), (1, 2), (2, 3)})
+    [(0, 0), (2, 3)]
+    """
+    links = sorted(links)
+    sources, targets = (Counter(link[side] for link in links) for side in (0, 1))
+    return [(i, j) for i, j in links if sources[i] == targets[j] == 1]
+
+
+# The probe
+
+
+@dataclass(frozen=True)
+class OneThread:
+    """A worker's function that leaves the other cores to the other workers."""
+
+    work: ProbeWork
+
+    def __call__(self) -> Work:
+        torch.set_num_threads(1)
+        return self.work()
+
+
+def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
+    """The table of a model on a corpus (words/probe/table.py).
+
+    With ``full`` on several cores, and what is done is kept in the user's cache until all is: a run that was interrupted
+    goes on.
+    """
+    work = ProbeWork(str(model), probing=Settings(by=given.by))
+    items = list(work.items(given.pairs, [Gold(frozenset(gold), frozenset(gold)) for gold in given.gold]))
+    done = 0
+
+    def tell(count: int) -> None:
+        nonlocal done
+        done += count
+        context.progress(0.95 * done / len(items))
+
+    cores = min(4, os.cpu_count() or 1) if context.full else 1
+    job = Job(OneThread(work) if cores > 1 else work, work.settings, CHUNK, workers=cores)
+    if not context.full:
+        return summarise(map(Tally.unpack, stream(job, items, tell)), seed=context.seed)
+    parts = Parts(writable_folder(cache_folder()) / name)
+    keys = keep(job, items, parts, tell)
+    table = summarise((Tally.unpack(parts.file(key).read_bytes()) for key in keys), seed=context.seed)
+    parts.remove()
+    return table
+
+
+def cache_folder() -> Path:
+    """For what a long run has done so far: ``otformer`` in XDG_CACHE_HOME, or in ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otformer"
+
+
+def size_of(model: Model) -> str:
+    """``4.1 M parameters, 12 layers, 5 heads``."""
+    count = sum(weights.numel() for weights in model.network.parameters()) / 1e6
+    return f"{count:.1f} M parameters, {model.layers} layers, {model.heads} heads"
+
+
+# Pictures
+
+
+def heatmap(axes: Any, matrix: Array, pair: tuple[Sequence[str], Sequence[str]], gold: Sequence[Link], title: str) -> Any:
+    """A matrix [m, n] with its words, every row scaled to its largest entry; gold pairs are dots where they are the largest
+    of their row, rings elsewhere."""
+    source, target = pair
+    shown = matrix / np.maximum(matrix.max(1, keepdims=True), 1e-300)
+    image = axes.imshow(shown, cmap=figures.SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    axes.set_xticks(range(len(source)), source, rotation=55, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(target)), target)
+    axes.tick_params(length=0, labelsize=8)
+    axes.spines[:].set_visible(False)
+    axes.grid(visible=False)
+    axes.set_title(title)
+    for i, j in gold:
+        right = matrix[j, i] >= matrix[j].max() * (1 - 1e-6)  # a word that stands there twice has one vector
+        axes.plot(i, j, "o", ms=5.5, mec=RED, mew=1.2, mfc=RED if right else "none")
+    return image
+
+
+def legend(figure: Any, *axes: Any) -> None:
+    """Below the figure: the marks of `heatmap`, and the labels of these axes."""
+    from matplotlib.lines import Line2D
+
+    marks: list[Any] = [Line2D([], [], ls="", marker="o", ms=5.5, mec=RED, mew=1.2, mfc=fill) for fill in (RED, "none")]
+    labels = ["translation, the largest entry of its row", "translation, missed"]
+    for each in axes:
+        more, names = each.get_legend_handles_labels()
+        marks, labels = marks + more, labels + names
+    figure.legend(
+        marks, labels, loc="outside lower center", ncols=len(labels) if len(labels) < 6 else (len(labels) + 1) // 2
+    )
+
+
+def bars(axes: Any, x: Any, table: Table, metric: str, width: float, colour: str, label: str, **look: Any) -> None:
+    """Bars in per cent; thin whiskers are ± the standard deviation across sentences, as in the paper, and the thick part is
+    the 95 % bootstrap interval of the mean."""
+    value, std = (100 * np.array([line[metric + part] for line in table]) for part in ("", "_std"))
+    low, high = (100 * np.array([line[f"{metric}_{end}"] for line in table]) for end in ("low", "high"))
+    axes.bar(x, value, width, color=colour, label=label, **look)
+    down, up = np.minimum(std, value), np.minimum(std, 100 - value)
+    axes.errorbar(x, value, (down, up), fmt="none", ecolor=figures.GREY, elinewidth=0.8, capsize=2)
+    axes.vlines(x, low, high, color=figures.INK, linewidth=2.4)
+
+
+def percent(line: dict[str, Any], metric: str = "Hits@1") -> str:
+    """``87.4 % (86.9 to 87.9)``."""
+    low, high = (100 * line[f"{metric}_{end}"] for end in ("low", "high"))
+    return f"{100 * line[metric]:.1f} % ({low:.1f} to {high:.1f})"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """``a, b and c``.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))

@@ -1,0 +1,1 @@
+"""Long jobs in resumable parts, over processes or Ray."""

@@ -1,0 +1,230 @@
+r"""Work on a corpus of sentence pairs, chunk by chunk: memory stays bounded, and what was interrupted goes on.
+
+A `Job` makes, once a worker, a function from a chunk of pairs to bytes. `stream` gives the bytes of all chunks, in order.
+A pair may carry more than its two sentences: it is any tuple of texts.
+`run` writes them to a file, and keeps every finished chunk in a folder beside it, under a name that is a hash of the chunk's
+text and of the job's settings: the same command goes on where it stopped; another text or other settings find nothing there
+and start anew. A chunk is written under another name first, so that a file in the folder is always whole.
+
+Engines: ``local``, this process, or ``workers`` processes of this machine; ``ray``, the workers of a Ray cluster
+(jobs/ray_engine.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import shutil
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from otformer import checks
+from otformer.files import written
+
+ENGINES = ("local", "ray")
+Item = tuple[str, ...]  # a Pair, perhaps with more
+Work = Callable[[Sequence[Any]], bytes]  # of items
+Tell = Callable[[int], Any]  # called with the number of pairs that are done
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is done to a corpus, and where.
+
+    make : makes the function of a chunk; it is pickled, and called once in every worker.   settings : all but the text that
+    decides the bytes, as plain values.   chunk : pairs in a chunk.   workers : processes, or workers of the cluster.
+    """
+
+    make: Callable[[], Work]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    chunk: int = 256
+    engine: str = "local"
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        checks.count("chunk", self.chunk)
+        checks.count("workers", self.workers)
+        checks.choice("engine", self.engine, ENGINES)
+
+    def key(self, chunk: Sequence[Item]) -> str:
+        """The hash of a chunk's text and the settings.
+
+        >>> job = Job(str.encode, {"reg": 0.1})
+        >>> job.key([("a", "b")]) == job.key([("a b", "")])
+        False
+        """
+        text = repr((sorted(self.settings.items()), [tuple(item) for item in chunk]))
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def chunks(pairs: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    """``size`` pairs at a time.
+
+    >>> [len(chunk) for chunk in chunks([("a", "b")] * 5, 2)]
+    [2, 2, 1]
+    """
+    pairs = iter(pairs)
+    while chunk := list(itertools.islice(pairs, size)):
+        yield chunk
+
+
+def stream(job: Job, pairs: Iterable[Item], tell: Tell = lambda done: None) -> Iterator[bytes]:
+    """The bytes of every chunk, in order; nothing is kept."""
+    sizes: deque[int] = deque()
+    for data in _execute(job, _noting(sizes, chunks(pairs, job.chunk))):
+        tell(sizes.popleft())
+        yield data
+
+
+def _noting(sizes: deque[int], given: Iterable[list[Item]]) -> Iterator[list[Item]]:
+    for chunk in given:
+        sizes.append(len(chunk))
+        yield chunk
+
+
+def _execute(job: Job, given: Iterator[list[Item]]) -> Iterator[bytes]:
+    """The job's function on every chunk, in order."""
+    if job.engine == "ray":
+        from otformer.jobs.ray_engine import execute
+
+        return execute(job.make, given, job.workers)
+    return _in_processes(job, given) if job.workers > 1 else map(job.make(), given)
+
+
+_work: Work  # of a worker process
+
+
+def _start(make: Callable[[], Work], workers: int) -> None:
+    """In a worker process: its share of the cores, as more threads than cores wait for each other, and the work."""
+    global _work
+    torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+    _work = make()
+
+
+def _one(chunk: list[Item]) -> bytes:
+    return _work(chunk)
+
+
+def _in_processes(job: Job, given: Iterator[list[Item]]) -> Iterator[bytes]:
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    pool = ProcessPoolExecutor(job.workers, get_context("spawn"), _start, (job.make, job.workers))
+    waiting: deque[Future[bytes]] = deque()
+    try:
+        for chunk in given:
+            with interrupts_held():
+                waiting.append(pool.submit(_one, chunk))
+            if len(waiting) > 2 * job.workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool:
+        raise ValueError("a worker process has died (killed, or out of memory)") from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits until the end of the block. Processes started in it never see it: the one that starts them ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class Parts:
+    """The folder of finished chunks of an output file, ``<out>.parts``."""
+
+    def __init__(self, out: Path) -> None:
+        self.folder = out.with_name(f"{out.name}.parts")
+
+    def file(self, key: str) -> Path:
+        return self.folder / key
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write a chunk whole or not at all."""
+        self.folder.mkdir(exist_ok=True)
+        with written(self.file(key)) as out:
+            out.write(data)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.folder.iterdir()) if self.folder.is_dir() else 0
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def remove_if_empty(self) -> None:
+        if self.folder.is_dir() and not len(self):
+            self.folder.rmdir()
+
+
+def keep(job: Job, pairs: Iterable[Item], parts: Parts, tell: Tell = lambda done: None) -> list[str]:
+    """Makes the chunks that are not in ``parts`` yet, and gives the keys of all, in order."""
+    keys: list[str] = []
+    missing: deque[tuple[str, int]] = deque()
+
+    def unfinished() -> Iterator[list[Item]]:
+        for chunk in chunks(pairs, job.chunk):
+            keys.append(job.key(chunk))
+            if parts.file(keys[-1]).is_file():
+                tell(len(chunk))
+            else:
+                missing.append((keys[-1], len(chunk)))
+                yield chunk
+
+    try:
+        for data in _execute(job, unfinished()):
+            key, size = missing.popleft()
+            parts.put(key, data)
+            tell(size)
+    finally:
+        parts.remove_if_empty()
+    return keys
+
+
+def run(
+    job: Job,
+    pairs: Iterable[Item],
+    out: str | Path,
+    encode: Callable[[bytes], bytes] = bytes,
+    tell: Tell = lambda done: None,
+) -> None:
+    """Write ``encode`` of the bytes of every chunk, in order, to the file ``out``, whole or not at all.
+
+    Interrupted, it leaves the finished chunks in the folder ``<out>.parts``, and the same call goes on from them; the folder
+    is removed when the output is there. A device or a pipe is written to as the chunks come.
+    """
+    out = checked_out(out)
+    if out.exists() and not out.is_file():
+        with written(out) as file:
+            file.writelines(map(encode, stream(job, pairs, tell)))
+        return
+    parts = Parts(out)
+    keys = keep(job, pairs, parts, tell)
+    with written(out) as file:
+        file.writelines(encode(parts.file(key).read_bytes()) for key in keys)
+    parts.remove()
+
+
+def checked_out(out: str | Path) -> Path:
+    """The output file, links followed; says before the work, not after it, that it cannot be written."""
+    file = Path(out).resolve()
+    if file.is_dir():
+        raise ValueError(f"{out} cannot be written: it is a folder")
+    if not file.parent.is_dir():
+        raise ValueError(f"{out} cannot be written: the folder {file.parent} does not exist")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ValueError(f"{out} cannot be written: permission denied")
+    return file

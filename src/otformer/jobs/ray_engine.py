@@ -1,0 +1,83 @@
+"""The corpus engine over Ray Data: the same function, in the workers of a cluster.
+
+The chunks go through `Dataset.map` with a class, which Ray Data makes once in each of its actors. An actor that dies is
+started again and its chunk made again; a chunk's bytes arrive here once, when they are whole, in the order of the chunks.
+The text is read here and travels in windows, so that neither this process nor the object store holds a corpus.
+
+Without a cluster (``RAY_ADDRESS``, or `ray.init` called before) one is started on this machine for the run, then ended.
+Ray prints what happens to its workers on the standard output; during a run that is turned to standard error.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib import import_module
+from typing import Any
+
+from otformer.jobs.jobs import Item, Work
+
+WINDOW = 1000  # chunks given to Ray Data at a time
+
+
+class _Worker:
+    """The work as Ray Data calls it, on a row that holds a chunk."""
+
+    def __init__(self, make: Callable[[], Work]) -> None:
+        self.work = make()
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"data": self.work(pickle.loads(row["chunk"])), "error": ""}
+        except ValueError as error:  # bad input is an answer; Ray would add its traceback
+            return {"data": b"", "error": str(error)}
+
+
+def execute(make: Callable[[], Work], chunks: Iterator[list[Item]], workers: int = 1) -> Iterator[bytes]:
+    """The bytes of every chunk, in order, made by ``workers`` actors."""
+    ray = _ray()
+    with _cluster(ray, workers):
+        while window := list(itertools.islice(chunks, WINDOW)):
+            rows = [{"chunk": pickle.dumps(chunk)} for chunk in window]
+            given = ray.data.from_items(rows, override_num_blocks=len(rows))
+            done = given.map(_Worker, fn_constructor_args=(make,), concurrency=min(workers, len(rows)), num_cpus=1)
+            for row in done.iter_rows():
+                if row["error"]:
+                    raise ValueError(row["error"])
+                yield row["data"]
+
+
+def _ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        import_module("ray.data")
+    except ImportError:
+        raise ValueError("engine ray is not installed: pip install 'otformer[ray]'") from None
+    return import_module("ray")
+
+
+@contextmanager
+def _cluster(ray: Any, workers: int) -> Iterator[None]:
+    """A cluster to run on, and Ray Data set to keep the order and be quiet; all as it was before, afterwards."""
+    ours = not ray.is_initialized()
+    if ours and "RAY_ADDRESS" in os.environ:
+        ray.init(log_to_driver=False, logging_level=logging.ERROR)
+    elif ours:
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    context = ray.data.DataContext.get_current()
+    before = context.enable_progress_bars, context.execution_options.preserve_order
+    context.enable_progress_bars, context.execution_options.preserve_order = False, True
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    with redirect_stdout(sys.stderr):
+        try:
+            yield
+        finally:
+            context.enable_progress_bars, context.execution_options.preserve_order = before
+            if ours:
+                ray.shutdown()  # in here, as its messages come until then

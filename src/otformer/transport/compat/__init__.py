@@ -1,0 +1,1 @@
+"""Other libraries' calls on our engine."""

@@ -1,0 +1,247 @@
+r"""GeomLoss's ``SamplesLoss("sinkhorn")`` on our engine, and the debiased divergence in our own conventions.
+
+Between weighted points (α, x) and (β, y), with a cost C and ε > 0,
+
+    OT(α, β) = min_P Σ P C + ε KL(P | α⊗β) = Σ α f + Σ β g,      P_ij = α_i β_j exp((f_i + g_j − C_ij)/ε),
+    S(α, β)  = OT(α, β) − ½ OT(α, α) − ½ OT(β, β)                                        (debiased).
+
+With ``reach`` the marginals are penalised by ρ KL instead (transport/variants/unbalanced.py), and Σ α f becomes Σ α φ(f)
+with φ(f) = (ρ + ε/2)(1 − exp(−f/ρ)) [Séjourné et al. 2019, prop. 12]. transport/variants/debiased.py finds f and g.
+
+**Gradients** are those of the envelope theorem: P for C, and through it for x and y; f for α (with reach
+(ρ + ε)(1 − exp(−f/ρ)) − ε/2); the same for β. They are first derivatives only; a second one is an error, not a wrong number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer import checks
+from otformer.transport.derivatives.envelope import Envelope
+from otformer.transport.variants.debiased import self_transport, streamed, transport
+
+Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]
+LARGE = 5000**2  # entries of a cost matrix, above which "auto" forms none; GeomLoss's number
+TOL = {torch.float64: 1e-8, torch.float32: 1e-6}
+
+
+class SamplesLoss(torch.nn.Module):
+    """GeomLoss's loss between point clouds: ``SamplesLoss("sinkhorn", p=2, blur=.05)(x, y)``.
+
+    Parameters, with GeomLoss's names and meaning
+    ---------------------------------------------
+    loss : "sinkhorn"; the kernel losses of GeomLoss are not transport, and not here.
+    p : cost ½‖x − y‖² (p = 2, the default) or ‖x − y‖ (p = 1), and ε = blurᵖ.
+    blur : the length below which nothing counts.
+    reach : None (balanced, equal masses) or the length of ρ = reachᵖ (unbalanced, any masses).
+    cost : a function of (B, N, D) and (B, M, D) tensors that gives (B, N, M), instead of the above.
+    debias : S(α, β), else OT(α, β).
+    potentials : return (F, G), shaped as the weights, instead of the loss: f and g, less those of OT(α, α) and OT(β, β) if
+        debiased. Balanced f and g are fixed up to a constant, chosen so that Σ α f = Σ β g.
+    tol : ours. The relative L1 error of the marginals to reach, by default 1e-8 in float64 and 1e-6 in float32.
+    backend : "tensorized" works on matrices; "online" and "multiscale" without, in O(N + M) memory, if p = 2, balanced;
+        "auto" without above 5000² entries. Both in float64, and equal. (p = 1, reach, a cost of one's own: matrices.)
+    diameter, scaling, truncate, cluster_scale, kernel, verbose : accepted, without effect: they trade accuracy for time,
+        and here ``tol`` is reached whatever they are.
+
+    Call it with (x, y) or (α, x, β, y); points (N, D), or (B, N, D) for B losses at once; weights (N,) or (B, N).
+
+    >>> x, y = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [2.0]])
+    >>> round(float(SamplesLoss("sinkhorn", p=2, blur=0.01)(x, y)), 4)
+    0.5
+    """
+
+    def __init__(
+        self,
+        loss: str = "sinkhorn",
+        p: int = 2,
+        blur: float = 0.05,
+        reach: float | None = None,
+        diameter: float | None = None,
+        scaling: float = 0.5,
+        truncate: float | None = 5,
+        cost: Cost | None = None,
+        kernel: Any = None,
+        cluster_scale: float | None = None,
+        debias: bool = True,
+        potentials: bool = False,
+        verbose: bool = False,
+        backend: str = "auto",
+        tol: float | None = None,
+    ) -> None:
+        super().__init__()
+        checks.choice("loss", loss, ("sinkhorn",))
+        checks.choice("p", p, (1, 2))
+        checks.choice("backend", backend, ("auto", "tensorized", "online", "multiscale"))
+        if cost is not None and not callable(cost):
+            raise ValueError(f"cost must be a function of two tensors (KeOps formulas are not read), got {cost!r}")
+        self.loss, self.p, self.blur, self.reach, self.cost = loss, p, checks.positive("blur", blur), reach, cost
+        self.diameter, self.scaling, self.truncate, self.kernel = diameter, scaling, truncate, kernel
+        self.cluster_scale, self.verbose, self.backend = cluster_scale, verbose, backend
+        self.debias, self.potentials, self.tol = debias, potentials, tol
+        self.eps = self.blur if p == 1 else checks.positive("blur²", self.blur * self.blur)
+        length = None if reach is None else checks.positive("reach", reach)
+        self.rho = length if length is None or p == 1 else checks.positive("reach²", length * length)
+
+    def forward(self, *args: Any) -> Any:
+        """The loss, () or (B,), or the potentials, of (x, y) or (α, x, β, y)."""
+        if len(args) == 6:
+            raise ValueError("cluster labels (l_x, α, x, l_y, β, y) are not supported: give x, y or α, x, β, y")
+        if len(args) not in (2, 4):
+            raise ValueError(f"SamplesLoss takes x, y or α, x, β, y, got {len(args)} arguments")
+        α, x, β, y = args if len(args) == 4 else (None, args[0], None, args[1])
+        x, y = checks.points("x", x, batch=True), checks.points("y", y, batch=True)
+        _alike(x, y)
+        if x.ndim != y.ndim or x.shape[-1] != y.shape[-1] or x.shape[:-2] != y.shape[:-2]:
+            raise ValueError(f"x and y must agree in dimension and batch, got {tuple(x.shape)} and {tuple(y.shape)}")
+        a, b = _weights("α", α, x), _weights("β", β, y)
+        if self.rho is None:
+            _same_mass(a, b, "α and β")
+        points, weights = ((x, y), (a, b)) if x.ndim == 3 else ((x[None], y[None]), (a[None], b[None]))
+        tol = TOL[x.dtype] if self.tol is None else checks.positive("tol", self.tol)
+        cost = self.cost or (_distance if self.p == 1 else _half_squares)
+        large = {"auto": _large(x, y), "tensorized": False}.get(self.backend, True)
+        if large and cost is _half_squares and self.rho is None:
+            F, G, value = _streamed_losses(points, weights, 0.5, self.eps, tol, self.debias)
+        else:
+            F, G, value = _losses(points, weights, cost, self.eps, self.rho, tol, self.debias)
+        if self.potentials:
+            F, G = F.to(x), G.to(x)
+            return F.reshape(a.shape if α is None else np.shape(α)), G.reshape(b.shape if β is None else np.shape(β))
+        return value.to(x).reshape(x.shape[:-2])
+
+
+def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, tol: float = 1e-8) -> Any:
+    """The debiased divergence in the conventions of `solve_sample`: cost ‖x − y‖², not half of it, and reg = λ,
+
+        D(x, y) = W(x, y) − ½ W(x, x) − ½ W(y, y),      W = min Σ P C + λ Σ P log P.
+
+    Not negative, and 0 only where the weighted points are the same, up to ``tol``. (Σ P log P or KL(P | a⊗b): the difference
+    cancels.) It is twice ``SamplesLoss(p=2, blur=√(λ/2))``. Points (n, d) and (m, d); weights of equal sum, default uniform
+    with mass 1. Tensors give a tensor, differentiable once in points and weights; arrays or lists give a float. Above 5000²
+    entries no matrix is formed: memory is O(n + m).
+
+    >>> round(divergence([[0.0], [1.0]], [[1.0], [2.0]], reg=0.01), 6)
+    1.0
+    """
+    reg, tol = checks.positive("reg", reg), checks.positive("tol", tol)
+    p, q = checks.points("x", x), checks.points("y", y)
+    if p.shape[1] != q.shape[1]:
+        raise ValueError(f"x and y must have the same dimension, got {tuple(p.shape)} and {tuple(q.shape)}")
+    _alike(p, q)
+    weights = _weights("a", a, p)[None], _weights("b", b, q)[None]
+    _same_mass(*weights, "a and b")
+    if _large(p, q):
+        _, _, values = _streamed_losses((p[None], q[None]), weights, 1.0, reg, tol, debias=True)
+    else:
+        _, _, values = _losses((p[None], q[None]), weights, _squares, reg, None, tol, debias=True)
+    return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) else float(values[0])
+
+
+def _losses(
+    points: tuple[Tensor, Tensor],
+    weights: tuple[Tensor, Tensor],
+    cost: Cost,
+    eps: float,
+    rho: float | None,
+    tol: float,
+    debias: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(F [B, N], G [B, M], losses [B]) of batches [B, N, D], [B, M, D] in float64; the losses are differentiable."""
+    (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
+    costs = [_cost(cost, *pair) for pair in (((x, y), (x, x), (y, y)) if debias else ((x, y),))]
+    with torch.no_grad():
+        F, G = transport(costs[0], a, b, eps, rho, tol)
+        at_a, at_b = _phi(F, eps, rho), _phi(G, eps, rho)
+        plans = [_plan(costs[0], a, b, F, G, eps)]
+        if debias:
+            f, g = self_transport(costs[1], a, eps, rho, tol), self_transport(costs[2], b, eps, rho, tol)
+            at_a, at_b = at_a - _phi(f, eps, rho), at_b - _phi(g, eps, rho)
+            plans += [-0.5 * _plan(costs[1], a, a, f, f, eps), -0.5 * _plan(costs[2], b, b, g, g, eps)]
+            F, G = F - f, G - g
+        value = (a * at_a[0]).sum(-1) + (b * at_b[0]).sum(-1)
+    return F, G, Envelope.apply(value, [at_a[1], at_b[1], *plans], a, b, *costs)
+
+
+def _streamed_losses(
+    points: tuple[Tensor, Tensor], weights: tuple[Tensor, Tensor], scale: float, eps: float, tol: float, debias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`_losses` of the cost scale·‖x − y‖², balanced, without matrices; the problems of a batch one by one."""
+    (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
+    with torch.no_grad():
+        found = [streamed(*one, scale, eps, tol, debias) for one in zip(x, y, a, b, strict=True)]
+        F, G, in_x, in_y = (torch.stack(t) for t in zip(*found, strict=True))
+        value = (a * F).sum(-1) + (b * G).sum(-1)
+    return F, G, Envelope.apply(value, [F, G, in_x, in_y], a, b, x, y)
+
+
+def _phi(f: Tensor, eps: float, rho: float | None) -> Tensor:
+    """[2, B, N]: what a unit of mass with potential f adds to the loss, and the derivative of the loss in that mass."""
+    if rho is None:
+        return torch.stack([f, f])
+    lost = -torch.expm1(-f / rho)
+    return torch.stack([(rho + eps / 2) * lost, (rho + eps) * lost - eps / 2])
+
+
+def _plan(C: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, eps: float) -> Tensor:
+    return a[..., :, None] * b[..., None, :] * ((f[..., :, None] + g[..., None, :] - C) / eps).exp()
+
+
+def _large(x: Tensor, y: Tensor) -> bool:
+    return max(x.shape[-2], y.shape[-2]) ** 2 > LARGE
+
+
+def _alike(x: Tensor, y: Tensor) -> None:
+    if x.dtype != y.dtype or x.device != y.device:
+        raise ValueError(f"x and y must agree, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
+
+
+def _same_mass(a: Tensor, b: Tensor, names: str) -> None:
+    """`checks.same_mass`, in the names that the caller knows."""
+    try:
+        checks.same_mass(a, b)
+    except ValueError as error:
+        raise ValueError(str(error).replace("a and b", names)) from None
+
+
+def _weights(name: str, given: Any, points: Tensor) -> Tensor:
+    """Weights [..., N], uniform with mass 1 if not given."""
+    shape = tuple(points.shape[:-1])
+    if 0 in points.shape:
+        raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
+    if given is None:
+        return points.new_full(shape, 1 / shape[-1])
+    w = checks.tensor(name, given)
+    w = w if isinstance(given, Tensor) else w.to(points)
+    w = checks.weights(name, w[..., 0] if tuple(w.shape) == (*shape, 1) else w, shape, points)
+    if not bool((w.sum(-1) > 0).all()):
+        raise ValueError(f"{name} must have a positive sum, got all zeros")
+    return w
+
+
+def _cost(cost: Cost, x: Tensor, y: Tensor) -> Tensor:
+    """The matrices of a cost that may be the user's."""
+    C, shape = cost(x, y), (*x.shape[:2], y.shape[1])
+    if not isinstance(C, Tensor) or tuple(C.shape) != shape:
+        raise ValueError(
+            f"cost must give a tensor of shape {shape}, got {tuple(getattr(C, 'shape', ())) or type(C).__name__}"
+        )
+    return C.to(x)
+
+
+def _distance(x: Tensor, y: Tensor) -> Tensor:
+    """‖x_i − y_j‖, from differences: no cancellation, no N × M × D array, and gradient 0 where points coincide."""
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _squares(x: Tensor, y: Tensor) -> Tensor:
+    return _distance(x, y).square()
+
+
+def _half_squares(x: Tensor, y: Tensor) -> Tensor:
+    return _squares(x, y) / 2

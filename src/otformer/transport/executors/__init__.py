@@ -1,0 +1,1 @@
+"""How one pass over the cost is computed."""

@@ -1,0 +1,1 @@
+"""What a caller hands over, and what comes back."""

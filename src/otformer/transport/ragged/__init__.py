@@ -1,0 +1,1 @@
+"""Many problems of different sizes at once."""

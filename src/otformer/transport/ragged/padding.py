@@ -1,0 +1,199 @@
+r"""Problems of a ragged list side by side in padded arrays, with little work for each: `solve_batch` reads thousands.
+
+A bucket is filled and emptied through the mask of what is there, inside_kij = rows_ki ∧ columns_kj: with all costs one after
+the other in one vector, ``C[inside] = flat`` puts each in its place, and ``P[inside]`` is all plans one after the other.
+
+What is not an ordinary problem (wrong shapes, tensors that require a gradient, mixed kinds, …) is not read here but left to
+`solve`, which takes it or says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from otformer.transport.ragged.stacked import ROOM, Array
+
+LARGEST = 10_000_000  # numbers in the array of differences between two point sets, at most
+
+
+class Kind(NamedTuple):
+    """What the problems of a bucket were given as, and so what their results are: numpy arrays or tensors."""
+
+    single: bool  # float32, else float64
+    device: torch.device | None  # of tensors; None for numpy arrays
+    dimension: int  # of points; 0 for costs
+    has_a: bool  # else the weights are uniform
+    has_b: bool
+
+
+class Item(NamedTuple):
+    """A problem of the list, n by m. Values are not checked yet."""
+
+    place: int  # in the list
+    parts: list[Any]  # C, a, b or X_a, X_b, a, b: arrays, or tensors, of one dtype; None for uniform weights
+    n: int
+    m: int
+    kind: Kind
+
+
+class Bucket(NamedTuple):
+    """Problems padded to one size, as numpy arrays or tensors. Weights of points that are not there are 0."""
+
+    C: Array  # [B, n, m] from 0 up
+    a: Array  # [B, n]
+    b: Array  # [B, m]
+    low: Array  # [B]: what was taken from the costs
+    inside: Array  # [B, n, m]: whether this pair is there
+
+    def take(self, chosen: Array) -> Bucket:
+        """Some of the problems."""
+        return Bucket(*(t[chosen] for t in self))
+
+
+def read(problems: Sequence[Any]) -> list[Item]:
+    """The ordinary problems of the list."""
+    learning = torch.is_grad_enabled()
+    kinds: dict[Kind, Kind] = {}  # one object for each, not one for each problem
+    items = []
+    for place, given in enumerate(problems):
+        parts = [_array(part) for part in given] if isinstance(given, tuple) else [_array(given)]
+        if isinstance(given, tuple) and not 2 <= len(parts) <= 4:
+            continue
+        form = _form(parts[0], learning)
+        if form is None or any(part is not None and _form(part, learning) != form for part in parts[1:]):
+            continue
+        if len(parts) < 3:
+            parts += None, None
+        *matrices, a, b = parts
+        sizes = _sizes(*matrices)
+        if sizes is None or (a is not None and a.shape != sizes[:1]) or (b is not None and b.shape != sizes[1:2]):
+            continue
+        n, m, dimension = sizes
+        kind = Kind(*form, dimension, a is not None, b is not None)
+        items.append(Item(place, parts, n, m, kinds.setdefault(kind, kind)))
+    return items
+
+
+def pack(items: Sequence[Item], where: torch.device) -> tuple[Bucket, NDArray[np.float64]]:
+    """Problems of one kind side by side, and the range of costs of each [B]: nan where a problem is not valid.
+
+    Costs are padded with one of their own, so that their range stays what it is.
+    """
+    kind = items[0].kind
+    n, m = np.array([item.n for item in items]), np.array([item.m for item in items])
+    rows, columns = (on(np.arange(size.max()) < size[:, None], where) for size in (n, m))
+    inside = rows[:, :, None] & columns[:, None, :]
+    *matrices, a, b = zip(*(item.parts for item in items), strict=True)
+    if kind.dimension and isinstance(inside, Tensor):
+        x, y = (_flat(points, where).reshape(-1, kind.dimension) for points in matrices)
+        flat = compact(_all_distances(padded(x, rows), padded(y, columns), ROOM[where.type]), inside)
+    elif kind.dimension:
+        flat = _flat([_squared_distances(host(x), host(y)) for x, y in zip(*matrices, strict=True)], where)
+    else:
+        flat = _flat(matrices[0], where)
+    first = flat[on(np.cumsum(n * m) - n * m, where)]
+    C = padded(flat, inside, first[:, None, None])
+    a = padded(_flat(a, where), rows) if kind.has_a else _uniform(n, rows, kind, where)
+    b = padded(_flat(b, where), columns) if kind.has_b else _uniform(m, columns, kind, where)
+    with np.errstate(all="ignore"):
+        low, high = (C.amin((1, 2)), C.amax((1, 2))) if isinstance(C, Tensor) else (C.min((1, 2)), C.max((1, 2)))
+        C -= low[:, None, None]
+        spread, mass_a, mass_b = (host(t) for t in (high - low, a.sum(1), b.sum(1)))
+        good = host((a >= 0).all(1) & (b >= 0).all(1)) & (mass_a > 0) & (mass_b > 0)
+        good &= abs(mass_a - mass_b) <= 1e-5 * np.maximum(mass_a, mass_b)  # as checks.same_mass
+    return Bucket(C, a, b, low, inside), np.where(good, spread, np.nan)
+
+
+def padded(flat: Array, there: Array, fill: Any = 0.0) -> Array:
+    """The rows of ``flat`` where something is there, ``fill`` elsewhere."""
+    shape = *there.shape, *flat.shape[1:]
+    out: Array = flat.new_empty(shape) if isinstance(flat, Tensor) else np.empty(shape)
+    out[...] = fill
+    out.reshape(-1, *flat.shape[1:])[there.reshape(-1)] = flat  # flattened: a GPU makes one index, not one for each axis
+    return out
+
+
+def compact(array: Array, there: Array) -> Array:
+    """What is there of an array, in one vector."""
+    return array.reshape(-1)[there.reshape(-1)]
+
+
+def on(array: Array, where: torch.device) -> Array:
+    """For computing there: as numpy on the CPU, as a tensor elsewhere."""
+    return host(array) if where.type == "cpu" else torch.as_tensor(array, device=where)
+
+
+def host(t: Array) -> NDArray[Any]:
+    return t.detach().cpu().numpy() if isinstance(t, Tensor) else t
+
+
+def _flat(arrays: Sequence[Any], where: torch.device) -> Array:
+    """All their numbers in one vector, in float64; in one transfer."""
+    if isinstance(arrays[0], Tensor):
+        vectors = list(arrays) if arrays[0].ndim == 1 else [t.reshape(-1) for t in arrays]
+        flat = on(torch.cat(vectors), where)
+    else:
+        flat = on(np.concatenate(arrays, axis=None), where)
+    return flat.double() if isinstance(flat, Tensor) else flat.astype(np.float64, copy=False)
+
+
+def _uniform(sizes: NDArray[Any], there: Array, kind: Kind, where: torch.device) -> Array:
+    """Weights 1/n, as the input's dtype has them."""
+    each = (1 / sizes).astype(np.float32 if kind.single else np.float64).astype(np.float64)
+    return there * on(each, where)[:, None]
+
+
+def _squared_distances(x: Array, y: Array) -> Array:
+    """‖x_i − y_j‖² [n, m] by differences: no cancellation. x [n, d], y [m, d], and any axes before."""
+    difference = x[..., :, None, :] - y[..., None, :, :]
+    xp: Any = torch if isinstance(x, Tensor) else np
+    return xp.einsum("...k,...k->...", difference, difference)
+
+
+def _all_distances(x: Tensor, y: Tensor, room: int) -> Tensor:
+    """[B, n, m] for x [B, n, d] and y [B, m, d], from ``room`` differences at a time, or those of one problem."""
+    step = max(1, room // (x.shape[1] * y.shape[1] * y.shape[2]))
+    pairs = zip(x.split(step), y.split(step), strict=True)
+    return torch.cat([_squared_distances(*pair) for pair in pairs])
+
+
+def _array(value: Any) -> Any:
+    """Lists and integers as a float array; anything else as it came."""
+    if isinstance(value, Tensor) or value is None:
+        return value
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        return value
+    return array.astype(np.float64) if array.dtype.kind in "iu" and array.dtype != np.uint64 else array
+
+
+def _form(value: Any, learning: bool) -> tuple[bool, torch.device | None] | None:
+    """Whether it is float32, not float64, and its device; None where it is neither, or no plain array there."""
+    if isinstance(value, Tensor):
+        dtype, device = value.dtype, value.device
+        if value.layout is not torch.strided or device.type not in ROOM or (learning and value.requires_grad):
+            return None
+        return (dtype is torch.float32, device) if dtype in (torch.float64, torch.float32) else None
+    if isinstance(value, np.ndarray) and value.dtype in (np.float64, np.float32):
+        return value.dtype == np.float32, None
+    return None
+
+
+def _sizes(x: Any, *others: Any) -> tuple[int, int, int] | None:
+    """n, m and 0 for a matrix of costs; n, m and the dimension for two sets of points; None for anything else."""
+    if x.ndim != 2:
+        return None
+    n, width = x.shape
+    if not others:
+        return (n, width, 0) if n * width else None
+    (y,) = others
+    if y is None or y.ndim != 2 or y.shape[1] != width or not 0 < n * len(y) * width <= LARGEST:
+        return None
+    return n, len(y), width

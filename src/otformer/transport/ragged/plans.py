@@ -1,0 +1,65 @@
+"""Plans of a stack of problems as a differentiable function: what the layers of otformer.nn compute."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from otformer.transport.derivatives.implicit import Potentials, log_plan
+from otformer.transport.fast_path import quietly
+from otformer.transport.ragged.stacked import FARTHEST, LARGE, LEAST, ROOM, solve_stack, stages
+from otformer.transport.solve import solve
+
+
+def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: int) -> Tensor:
+    """Entropic plans [B, n, m] of costs C [B, n, m] and weights a [B, n], b [B, m], float64, checked.
+
+    Differentiable in all four tensors, by implicit differentiation. b is scaled to the mass of a first. A point without
+    mass is absent: its row or column of the plan is 0, and so is the gradient in its costs.
+    """
+    if not C.numel():
+        return torch.zeros_like(C)
+    mass = a.sum(1, keepdim=True)
+    there = (a > 0)[:, :, None] & (b > 0)[:, None, :]
+    least = LEAST * mass.detach()  # of an absent point: far below rounding, and its potential is finite
+    a, b = torch.maximum(a, least), torch.maximum(b * (mass / b.sum(1, keepdim=True)), least)
+    low = torch.where(there, C.detach(), torch.inf).amin((1, 2), keepdim=True)
+    C = torch.where(there, C - low, 0.0)  # only differences of costs matter
+    reg = reg.to(C)
+    u, v = _potentials(C.detach(), a.detach(), b.detach(), float(reg.detach()), tol, max_depth)
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (C, a, b, reg)):
+        u, v = Potentials.apply(C, a, b, reg, u, v)
+    return torch.where(there, log_plan(C, u, v, reg).exp(), 0.0)
+
+
+def _potentials(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_depth: int) -> tuple[Tensor, Tensor]:
+    """u [B, n], v [B, m]; in stacks, and one by one where a problem is large or a stack has left it."""
+    u, v = torch.zeros_like(a), torch.zeros_like(b)
+    left, kind = list(range(len(C))), C.device.type
+    if C[0].numel() <= LARGE[kind] and float(C.max()) < FARTHEST * reg:
+        goal, room = tol * a.sum(1).clamp_max(1), ROOM[kind] // C[0].numel()
+        left = []
+        for start in range(0, len(C), room):
+            part = slice(start, start + room)
+            falls = int(stages(float(C[part].max()), reg))
+            costs, *weights, enough = (t[part] if C.is_cuda else t[part].numpy() for t in (C, a, b, goal))
+            found = solve_stack(costs, weights[0], weights[1], reg, enough, max_depth, falls)
+            u[part], v[part] = torch.as_tensor(found.u), torch.as_tensor(found.v)
+            left += (torch.as_tensor(~found.done).nonzero()[:, 0] + start).tolist()
+    errors = []
+    for k in left:
+        with quietly():
+            result = solve(C[k], a[k], b[k], reg=reg, tol=tol, max_depth=max_depth)
+        u[k], v[k] = result.potentials
+        if not result.converged:
+            errors.append(result.marginal_error)
+    if errors:
+        warnings.warn(
+            f"not converged: {len(errors)} of {len(C)} problems, marginal error up to {max(errors):.3g}, tol is {tol:g}; "
+            "raise reg, tol or max_depth",
+            RuntimeWarning,
+            stacklevel=5,
+        )
+    return u, v

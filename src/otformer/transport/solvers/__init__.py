@@ -1,0 +1,1 @@
+"""Which passes to run, and when to stop."""

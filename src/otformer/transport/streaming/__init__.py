@@ -1,0 +1,1 @@
+"""Solving between points without the n × m matrix."""

@@ -1,0 +1,221 @@
+r"""A plan that is never formed: its products and their derivatives, in O(n + m) memory.
+
+With features C_ij = p_i + q_j − 2 x_i·y_j (network/features.py), log P_ij = (u_i − p_i + v_j − q_j + 2 x_i·y_j)/λ − 1. If
+the derivatives of a loss in log P_ij are M_ij = P_ij Σ_k G_ik W_jk, of low rank, then those in the rest are
+
+    Σ_j M_ij/λ  in u_i and −p_i,      2 Σ_j M_ij y_j/λ  in x_i,      −Σ_ij M_ij (log P_ij + 1)/λ  in λ,
+
+likewise for v, q and y; and Σ_j M_ij y_j = Σ_k G_ik (P (W_k ∘ y))_i: every sum is P or Pᵀ times a few columns. Three losses
+have this form (transport/derivatives/implicit.py has the derivations, H and w):
+
+    a product P W whose own gradient is G:              M = P ∘ (G Wᵀ);
+    the value, by the envelope theorem that of −λ Σ P:  M = −λ P;
+    the potentials, with H w = g:                       M_ij = −λ P_ij (w_i + w_j), and λ w_i in a_i, λ w_j in b_j.
+
+H w = g is solved by conjugate gradients, two passes a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from otformer import checks
+from otformer.transport.derivatives.implicit import solve_marginals
+from otformer.transport.executors.stream import Stream
+
+Parts = tuple[Tensor, ...]  # x [n, d], y [m, d], p [n], q [m], u [n], v [m], λ []: what a plan is a function of
+WIDTH = 64  # columns in one product, about
+BLOCK = 2**22  # entries of the plan held at once where the plan itself is read
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """P and Pᵀ as products, float64; ``turned`` exchanges the two. ``parts`` are numbers only, without derivatives."""
+
+    stream: Stream
+    parts: Parts
+    turned: bool = False
+
+    @property
+    def T(self) -> Operator:
+        return Operator(self.stream, turn(self.parts), not self.turned)
+
+    def right(self, w: Tensor) -> Tensor:
+        """P @ w, for w [m] or [m, k]."""
+        *_, u, v, reg = self.parts
+        if self.turned:
+            return self.stream.apply_transposed(v, u, float(reg), w)
+        return self.stream.apply(u, v, float(reg), w)
+
+    def left(self, w: Tensor) -> Tensor:
+        """Pᵀ @ w, for w [n] or [n, k]."""
+        return self.T.right(w)
+
+    def pull(self, G: Tensor, W: Tensor, needed: tuple[bool, ...]) -> Parts:
+        """Gradients in the parts of a loss with M = P ∘ (G Wᵀ), G [n, k], W [m, k]; 0 for x, y and λ if not ``needed``."""
+        x, y, p, q, u, v, reg = self.parts
+        in_x, in_y = needed[0] or needed[6], needed[1]
+        rows, near_x = _sums(self.right, G, W, y if in_x else y[:, :0])
+        columns, near_y = _sums(self.left, W, G, x if in_y else x[:, :0])
+        g_x, g_y = (2 / reg * t if used else torch.zeros_like(of) for t, used, of in ((near_x, in_x, x), (near_y, in_y, y)))
+        logs = (rows * (u - p)).sum() + (columns * (v - q)).sum() + (reg * (g_x * x).sum())  # λ Σ M (log P + 1)
+        return g_x, g_y, -rows / reg, -columns / reg, rows / reg, columns / reg, -logs / reg**2
+
+
+def _sums(product: Callable[[Tensor], Tensor], G: Tensor, W: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_j M_ij [n] and Σ_j M_ij points_j [n, d]."""
+    points = torch.cat([torch.ones_like(W[:, :1]), points], 1)  # [m, 1 + d]
+    d, total = points.shape[1], G.new_zeros(len(G), points.shape[1])
+    for g, w in zip(*(t.split(max(1, WIDTH // d), 1) for t in (G, W)), strict=True):
+        columns = product((w[:, :, None] * points[:, None]).flatten(1)).unflatten(1, (-1, d))  # [n, k, 1 + d]
+        total += (g[:, :, None] * columns).sum(1)
+    return total[:, 0], total[:, 1:]
+
+
+def turn(parts: Parts) -> Parts:
+    """The parts of the transposed plan."""
+    x, y, p, q, u, v, reg = parts
+    return y, x, q, p, v, u, reg
+
+
+class Product(Function):
+    """P @ W, W [m, k]."""
+
+    @staticmethod
+    def forward(ctx: Any, operator: Operator, W: Tensor, *parts: Tensor) -> Tensor:
+        ctx.save_for_backward(W)
+        ctx.operator = operator
+        return operator.right(W)
+
+    @staticmethod
+    def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
+        _only_once()
+        (W,) = ctx.saved_tensors
+        _, in_W, *in_parts = ctx.needs_input_grad
+        through = ctx.operator.pull(G, W, in_parts) if any(in_parts) else (None,) * 7
+        return None, ctx.operator.left(G) if in_W else None, *through
+
+
+class StreamedValue(Function):
+    """A value already known, Σ P C + λ Σ P log P, with the derivatives of the envelope theorem in a, b, x, y, p, q and λ."""
+
+    @staticmethod
+    def forward(ctx: Any, operator: Operator, value: Tensor, a: Tensor, b: Tensor, *sides: Tensor) -> Tensor:
+        ctx.operator = operator
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        _only_once()
+        *_, u, v, reg = ctx.operator.parts
+        *in_sides, in_reg = ctx.needs_input_grad[4:]
+        if not any((*in_sides, in_reg)):
+            return None, None, g * u, g * v, *((None,) * 5)
+        ones = torch.ones_like(u)[:, None], torch.ones_like(v)[:, None]
+        *sides, rows, _, lam = (-reg * g * t for t in ctx.operator.pull(*ones, (*in_sides, False, False, in_reg)))
+        return None, None, g * u, g * v, *sides, lam + rows.sum()  # rows: −λ Σ_j P_ij/λ
+
+
+class StreamedPotentials(Function):
+    """(u, v), as found, with their derivatives in a, b, x, y, p, q and λ."""
+
+    @staticmethod
+    def forward(ctx: Any, operator: Operator, a: Tensor, b: Tensor, *sides: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.operator = operator
+        return operator.parts[4].clone(), operator.parts[5].clone()
+
+    @staticmethod
+    def backward(ctx: Any, g_u: Tensor, g_v: Tensor) -> tuple[Tensor | None, ...]:
+        _only_once()
+        operator: Operator = ctx.operator
+        reg, (*in_sides, in_reg) = operator.parts[6], ctx.needs_input_grad[3:]
+        w_u, w_v = solve_marginals(operator.right, operator.left, g_u, g_v)
+        G, W = torch.stack([w_u, torch.ones_like(w_u)], 1), torch.stack([torch.ones_like(w_v), w_v], 1)
+        x, y, p, q, _, _, lam = (-reg * t for t in operator.pull(G, W, (*in_sides, False, False, in_reg)))
+        return None, reg * w_u, reg * w_v, x, y, p, q, lam
+
+
+def _only_once() -> None:
+    if torch.is_grad_enabled():  # gradients are numbers here: a derivative of them would be wrong without a word
+        raise RuntimeError("a streamed result can be differentiated once only: create_graph=True is not supported")
+
+
+@dataclass(frozen=True, eq=False)
+class StreamedPlan:
+    """An n × m plan known by its potentials; nothing below but `dense` takes O(nm) memory, and all of it is float64.
+
+    ``plan @ w`` (in the dtype of w), ``plan.T``, ``plan.sum(axis)``, ``plan.argmax(axis)``; ``plan.rows(i, j)`` is rows
+    i to j as a matrix, ``plan.dense()`` or ``numpy.asarray(plan)`` all of them. Products and rows are differentiable.
+    """
+
+    operator: Operator
+    parts: Parts  # of the points that have mass
+    present: tuple[Tensor, Tensor]  # indices of those, [n'] and [m']
+    shape: tuple[int, int]
+    numpy: bool  # arrays in and out, instead of tensors
+    ndim = 2
+    __array_ufunc__ = None  # so that numpy leaves products to this class
+
+    @property
+    def T(self) -> StreamedPlan:
+        return StreamedPlan(self.operator.T, turn(self.parts), self.present[::-1], self.shape[::-1], self.numpy)
+
+    def __matmul__(self, w: Any) -> Any:
+        """P @ w for w [m] or [m, k]."""
+        given = checks.tensor("vector", w).to(self.parts[0].device)
+        if given.ndim not in (1, 2) or len(given) != self.shape[1]:
+            raise ValueError(f"vector must have shape ({self.shape[1]},) or ({self.shape[1]}, k), got {tuple(given.shape)}")
+        rows, columns = self.present
+        W = given.double()[columns].reshape(len(columns), -1)
+        out = Product.apply(self.operator, W, *self.parts)
+        if len(rows) < self.shape[0]:
+            out = out.new_zeros(self.shape[0], out.shape[1]).index_put((rows,), out)
+        return self._out(out.reshape(len(out), *given.shape[1:]).to(given.dtype))
+
+    def sum(self, axis: int) -> Any:
+        """Column sums [m] (axis 0) or row sums [n] (axis 1)."""
+        over = self if checks.choice("axis", axis, (0, 1)) else self.T
+        return over @ torch.ones(over.shape[1], dtype=torch.float64)
+
+    def rows(self, start: int, stop: int) -> Any:
+        """Rows start to stop, a matrix [stop − start, m]."""
+        return self._out(self._rows(start, stop))
+
+    def dense(self) -> Any:
+        """The whole matrix [n, m]."""
+        return self.rows(0, self.shape[0])
+
+    def argmax(self, axis: int = 1) -> Any:
+        """Where each row [n] (axis 1) or column [m] (axis 0) is greatest, a block of rows at a time."""
+        over = self if checks.choice("axis", axis, (0, 1)) else self.T
+        n, step = over.shape[0], max(1, BLOCK // max(over.shape[1], 1))
+        with torch.no_grad():
+            return over._out(torch.cat([over._rows(i, i + step).argmax(1) for i in range(0, n, step)]))
+
+    def _rows(self, start: int, stop: int) -> Tensor:
+        start, stop, _ = slice(start, stop).indices(self.shape[0])
+        rows, columns = self.present
+        low, high = torch.searchsorted(rows, torch.tensor([start, max(start, stop)], device=rows.device)).tolist()
+        x, y, p, q, u, v, reg = self.parts
+        inner = 2 * x[low:high] @ y.mT
+        block = ((inner + (u - p)[low:high, None] + (v - q)) / reg - 1).exp()
+        shape = max(0, stop - start), self.shape[1]
+        if tuple(block.shape) == shape:
+            return block
+        return block.new_zeros(shape).index_put((rows[low:high, None] - start, columns[None]), block)
+
+    def _out(self, t: Tensor) -> Any:
+        return t.detach().cpu().numpy() if self.numpy else t
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self._rows(0, self.shape[0]).detach().cpu().numpy(), dtype)
+
+    def __repr__(self) -> str:
+        return f"StreamedPlan({self.shape[0]}×{self.shape[1]}, not formed)"

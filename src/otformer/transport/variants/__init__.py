@@ -1,0 +1,1 @@
+"""Unbalanced, partial and debiased transport."""

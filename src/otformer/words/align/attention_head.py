@@ -1,0 +1,66 @@
+"""One head of a translation model as an aligner: what a target word's subwords attend to when the decoder reads them.
+
+    A[j, i] = the share of target word j's cross-attention that goes to source word i,   Σ_i A[j, i] = 1
+
+In each of our four translators one head of the decoder's second layer does little else than point from a word to its
+translation: `Head` reads that head, and runs no layer after it. Words that do not fit the model (more than 128 subwords a
+sentence) have nan. What `method("attention")` makes of it is in words/align/methods.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from otformer import checks
+from otformer.words.align.aligners import Array
+from otformer.words.models.attention import read
+from otformer.words.models.models import Model, load
+from otformer.words.text.text import Pair, fold
+
+
+@dataclass(frozen=True)
+class Head:
+    """A head of a translation model; layer and head are counted from 1, as in the tables of `otformer probe`."""
+
+    model: Model
+    layer: int
+    head: int
+
+    @classmethod
+    def of(cls, folder: Path | str, layer: int, head: int) -> Head:
+        """Of the model in a folder, whose decoder is cut after that layer."""
+        model = load(folder)
+        if model.kind != "translation":
+            raise ValueError(f"model must be a translation model, got an {model.kind} model: {folder}")
+        for name, value, most in (("layer", layer, model.layers), ("head", head, model.heads)):
+            if checks.count(name, value) > most:
+                raise ValueError(f"{name} must be 1 to {most}, got {value}")
+        decoder = model.network.get_decoder()
+        decoder.layers = decoder.layers[:layer]
+        return cls(replace(model, layers=layer), layer, head)
+
+    def attention(self, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[Array]:
+        """A [m, n] for the words of every pair, n of the source and m of the target."""
+        return [A[self.layer - 1, self.head - 1] for A in all_heads(self.model, pairs)]
+
+
+def all_heads(model: Model, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]) -> Iterator[Array]:
+    """A of every layer and head, [layers, heads, m, n], for every pair of sentences in words."""
+    given = [Pair(*(" ".join(map(_one, side)) for side in pair)) for pair in pairs]
+    for reading in read(model, given, by="spaces", readings=["cross-input"], how="mass", normalise=True):
+        yield reading.matrices["cross-input"].astype(float)
+
+
+def shares(attention: Array) -> Array:
+    """For the direction in which a translator does not attend: [m, n] scaled to sum to one over the target words."""
+    return np.asarray(attention / np.maximum(np.nansum(attention, 0, keepdims=True), 1e-12))
+
+
+def _one(word: str) -> str:
+    """The word as the models know it: folded, one word still, and without what is no text (lone surrogates)."""
+    return re.sub(r"\s+", "", fold(word)).encode(errors="replace").decode() or "?"

@@ -1,0 +1,1 @@
+"""The hidden Markov models of word alignment."""

@@ -1,0 +1,142 @@
+r"""Alignment models (words/align/hmm/model.py) as a small file, and the command that makes those that ship with the package.
+
+    python -m otformer.words.align.hmm.file --languages en-fr --out FILE
+
+trains a model of words and one of stems on `training_pieces`, keeps the pairs of words with √(t t') ≥ 0.03 for the t of the
+two directions, and writes both models as one npz. A probability is a byte, q = −8 log₂ t (t ≥ 1e-7, so q ≤ 186), 4.4 % off
+at most. docs/alignment.md has the error rates of other bounds. Models are numbered from 0, and of each there are
+
+    k_source, k_target   words that are in a pair, as text     k_pairs     [source words], how many pairs each has
+    k_said               [pairs], which target words           k_t         [2, pairs], q of both directions
+    k_null_0, k_null_1   [target words], [source words]: q     k_jumps     [2, jumps]       k_letters    0 for whole words
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from otformer.files import check_writable, written
+from otformer.words.align.bilingual import languages_of
+from otformer.words.align.hmm.model import Model, Settings, train
+from otformer.words.align.hmm.orders import FURTHEST, Direction
+from otformer.words.align.hmm.word_parts import training_pieces
+from otformer.words.align.vectors import Array
+
+SETTINGS = (Settings(), Settings(letters=5))  # of words, of stems
+STEPS = 8  # of a byte in a factor of 2
+
+
+def write_models(file: str | Path, models: Sequence[Model]) -> None:
+    """The models as one npz that `read_models` reads; whole or not at all."""
+    arrays: dict[str, Array] = {}
+    for number, model in enumerate(models):
+        if model.settings.order != "jumps":
+            raise ValueError(f"models must have order 'jumps' to be written, got {model.settings.order!r}")
+        arrays |= {f"{number}_{name}": array for name, array in _arrays(model).items()}
+    with written(Path(file)) as stream:
+        np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
+
+
+def _arrays(model: Model) -> dict[str, Array]:
+    """A model without the words that are in no pair."""
+    sides = np.divmod(model.kinds, len(model.words[1]))
+    used = [np.unique(side) for side in sides]
+    source, target = (np.searchsorted(u, side) for u, side in zip(used, sides, strict=True))
+    names = [np.array(list(index), dtype=object)[u] for index, u in zip(model.words, used, strict=True)]
+    if len(used[1]) > 2**16:
+        raise ValueError(f"models must have at most 65536 target words, got {len(used[1])}: keep fewer pairs")
+    return {
+        "source": np.frombuffer("\n".join(names[0]).encode(), np.uint8),
+        "target": np.frombuffer("\n".join(names[1]).encode(), np.uint8),
+        "pairs": np.bincount(source, minlength=len(used[0])).astype(np.uint16),
+        "said": target.astype(np.uint16),
+        "t": _bytes(np.stack([d.table for d in model.directions])),
+        "null_0": _bytes(model.directions[0].null[used[1]]),
+        "null_1": _bytes(model.directions[1].null[used[0]]),
+        "jumps": np.stack([d.jumps / d.jumps.sum() for d in model.directions]).astype(np.float32),
+        "letters": np.array(model.settings.letters or 0),
+    }
+
+
+def _bytes(t: Array) -> Array:
+    return np.rint(-STEPS * np.log2(t)).clip(0, 255).astype(np.uint8)
+
+
+def _probabilities(q: Array) -> Array:
+    return np.asarray(np.exp2(-np.arange(256) / STEPS).astype(np.float32)[q])
+
+
+def read_models(file: str | Path) -> list[Model]:
+    """The models of a file of `write_models`."""
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = dict(stored)
+        count = max(1, sum(name.endswith("_said") for name in arrays))
+        return [_model(arrays, f"{number}_") for number in range(count)]
+    except KeyError as error:
+        raise ValueError(f"{file} must hold alignment models, got one without {error.args[0]}") from None
+    except Exception as error:  # numpy's and zipfile's errors have no base of their own
+        raise ValueError(f"{file} is not a readable file of alignment models: {error}") from None
+
+
+def _model(arrays: dict[str, Array], first: str) -> Model:
+    a = {name: arrays[first + name] for name in ("source", "target", "pairs", "said", "t", "null_0", "null_1", "jumps")}
+    source, target = ({w: k for k, w in enumerate(a[side].tobytes().decode().split("\n"))} for side in ("source", "target"))
+    _check(a, first, len(source), len(target))
+    kinds = np.repeat(np.arange(len(source)), a["pairs"]) * len(target) + a["said"]
+    if (np.diff(kinds) <= 0).any():
+        raise ValueError(f"{first}said must rise within the pairs of a source word")
+    both = zip(_probabilities(a["t"]), (a["null_0"], a["null_1"]), a["jumps"].astype(np.float64), strict=True)
+    forward, backward = (Direction(table, _probabilities(null), 0.0, jumps) for table, null, jumps in both)
+    return Model((source, target), kinds, (forward, backward), Settings(letters=int(arrays[f"{first}letters"]) or None))
+
+
+def _check(a: dict[str, Array], first: str, sources: int, targets: int) -> None:
+    """A file from elsewhere may be an npz and still no model: shapes, places of words and jumps are looked at."""
+    pairs = int(a["pairs"].sum())
+    shapes = {"pairs": (sources,), "said": (pairs,), "t": (2, pairs), "null_0": (targets,), "null_1": (sources,)}
+    for name, shape in {**shapes, "jumps": (2, 2 * FURTHEST + 1)}.items():
+        if a[name].shape != shape:
+            raise ValueError(f"{first}{name} must have shape {shape}, got {a[name].shape}")
+    if a["said"].dtype.kind != "u" or int(a["said"].max(initial=0)) >= targets:
+        raise ValueError(f"{first}said must be places of the {targets} target words")
+    if not (np.isfinite(a["jumps"]) & (a["jumps"] > 0)).all():
+        raise ValueError(f"{first}jumps must be positive and finite")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train and write the models of a language pair; a line for every step."""
+    parser = argparse.ArgumentParser(prog="python -m otformer.words.align.hmm.file", description="make alignment models")
+    parser.add_argument("--languages", default="en-fr", help="en-fr, fr-en, de-en or en-de")
+    parser.add_argument("--out", type=Path, required=True, help="npz file to write")
+    parser.add_argument("--least", type=float, default=0.03, help="keep pairs of words with √(t t') as large as this")
+    parser.add_argument("--pairs", type=int, help="use so many sentence pairs only")
+    given = parser.parse_args(arguments)
+    start = time.perf_counter()
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - start:5.0f} s  {text}", flush=True)
+
+    try:
+        languages_of(given.languages)
+        check_writable(given.out)
+        text = [pair for _, pair in zip(range(given.pairs or 10**9), training_pieces(given.languages), strict=False)]
+        say(f"{len(text):,} sentence pairs")
+        models = []
+        for settings in SETTINGS:
+            models.append(train(text, settings).small(given.least))
+            name = f"first {settings.letters} letters" if settings.letters else "words"
+            say(f"{name}: {len(models[-1].kinds):,} pairs kept")
+        write_models(given.out, models)
+    except ValueError as error:
+        parser.error(str(error))
+    say(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+r"""Where alignment models (words/align/hmm/model.py) expect the next word, and the posteriors of a sentence pair under that.
+
+    order "diagonal"   p(a_j = i) ∝ exp(−κ |(i + ½)/n − (j + ½)/m|)        (fast_align: Dyer, Chahuneau and Smith 2013)
+    order "jumps"      p(a_j = i' | a_{j−1} = i) ∝ s(i' − i)                (Vogel, Ney and Tillmann 1996)
+
+for target word j of m said by source word a_j of n; a_{j−1} is the last place used. A word is said by none with probability
+p₀. All arrays are of B sentence pairs of one shape. Counts of jumps are taken for s as they are, as usual: that the places
+of a short sentence leave out long jumps is not made up for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otformer.words.align.aligners import off_diagonal
+from otformer.words.align.vectors import Array
+
+ORDERS = ("diagonal", "jumps")
+FURTHEST = 15  # jumps beyond count as this one
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction's parameters: t of every pair of words met, t of the null word, and the order."""
+
+    table: Array  # [kinds]
+    null: Array  # [words said]
+    kappa: float
+    jumps: Array  # [2 FURTHEST + 1], s
+
+
+class Seen(NamedTuple):
+    """What a block says of the order: Σ posterior · distance and Σ posterior of a shape, or counts of jumps."""
+
+    distance: float = 0.0
+    mass: float = 0.0
+    jumps: Any = 0.0
+
+
+def posterior(t: Array, null: Array, direction: Direction, order: str, none: float) -> tuple[Array, Seen]:
+    """p(a_j = i | e, f) [B, m, n] for t [B, m, n] and t of the null word [B, m], and what it says of the order."""
+    m, n = t.shape[1:]
+    if order == "jumps":
+        post, jumps = forward_backward(t, null, direction.jumps, none)
+        return post, Seen(jumps=jumps)
+    distance = off_diagonal(m, n)
+    weights = t * ((1 - none) * near(distance, direction.kappa)).astype(np.float32)
+    post = weights / (weights.sum(2) + none * null)[:, :, None]
+    by_place = post.sum(0)
+    return post, Seen(float((by_place * distance).sum()), float(by_place.sum()))
+
+
+def near(distance: Array, kappa: float) -> Array:
+    """p(a_j = i) of order "diagonal" [m, n], rows add up to 1."""
+    weights = np.exp(-kappa * distance)
+    return np.asarray(weights / weights.sum(1, keepdims=True))
+
+
+def fit_kappa(seen: Sequence[Seen], shapes: Sequence[tuple[int, int]], kappa: float) -> float:
+    """The κ under which the expected distance from the diagonal is the one found, by bisection; as it was without any."""
+    found, mass = sum(o.distance for o in seen), np.array([o.mass for o in seen])
+    if not mass.sum():
+        return kappa
+    distances = [off_diagonal(*shape) for shape in shapes]
+
+    def expected(k: float) -> float:
+        means = [float((d * near(d, k)).sum(1).mean()) for d in distances]
+        return float(mass @ means)
+
+    low, high = 0.1, 30.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (middle, high) if expected(middle) > found else (low, middle)
+    return (low + high) / 2
+
+
+def forward_backward(t: Array, null: Array, jumps: Array, none: float) -> tuple[Array, Array]:
+    """Posteriors [B, m, n] and expected jumps, of order "jumps".
+
+    The state after word j is the place last used, 0 … n with 0 before the first word; a word said by none keeps it. Forward,
+    and backward from w_m = 1, both scaled so that Σ_k u_j(k) w_j(k) = 1:
+
+        v_j(k) = (1 − p₀) t_j(k) Σ_l u_{j−1}(l) S(l, k) + p₀ t_j(∅) u_{j−1}(k),       u_j = v_j / z_j,  z_j = Σ_k v_j(k)
+        w_{j−1}(l) = [(1 − p₀) Σ_k S(l, k) t_j(k) w_j(k) + p₀ t_j(∅) w_j(l)] / z_j
+
+    The first part of v_j(k), times w_j(k) / z_j, is the posterior of word j and place k.
+    """
+    B, m, n = t.shape
+    t = np.ascontiguousarray(t.transpose(1, 0, 2))
+    step = np.clip(np.arange(1, n + 1) - np.arange(n + 1)[:, None], -FURTHEST, FURTHEST) + FURTHEST  # [n + 1, n]
+    S = jumps[step]
+    S = ((1 - none) * S / S.sum(1, keepdims=True)).astype(np.float32)
+    u = np.zeros((m + 1, B, n + 1), np.float32)
+    u[0, :, 0] = 1
+    z = np.empty((m, B, 1), np.float32)
+    said = np.empty((m, B, n), np.float32)
+    for j in range(m):
+        said[j] = (u[j] @ S) * t[j]
+        u[j + 1] = none * null[:, j, None] * u[j]
+        u[j + 1, :, 1:] += said[j]
+        z[j] = u[j + 1].sum(1, keepdims=True)
+        u[j + 1] /= z[j]
+    post = np.empty((B, m, n), np.float32)
+    after = np.ones((B, n + 1), np.float32)
+    moves = np.zeros((n + 1, n))
+    for j in reversed(range(m)):
+        post[:, j] = said[j] / z[j] * after[:, 1:]
+        weight = np.minimum(t[j] / z[j] * after[:, 1:], 1e30)
+        moves += u[j].T @ weight
+        after = np.minimum(weight @ S.T + none * null[:, j, None] / z[j] * after, 1e30)  # of states that u rules out
+    return post, np.bincount(step.ravel(), (moves * S).ravel(), 2 * FURTHEST + 1)

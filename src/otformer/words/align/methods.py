@@ -1,0 +1,240 @@
+"""The ways to align that the package has, by name: `method`.
+
+A method is made for a language pair, ``en-fr`` or ``fr-en`` say, source first. It gives scores [m, n] for the words of
+sentence pairs, rows the target's words, and links for scores.
+
+    hmm         the two directions of the package's alignment models, joined by transport (words/align/hmm/model.py,
+    words/align/hmm/file.py)
+    attention   those, averaged with what one head of the package's translator attends to (words/align/attention_head.py)
+    vectors     transport on the package's bilingual vectors (words/align/bilingual.py)
+
+docs/alignment.md says how their settings were chosen and what they reach. attention makes the fewest errors; it needs
+transformers (the extra words), and is slower. auto is hmm, so that a text is aligned alike wherever the package is
+installed.
+
+In ``vectors`` a word may have no vector, or one made of its parts (`WordVectors.embed`). What it looks like then counts too:
+for every two words of which one is unknown the similarity is at least that of their spelling; numbers and punctuation keep
+to their like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from otformer import checks
+from otformer.words.align.aligners import Aligner, Array, Links, join, links, similarity
+from otformer.words.align.hmm.file import read_models
+from otformer.words.align.hmm.model import Model
+from otformer.words.align.hmm.word_parts import Pieces, of_words, pieces, spelling
+from otformer.words.align.vectors import WordVectors, plain, read_vectors
+from otformer.words.models.shipped import shipped_folder
+
+if TYPE_CHECKING:
+    from otformer.words.align.attention_head import Head
+
+LANGUAGES = ("en-fr", "fr-en", "de-en", "en-de")
+Sentence = Sequence[str]  # its words
+# The lowest mean AER on the examples, 10.1 % en-fr and 9.3 % de-en, of 315 settings of transport, unbalanced and null.
+SETTINGS = Aligner("null", "grow-diag", threshold=0.2, diagonal=0.8, reg=0.3, null=1.5)
+JOINED = {"en-fr": (5.0, 0.4), "de-en": (5.0, 0.5)}  # null and threshold of `Hmm`, see docs/alignment.md
+HEADS = {"en-fr": (2, 6), "de-en": (2, 7)}  # layer and head of `Attention`, chosen as those were, and so are its
+ATTENTION = (1.5, 0.2)  # null and threshold
+
+
+class Method(Protocol):
+    """A way to align."""
+
+    def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
+        """Scores [m, n] for the words of every pair, n of the source and m of the target."""
+        ...
+
+    def links(self, scores: Array) -> Links:
+        """The links (i, j) of one matrix of scores."""
+        ...
+
+
+@dataclass(frozen=True)
+class Hmm:
+    """The mean of alignment models' posteriors, both directions joined by transport with a null word.
+
+    languages : those of the models, source first.   exchanged : whether pairs come with the other one first.
+    null, threshold : the cost of no partner in `join`, and what a link's score must be above.
+    """
+
+    models: Sequence[Model]
+    languages: tuple[str, str]
+    exchanged: bool = False
+    null: float = 2.0
+    threshold: float = 0.3
+
+    @classmethod
+    def shipped(cls, languages: str) -> Hmm:
+        """With the package's models of a language pair, which serve both its directions."""
+        stored, exchanged = _stored(languages)
+        source, target = stored.split("-")
+        with _data(f"hmm.{stored}.npz") as file:
+            return cls(read_models(file), (source, target), exchanged, *JOINED[stored])
+
+    def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
+        A, B = self.directions([pair[::-1] if self.exchanged else pair for pair in pairs])
+        plans = join(A, [b.T for b in B], self.null)
+        return [P.T if self.exchanged else P for P in plans]
+
+    def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
+        """What is joined: A and B, [m, n] for every pair, whose languages are those of the models in their order."""
+        one, other = self.languages
+        return self.posteriors([(pieces(e, one), pieces(f, other)) for e, f in pairs])
+
+    def posteriors(self, pairs: Sequence[tuple[Pieces, Pieces]]) -> list[list[Array]]:
+        """A and B of words, [m, n] for every pair (`Model.posteriors`)."""
+        found = [model.posteriors([(e.pieces, f.pieces) for e, f in pairs]) for model in self.models]
+        return [
+            [of_words(np.mean(same, axis=0), e, f) for same, (e, f) in zip(zip(*models, strict=True), pairs, strict=True)]
+            for models in zip(*found, strict=True)
+        ]
+
+    def links(self, scores: Array) -> Links:
+        return links(scores, "threshold", self.threshold)
+
+
+@dataclass(frozen=True)
+class Attention(Hmm):
+    """The mean of those posteriors and of a head's attention, joined likewise.
+
+    The head attends from target to source only. For the other direction each source word's share of it is taken, the
+    attention scaled to sum to one over target words. A word that the translator does not see has its posteriors alone. The
+    translator is always the package's own: its head was chosen for it.
+    """
+
+    head: Head = field(kw_only=True)
+
+    @classmethod
+    def shipped(cls, languages: str) -> Attention:
+        """With the package's models; the translator of a language pair serves both its directions."""
+        from otformer.words.align.attention_head import Head
+
+        hmm, stored = Hmm.shipped(languages), _stored(languages)[0]
+        head = Head.of(shipped_folder() / stored, *HEADS[stored])
+        return cls(hmm.models, hmm.languages, hmm.exchanged, *ATTENTION, head=head)
+
+    def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
+        from otformer.words.align.attention_head import shares
+
+        found = self.head.attention(pairs)
+        both = zip(super().directions(pairs), (found, map(shares, found)), (1, 0), strict=True)
+        return [[_mean(p, a, axis) for p, a in zip(p_all, a_all, strict=True)] for p_all, a_all, axis in both]
+
+
+def _mean(posterior: Array, attention: Array, axis: int) -> Array:
+    """Half of each. Attention over the words that are seen has the share that these have of the posterior."""
+    unseen = np.isnan(attention)
+    total = np.maximum(posterior.sum(axis, keepdims=True), 1e-12)
+    share = 1 - np.where(unseen, posterior, 0).sum(axis, keepdims=True) / total
+    return np.where(unseen, posterior, (posterior + np.nan_to_num(attention) * share) / 2)
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Transport with a null word on static vectors of two languages in one space."""
+
+    source: WordVectors
+    target: WordVectors
+    aligner: Aligner = field(default_factory=lambda: SETTINGS)
+
+    @classmethod
+    def shipped(cls, languages: str) -> Vectors:
+        """With the package's vectors of a language pair, which serve both its directions."""
+        source, target = languages.split("-")
+        with _data(f"vectors.{_stored(languages)[0]}.npz") as file:
+            return cls(read_vectors(file, source), read_vectors(file, target))
+
+    def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
+        return self.aligner.scores(self._similarity(source, target) for source, target in pairs)
+
+    def links(self, scores: Array) -> Links:
+        return links(scores, self.aligner.rule, self.aligner.threshold)
+
+    def _similarity(self, source: Sentence, target: Sentence) -> Array:
+        S = similarity(self.source.embed(source), self.target.embed(target))
+        known = [word in self.source for word in source]
+        for j, other in enumerate(target):
+            sure = other in self.target
+            for i, word in enumerate(source):
+                if not (sure and known[i]):
+                    S[j, i] = look(word, other, float(S[j, i]))
+        return S
+
+
+def look(source: str, target: str, similarity: float) -> float:
+    """The similarity of two words, at least one without a vector, after a look at their letters.
+
+    Numbers are alike if their digits are; two different marks are half alike, a mark and a word or number are not. Words are
+    as similar as their letters (`spelling`) or as was said before, whichever is more.
+
+    >>> look("1,000", "1.000", 0.0), look("1998", "1999", 0.5), look("!", "?", 0.2), look("!", "Paris", 0.2)
+    (1.0, 0.0, 0.5, 0.0)
+    >>> look("Strasbourg", "Straßburg", 0.1) > 0.6
+    True
+    """
+    source, target = plain(source), plain(target)
+    kinds = _kind(source), _kind(target)
+    if source == target:
+        return 1.0
+    if kinds[0] != kinds[1]:
+        return min(similarity, 0.0) if "word" not in kinds or "mark" in kinds else similarity
+    if kinds[0] == "number":
+        return float(_digits(source) == _digits(target))
+    return 0.5 if kinds[0] == "mark" else max(similarity, spelling(source, target))
+
+
+def _kind(word: str) -> str:
+    return "number" if any(c.isdigit() for c in word) else "word" if any(c.isalpha() for c in word) else "mark"
+
+
+def _digits(word: str) -> str:
+    return "".join(c for c in word if c.isalnum())
+
+
+def _stored(languages: str) -> tuple[str, bool]:
+    """The name under which a language pair is stored, and whether that has the languages exchanged."""
+    source, target = checks.choice("languages", languages, LANGUAGES).split("-")
+    return (languages, False) if languages in JOINED else (f"{target}-{source}", True)
+
+
+def _data(name: str) -> AbstractContextManager[Path]:
+    return as_file(files("otformer.words").joinpath("data", name))
+
+
+METHODS: dict[str, Callable[[str], Method]] = {
+    "hmm": Hmm.shipped,
+    "attention": Attention.shipped,
+    "vectors": Vectors.shipped,
+}
+AUTO = "hmm"
+
+
+def method(name: str = "auto", languages: str = "en-fr") -> Method:
+    """The method of this name for a language pair, source first; "auto" is hmm.
+
+    >>> method("vectors", "en-fr").scores([(["the", "cat"], ["le", "chat"])])[0].round(1).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    check(name, languages)
+    return METHODS[AUTO if name == "auto" else name](languages)
+
+
+def check(name: str, languages: str) -> None:
+    """A ValueError if there is no such method, before anything is loaded."""
+    checks.choice("method", name, ("auto", *METHODS))
+    checks.choice("languages", languages, LANGUAGES)
+    if name == "attention":
+        from otformer.words.models.models import library
+
+        library()

@@ -1,0 +1,289 @@
+r"""Word vectors: reading them, finding words in them, and bringing two languages into one space.
+
+**Procrustes.** For dictionary pairs with rows x_k, y_k the map W that keeps lengths and takes X closest to Y,
+
+    min ‖X W − Y‖²  over  W Wᵀ = I,      is  W = U Vᵀ  with  Xᵀ Y = U Σ Vᵀ                   (d_x ≤ d_y).
+
+**Refined by transport.** With W the plan P of `otformer.solve` between the most frequent words of both languages (unit rows
+x W and y, cost 2 − 2 x·y, uniform weights) is a soft dictionary. Pairs that choose each other in it, P_ij the largest of its
+row and of its column, join the given ones, and Procrustes on all of them gives the next W.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otformer import checks
+from otformer.files import write_npz
+from otformer.transport.solve import solve
+from otformer.words.text.text import FOLDING, read_lines
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_FULL = ("ce", "de", "je", "le", "me", "ne", "se", "te", "que", "jusque", "lorsque", "puisque", "quoique")
+ELIDED = {word[:-1] + "'": word for word in _FULL}
+
+
+def plain(word: str) -> str:
+    """A word as vectors know it: folded case (ß is ss) and punctuation, elided French words in full.
+
+    >>> [plain(word) for word in ("Été", "Daß", "L’", "qu'")]
+    ['été', 'dass', 'le', 'que']
+    """
+    word = word.translate(FOLDING).casefold()
+    return ELIDED.get(word, word)
+
+
+def as_unit(matrix: Array) -> Array:
+    """Rows divided by their lengths; rows of zeros stay."""
+    length = np.linalg.norm(matrix, axis=-1, keepdims=True)
+    return matrix / np.where(length > 0, length, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """Words, the most frequent first, and their vectors, rows of ``matrix`` [words, d].
+
+    >>> v = WordVectors(("chat", "noir"), np.eye(2))
+    >>> "Chat" in v, v.rows(["NOIR", "chien"])
+    (True, [1, None])
+    """
+
+    words: tuple[str, ...]
+    matrix: Array
+
+    def __post_init__(self) -> None:
+        if self.matrix.ndim != 2 or len(self.matrix) != len(self.words):
+            raise ValueError(f"matrix must have a row for each of {len(self.words)} words, got shape {self.matrix.shape}")
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def dim(self) -> int:
+        return int(self.matrix.shape[1])
+
+    @cached_property
+    def _index(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Rows of words as they are, and of folded words: the first, most frequent one where several fold alike."""
+        exact: dict[str, int] = {}
+        folded: dict[str, int] = {}
+        for k, word in enumerate(self.words):
+            exact.setdefault(word, k)
+            folded.setdefault(plain(word), k)
+        return exact, folded
+
+    def row(self, word: str) -> int | None:
+        """The row of a word: as it is written, else with folded case and punctuation; None where there is none."""
+        exact, folded = self._index
+        return exact.get(word, folded.get(plain(word)))
+
+    def rows(self, words: Iterable[str]) -> list[int | None]:
+        return [self.row(word) for word in words]
+
+    def __contains__(self, word: object) -> bool:
+        return isinstance(word, str) and self.row(word) is not None
+
+    def embed(self, words: Sequence[str]) -> Array:
+        """Unit vectors [len(words), d], float64, of any words; an unknown word is made of what is known of it (`_pieces`).
+
+        Without known pieces it is made of its letters: the sum of random vectors of its 3- and 4-grams, each drawn from its
+        checksum. Two such words that are spelled alike, as names in two languages are, then have similar vectors, and are
+        far from all others.
+        """
+        return np.stack([self._embed_one(word) for word in words]) if len(words) else np.zeros((0, self.dim))
+
+    def _embed_one(self, word: str) -> Array:
+        row = self.row(word)
+        vector = self.matrix[self._pieces(plain(word)) if row is None else [row]].astype(np.float64).sum(0)
+        return as_unit(vector if vector.any() else _letters(plain(word), self.dim))
+
+    def _pieces(self, word: str) -> list[int]:
+        """Rows of an unknown word's parts (par-dessus, don't), else of the two words of a compound (Asyl-antrag, each of
+        four letters or more, perhaps an s between), else of the first word alike but for three letters at its end."""
+        known = self._index[1]
+        parts = [row for part in re.findall(r"\w+'?", word) if (row := known.get(part)) is not None]
+        if parts:
+            return parts
+        compounds = []
+        for k in range(4, len(word) - 3):
+            first = known.get(word[:k], known.get(word[:k].removesuffix("s")) if k > 4 else None)
+            second = known.get(word[k:])
+            if first is not None and second is not None:
+                compounds.append([first, second])
+        if compounds:
+            return min(compounds, key=max)
+        stem = word[: max(5, len(word) - 3)]
+        near = (other for other in self._stems.get(stem[:5], []) if other.startswith(stem) and len(other) <= len(word) + 3)
+        alike = [known[other] for other in near] if len(word) > 5 else []
+        return [min(alike)] if alike else []
+
+    @cached_property
+    def _stems(self) -> dict[str, list[str]]:
+        """Words of at least five letters, by their first five."""
+        stems: dict[str, list[str]] = {}
+        for word in self._index[1]:
+            if len(word) >= 5:
+                stems.setdefault(word[:5], []).append(word)
+        return stems
+
+    def mapped(self, W: Array) -> WordVectors:
+        """The same words with the vectors x W."""
+        return WordVectors(self.words, self.matrix @ W)
+
+    def normalised(self) -> WordVectors:
+        """Unit rows, centred, and unit again: what Procrustes on unrelated vectors needs."""
+        unit = as_unit(self.matrix.astype(np.float32))
+        return WordVectors(self.words, as_unit(unit - unit.mean(0)))
+
+
+def _letters(word: str, dim: int) -> Array:
+    marked = f"<{word}>"
+    grams = [marked[i : i + n] for n in (3, 4) for i in range(max(1, len(marked) - n + 1))]
+    return np.sum([np.random.default_rng(zlib.crc32(gram.encode())).standard_normal(dim) for gram in grams], axis=0)
+
+
+def read_vectors(file: str | Path, language: str | None = None, limit: int | None = None) -> WordVectors:
+    """Word vectors of a ``.vec`` text file, plain or gz (``word number number …`` a line, a first line of two numbers is
+    passed over), or of an npz: ``words`` with ``vecs``, or with ``table`` and ``row``; an npz of two languages has
+    ``en_words`` and ``en_vecs``, and ``language`` says which. limit: read so many words, the most frequent, and no more.
+    """
+    limit = None if limit is None else checks.count("limit", limit)
+    if Path(file).suffix == ".npz":
+        return _read_npz(Path(file), language, limit)
+    words: list[str] = []
+    rows: list[Array] = []
+    for number, line in enumerate(islice(read_lines(file), None if limit is None else limit + 1), 1):
+        fields = line.rstrip().split(" ")
+        if number == 1 and len(fields) == 2:
+            continue
+        try:
+            row = np.array(fields[1:], dtype=np.float32)
+        except ValueError:
+            row = np.empty(0, dtype=np.float32)
+        if not len(row) or (rows and len(row) != len(rows[0])):
+            expected = f"{len(rows[0])} numbers" if rows else "numbers"
+            raise ValueError(f"{file} line {number} must hold a word and {expected}, got {line[:60]!r}")
+        words.append(fields[0])
+        rows.append(row)
+    if not rows:
+        raise ValueError(f"{file} holds no vectors")
+    return WordVectors(tuple(words[:limit]), np.stack(rows[:limit]))
+
+
+def _read_npz(file: Path, language: str | None, limit: int | None) -> WordVectors:
+    try:
+        arrays = dict(np.load(file, allow_pickle=False))
+    except (OSError, ValueError, EOFError, zlib.error):
+        raise ValueError(f"{file} is not a readable npz file") from None
+    except Exception as error:  # zipfile's own error has no other base
+        raise ValueError(f"{file} is not a readable npz file: {error}") from None
+    first = f"{language}_" if f"{language}_words" in arrays else ""
+    words, matrix = arrays.get(f"{first}words"), arrays.get(f"{first}vecs")
+    if matrix is None and words is not None and "table" in arrays and "row" in arrays:
+        matrix = arrays["table"][arrays["row"]]
+    if words is None or matrix is None:
+        wanted = f"{language}_words and {language}_vecs" if language else "words and vecs (or name a language)"
+        raise ValueError(f"{file} must hold {wanted}, got {', '.join(arrays) or 'nothing'}")
+    names = words.tobytes().decode().split("\n") if words.dtype == np.uint8 else words.tolist()
+    return WordVectors(tuple(names[:limit]), matrix[:limit].astype(np.float32))
+
+
+def write_npz_vectors(file: str | Path, languages: Mapping[str, WordVectors], dtype: str = "float16") -> None:
+    """One npz of several languages that `read_vectors` reads; dtype "float32", "float16", or "int8", which keeps directions
+    only: every row is scaled to its largest entry, 127."""
+    checks.choice("dtype", dtype, ("float32", "float16", "int8"))
+    arrays: dict[str, Array] = {}
+    for language, vectors in languages.items():
+        matrix = vectors.matrix
+        if dtype == "int8":
+            top = np.abs(matrix).max(1, keepdims=True)
+            matrix = np.rint(127 * matrix / np.where(top > 0, top, 1))
+        # Text as bytes: numpy's own strings would take four bytes a letter, and the longest word's length for all.
+        arrays[f"{language}_words"] = np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)
+        arrays[f"{language}_vecs"] = matrix.astype(dtype)
+    write_npz(Path(file), **arrays)
+
+
+def procrustes(X: Array, Y: Array) -> Array:
+    """W [d_x, d_y], orthonormal rows, that minimises ‖X W − Y‖ for rows X [n, d_x] and Y [n, d_y], d_x ≤ d_y.
+
+    >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> np.allclose(procrustes(X, X @ [[0.0, 1.0], [-1.0, 0.0]]), [[0.0, 1.0], [-1.0, 0.0]])
+    True
+    """
+    if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y) or X.shape[1] > Y.shape[1]:
+        raise ValueError(f"X and Y must be (n, d) and (n, e) with d ≤ e, got {X.shape} and {Y.shape}")
+    U, _, Vt = np.linalg.svd(X.astype(np.float64).T @ Y, full_matrices=False)
+    return np.asarray(U @ Vt)
+
+
+Rows = tuple[list[int], list[int]]
+
+
+def dictionary_rows(source: WordVectors, target: WordVectors, pairs: Iterable[tuple[str, str]]) -> Rows:
+    """Rows of the dictionary pairs whose words both have vectors."""
+    found = [(source.row(e), target.row(f)) for e, f in pairs]
+    known = [(i, j) for i, j in found if i is not None and j is not None]
+    return [i for i, _ in known], [j for _, j in known]
+
+
+def refine_map(
+    source: WordVectors,
+    target: WordVectors,
+    W: Array,
+    given: Rows = ([], []),
+    frequent: int = 2000,
+    reg: float = 0.05,
+    rounds: int = 5,
+) -> Array:
+    """W after alternating transport of the ``frequent`` first words of both and Procrustes; ``given`` pairs always count."""
+    size = min(frequent, len(source), len(target))
+    X, Y = source.matrix[:size], target.matrix[:size]
+    for _ in range(rounds):
+        rows, columns = mutual(transport_plan(as_unit(X @ W), as_unit(Y), reg))
+        i, j = np.concatenate([rows, given[0]]).astype(int), np.concatenate([columns, given[1]]).astype(int)
+        W = procrustes(source.matrix[i], target.matrix[j])
+    return W
+
+
+def transport_plan(X: Array, Y: Array, reg: float = 0.05) -> Array:
+    """Entropic plan between unit rows, uniform weights, squared Euclidean cost 2 − 2 x·y."""
+    return np.asarray(solve((2 - 2 * X @ Y.T).astype(np.float64), reg=reg, tol=1e-4).plan)
+
+
+def mutual(plan: Array) -> tuple[Array, Array]:
+    """(i, j) where P_ij is the largest of its row and of its column."""
+    best = plan.argmax(1)
+    rows = np.flatnonzero(plan.argmax(0)[best] == np.arange(len(plan)))
+    return rows, best[rows]
+
+
+def precision_at_1(source: WordVectors, target: WordVectors, pairs: Iterable[tuple[str, str]], csls: int = 0) -> float:
+    """Share of source words of a dictionary whose nearest target word, of all, is one of their translations.
+
+    As in MUSE: words without a vector, and those none of whose translations has one, do not count. csls = k corrects for
+    hubs: 2 x·y less the mean similarity of y to its k nearest source words (that of x changes no order).
+    """
+    answers: dict[int, set[int]] = {}
+    for i, j in zip(*dictionary_rows(source, target, pairs), strict=True):
+        answers.setdefault(i, set()).add(j)
+    if not answers:
+        raise ValueError("pairs must hold words that both languages have, got none")
+    queries = list(answers)
+    Y = as_unit(target.matrix.astype(np.float32))
+    scores = as_unit(source.matrix[queries].astype(np.float32)) @ Y.T
+    if csls:
+        X = as_unit(source.matrix[:20_000].astype(np.float32))
+        near = [np.partition(part @ X.T, -csls, axis=1)[:, -csls:].mean(1) for part in np.array_split(Y, 1 + len(Y) // 1000)]
+        scores = 2 * scores - np.concatenate(near)
+    best = scores.argmax(1).tolist()
+    return float(np.mean([found in answers[i] for i, found in zip(queries, best, strict=True)]))

@@ -1,0 +1,49 @@
+"""The models of this project, by name: folders as transformers writes them (words/models/models.py loads them).
+
+    en-fr, de-en   translation, Marian's architecture           bert-en-fr   an encoder of sentence pairs, 12 layers
+
+They are small, and trained here: ``python -m otformer.words.training`` makes them. The environment variable OTFORMER_MODELS
+may name a folder with model folders of the same names, which then go first: your own, or the originals they stand for.
+`align --method attention` does not look there: it uses one head, which was chosen for the model of the package.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.resources import files
+from pathlib import Path
+
+MODELS = {"en-fr": "en-fr", "de-en": "de-en", "bert-en-fr": "en-fr"}  # and their languages, source first
+
+
+def folder(name: str) -> Path:
+    """The folder of a model: under OTFORMER_MODELS if it is there, else of the package."""
+    own = os.environ.get("OTFORMER_MODELS", "")
+    if own and not Path(own).is_dir():
+        raise ValueError(f"OTFORMER_MODELS must name a folder of model folders, got {own!r}")
+    for place in ([Path(own)] if own else []) + [shipped_folder()]:
+        if name and (place / name / "config.json").is_file():
+            return place / name
+    raise ValueError(f"model {name!r} is not there: `python -m otformer.words.training` makes {', '.join(MODELS)}")
+
+
+def shipped_folder() -> Path:
+    """Where the package keeps its models."""
+    return Path(str(files("otformer.words").joinpath("weights")))
+
+
+def named(model: str) -> str:
+    """What `models.load` takes: the folder of one of our models by its name, everything else as it is."""
+    return str(folder(model)) if model in MODELS and not Path(model).exists() else model
+
+
+def languages_of(model: str, asked: str | None = None) -> str:
+    """The languages to give a model: those of ours by its name, of any other what is asked for, or en-fr.
+
+    >>> languages_of("bert-en-fr"), languages_of("path/to/marian", "fr-en"), languages_of("path/to/marian")
+    ('en-fr', 'fr-en', 'en-fr')
+    """
+    own = MODELS.get(model) if not Path(model).exists() else None
+    if own and asked not in (None, own):
+        raise ValueError(f"languages must be {own}, those of the model {model}, got {asked!r}")
+    return own or asked or "en-fr"

@@ -1,0 +1,1 @@
+"""How much translation, and how much transport, there is in attention."""

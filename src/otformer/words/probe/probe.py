@@ -1,0 +1,279 @@
+"""The probe: how well each layer and head of a model finds translated words, and how near its attention is to transport.
+
+For every sentence pair there are gold pairs of words, from a dictionary (`gold_pairs`) or made by hand, and matrices [m, n]:
+
+    attention   every reading (words/models/attention.py), layer and head, and the mean over the heads of a layer
+    nearest     cosines of word vectors: the model's embeddings, and its hidden states at every layer
+    transport   the entropic plan of the same vectors for the cost 2 − 2 cos (`embedding_plan`)
+
+Each gets the same scores: MRR and Hits@k; where links are made by hand, AER and its kin of every target word's best source
+word; and, for attention, its `likeness` to the plan of the embeddings. For the last, rows are scaled to sum to one: what a
+target word gives to source words.
+
+`probe_chunk` (map) gives a `Tally`, scores of each sentence; words/probe/table.py (reduce) makes the table of all tallies.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import islice, zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from otformer import checks
+from otformer.transport.ragged.batch import solve_batch
+from otformer.words.models.attention import Reading, read, readings_of
+from otformer.words.models.inputs import TEMPLATE
+from otformer.words.models.models import Model
+from otformer.words.probe.scores import likeness, ranks
+from otformer.words.text.dictionary import Dictionary, gold_pairs
+from otformer.words.text.gold import Gold, Link, check_links
+from otformer.words.text.text import Pair, fold
+
+Array = np.ndarray[Any, np.dtype[Any]]
+AT = (1, 3)
+LIKENESS = ("distance", "uniform", "marginal_error", "row_entropy", "column_entropy", "distance_states")
+GROUP = 128  # sentences whose plans are solved together
+
+
+class Row(NamedTuple):
+    """A line of the table: a way to get a matrix of words. Attention layers count from 1, heads from 1; head 0 is the mean.
+
+    States of layer k are what layer k gives, and those of layer 0 what the first one takes.
+    """
+
+    method: str
+    reading: str
+    layer: int
+    head: int = 0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to probe.
+
+    by, readings, how, template, batch : as `attention.read` has them.   repeated, several : as `gold_pairs`.
+    ties : as `ranks`.   reg, tol : of the plans, λ and the marginal error.
+    """
+
+    by: str = "words"
+    readings: tuple[str, ...] | None = None
+    how: str = "mean"
+    template: str = TEMPLATE
+    batch: int = 32
+    repeated: str = "once"
+    several: str = "single"
+    ties: str = "best"
+    reg: float = 0.05
+    tol: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Scores of N sentences for R rows; a table needs nothing else, and tallies of chunks make that of their corpus.
+
+    pairs [N] : gold pairs of each sentence.
+    scores [N, R, 4] : sums over them of 1/rank, rank ≤ 1, rank ≤ 3, and of those whose rank ties decide.
+    likeness [N, R, 6] : of `LIKENESS`; nan for rows without.
+    links [N, R, 4] : |A∩S|, |A∩P|, |A|, |S|; zeros where there are no hand-made links.
+    lost [N] : words without subwords, beyond the model's limit for instance; they and their gold pairs are left out.
+    """
+
+    rows: tuple[Row, ...]
+    pairs: Array
+    scores: Array
+    likeness: Array
+    links: Array
+    lost: Array
+
+    def pack(self) -> bytes:
+        """As the bytes of an npz file."""
+        stream = io.BytesIO()
+        arrays: dict[str, Any] = {"rows": np.array(json.dumps(self.rows))} | self.arrays()
+        np.savez(stream, **arrays)
+        return stream.getvalue()
+
+    @classmethod
+    def unpack(cls, packed: bytes) -> Tally:
+        """What `pack` gave."""
+        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+            rows = tuple(Row(*row) for row in json.loads(str(arrays["rows"])))
+            return cls(rows, **{name: arrays[name] for name in arrays if name != "rows"})
+
+    def arrays(self) -> dict[str, Array]:
+        """All but the rows, by name."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
+
+    @classmethod
+    def empty(cls, rows: tuple[Row, ...]) -> Tally:
+        """Of no sentences."""
+        R = len(rows)
+        shapes = {"pairs": (), "scores": (R, 2 + len(AT)), "likeness": (R, len(LIKENESS)), "links": (R, 4), "lost": ()}
+        return cls(rows, **{name: np.zeros((0, *shape), dtype=np.float32) for name, shape in shapes.items()})
+
+    @classmethod
+    def joined(cls, tallies: Iterable[Tally]) -> Tally:
+        """One of all, in order."""
+        every = list(tallies)
+        if not every:
+            raise ValueError("tallies must not be empty")
+        if any(tally.rows != every[0].rows for tally in every):
+            raise ValueError("tallies must be of one model and the same readings, got different rows")
+        parts = [tally.arrays() for tally in every]
+        return cls(every[0].rows, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+
+
+def rows_of(model: Model, readings: Sequence[str] | None = None) -> tuple[Row, ...]:
+    """The rows of a model's table, in the order of the matrices."""
+    heads = (*range(1, model.heads + 1), 0)
+    names = readings_of(model, readings)
+    attention = [Row("attention", name, layer, k) for name in names for layer in range(1, model.layers + 1) for k in heads]
+    vectors = [("embeddings", 0), *(("states", layer) for layer in range(model.layers + 1))]
+    return (*attention, *(Row(method, *vector) for method in ("nearest", "transport") for vector in vectors))
+
+
+def probe_chunk(
+    model: Model,
+    pairs: Iterable[Pair],
+    dictionary: Dictionary | None = None,
+    gold: Iterable[Gold] | None = None,
+    settings: Settings | None = None,
+) -> Tally:
+    """The scores of every pair, in order.
+
+    Gold pairs of words come from the dictionary, or, without one, are the sure links of ``gold``, one for every pair; where
+    there is ``gold``, links are scored against it. Words are folded for the dictionary, not for the model.
+    """
+    if dictionary is None and gold is None:
+        raise ValueError("dictionary or gold must be given: there is nothing to score against")
+    s = Settings() if settings is None else settings
+    rows = rows_of(model, s.readings)
+    if any("self" in row.reading for row in rows):
+        raise ValueError(f"readings must be between source and target words, got {s.readings}")
+    checks.positive("reg", s.reg)
+    found = read(
+        model, pairs, by=s.by, readings=s.readings, states=True, how=s.how, template=s.template, batch=s.batch
+    )
+    tallies = [Tally.empty(rows)]
+    for group in _groups(_with_gold(found, gold)):
+        plans = _plans([part.cosines for part in group], s)
+        tallies += [_scored(rows, part, plan, dictionary, s) for part, plan in zip(group, plans, strict=True)]
+    return Tally.joined(tallies)
+
+
+class Part(NamedTuple):
+    """A sentence pair without the words that have no subwords; ``source`` and ``target`` say where the others stood."""
+
+    reading: Reading
+    gold: Gold | None
+    source: Array
+    target: Array
+    attention: Array  # [readings, layers, heads + 1, m, n], the mean over heads last
+    cosines: Array  # [1 + layers + 1, m, n]: of the embeddings and of the states of every layer
+
+
+def _with_gold(readings: Iterator[Reading], gold: Iterable[Gold] | None) -> Iterator[Part]:
+    """Readings with their links: as many of one as of the other, and links of words that are there."""
+    if gold is None:
+        yield from (_part(reading, None) for reading in readings)
+        return
+    for number, (reading, links) in enumerate(zip_longest(readings, gold), 1):
+        if reading is None or links is None:
+            short = "pairs" if reading is None else "gold"
+            raise ValueError(f"gold must have links for every pair and no more, but {short} ended after {number - 1}")
+        check_links(number, links, len(reading.source), len(reading.target))
+        yield _part(reading, links)
+
+
+def _part(reading: Reading, gold: Gold | None) -> Part:
+    source, target = (np.flatnonzero(side) for side in reading.kept)
+    heads = np.stack([A[..., target[:, None], source] for A in reading.matrices.values()]).astype(float)
+    attention = np.concatenate([heads, heads.mean(2, keepdims=True)], axis=2)
+    vectors = {name: _unit(x[..., source if "source" in name else target, :]) for name, x in reading.states.items()}
+    x, y = vectors["source"], vectors["target"]
+    x = x[np.minimum(np.arange(len(y)), len(x) - 1)]  # an encoder of fewer layers than the decoder gives its last
+    of_tokens = vectors["target-embeddings"] @ vectors["source-embeddings"].T
+    return Part(reading, gold, source, target, attention, np.concatenate([of_tokens[None], y @ x.swapaxes(1, 2)]))
+
+
+def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
+    while group := list(islice(parts, GROUP)):
+        yield group
+
+
+def _unit(vectors: Array) -> Array:
+    """Vectors [..., d] scaled to length 1; those of length 0 stay."""
+    x = vectors.astype(float)
+    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300))
+
+
+def _plans(cosines: Sequence[Array], s: Settings) -> list[Array]:
+    """The plans [vectors, m, n] of every sentence, solved together; of mass 1."""
+    problems = [2 - 2 * S for sentence in cosines if sentence.size for S in sentence]
+    solved = iter(solve_batch(problems, reg=s.reg, tol=s.tol))
+    return [np.stack([next(solved).plan for _ in S]) if S.size else S for S in cosines]
+
+
+# One sentence
+
+
+def _scored(rows: tuple[Row, ...], part: Part, plan: Array, dictionary: Dictionary | None, s: Settings) -> Tally:
+    """The tally of one sentence."""
+    m, n = len(part.target), len(part.source)
+    first = len(rows) - 2 * len(plan)  # those of attention
+    matrices = np.concatenate([part.attention.reshape(first, m, n), part.cosines, plan])  # [rows, m, n]
+    pairs = _gold(part, dictionary, s)
+    found = ranks(matrices, pairs, s.ties)
+    tied = ranks(matrices, pairs, "best") < ranks(matrices, pairs, "worst")
+    sums = np.stack([(1 / found).sum(-1), *((found <= k).sum(-1) for k in AT), tied.sum(-1)], -1)
+    alike = np.full((len(rows), len(LIKENESS)), np.nan)
+    if m and n:
+        alike[:first] = _likeness(part.attention, plan)
+    lost = len(part.reading.source) + len(part.reading.target) - m - n
+    values = (len(pairs), sums, alike, _links(matrices, part), lost)
+    return Tally(rows, *(np.array(value, dtype=np.float32)[None] for value in values))
+
+
+def _gold(part: Part, dictionary: Dictionary | None, s: Settings) -> list[Link]:
+    """Gold pairs of the words that are there, by their places among them."""
+    if dictionary is not None:
+        source, target = ([fold(word) for word in side] for side in (part.reading.source, part.reading.target))
+        pairs = gold_pairs(source, target, dictionary, s.repeated, s.several)
+    else:
+        pairs = sorted(part.gold.sure) if part.gold else []
+    i_at, j_at = ({int(old): new for new, old in enumerate(side)} for side in (part.source, part.target))
+    return [(i_at[i], j_at[j]) for i, j in pairs if i in i_at and j in j_at]
+
+
+def _links(matrices: Array, part: Part) -> Array:
+    """|A∩S|, |A∩P|, |A|, |S| [rows, 4] of every target word's best source word."""
+    counts = np.zeros((len(matrices), 4))
+    if part.gold is None:
+        return counts
+    counts[:, 3] = len(part.gold.sure)
+    if matrices.size:
+        best, rows = matrices.argmax(-1), np.arange(len(part.target))  # [rows, m]
+        for k, links in enumerate((part.gold.sure, part.gold.sure | part.gold.possible)):
+            right = np.zeros((len(part.reading.target), len(part.reading.source)), dtype=bool)
+            right[[j for _, j in links], [i for i, _ in links]] = True
+            counts[:, k] = right[np.ix_(part.target, part.source)][rows, best].sum(-1)
+        counts[:, 2] = len(rows)
+    return counts
+
+
+def _likeness(attention: Array, plans: Array) -> Array:
+    """[readings · layers · (heads + 1), LIKENESS] for attention, and the plans of embeddings and of states 0, 1, ….
+
+    A row that gives nothing to any word counts as uniform.
+    """
+    A = attention + 1e-30
+    A /= A.sum(-1, keepdims=True)
+    to_embeddings = likeness(A, plans[0])
+    m = A.shape[-2]
+    to_states = 0.5 * np.abs(A / m - plans[2:][:, None]).sum((-1, -2))  # layer k with its own states
+    values = [*asdict(to_embeddings).values(), to_states]
+    return np.stack([np.broadcast_to(v, A.shape[:3]).reshape(-1) for v in values], -1)

@@ -1,0 +1,1 @@
+"""Sentence pairs, dictionaries, gold alignments."""

@@ -1,0 +1,103 @@
+"""How good the models are: BLEU on held-out text and on newstest2014, folded; masked words that the encoder guesses.
+
+BLEU needs sacrebleu (pip install sacrebleu). Alignment is measured by `otformer probe` and `otformer align --gold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from otformer.words.text.text import Pair, data_folder, fold, read_pairs
+from otformer.words.training.corpus import PAIRS
+
+
+def held_out(text: Path, languages: str, swapped: bool, size: int) -> list[Pair]:
+    """Every so manieth pair of those held out."""
+    file = text / languages / "held_out.tsv"
+    if not file.exists():
+        raise ValueError(f"text must be a folder made by `prepare`, got no {file}")
+    pairs = list(read_pairs(file, columns=(1, 0) if swapped else (0, 1)))
+    return pairs[:: max(len(pairs) // size, 1)][:size]
+
+
+def news(languages: str, size: int) -> list[Pair]:
+    """Every so manieth pair of newstest2014."""
+    codes = {"en": "eng", "fr": "fra", "de": "deu"}
+    source, target = (codes[name] for name in languages.split("-"))
+    folder = data_folder() / "wmt_newstest"
+    stem = next(stem for stem in (f"{source}-{target}", f"{target}-{source}") if list(folder.glob(f"{stem}.newstest2014.*")))
+    first, second = (folder / f"{stem}.newstest2014.{code}.gz" for code in (source, target))
+    pairs = list(read_pairs(first, second))
+    return pairs[:: max(len(pairs) // size, 1)][:size]
+
+
+@torch.inference_mode()
+def translate(network: Any, tokenizer: Any, sentences: Sequence[str], beams: int = 1, batch: int = 32) -> list[str]:
+    """Translations, in order."""
+    order = sorted(range(len(sentences)), key=lambda k: len(sentences[k]))
+    out = [""] * len(sentences)
+    for begin in range(0, len(order), batch):
+        which = order[begin : begin + batch]
+        given = tokenizer([fold(sentences[k]) for k in which], return_tensors="pt", padding=True, truncation=True)
+        longest = min(2 * given["input_ids"].shape[1] + 10, 127)
+        made = network.generate(**given, num_beams=beams, max_new_tokens=longest, do_sample=False)
+        for k, text in zip(which, tokenizer.batch_decode(made, skip_special_tokens=True), strict=True):
+            out[k] = text
+    return out
+
+
+def bleu(network: Any, tokenizer: Any, pairs: Sequence[Pair], beams: int = 1) -> float:
+    """sacrebleu's corpus BLEU of folded text."""
+    try:
+        import sacrebleu
+    except ImportError:
+        raise ValueError("BLEU needs sacrebleu, which is not installed: pip install sacrebleu") from None
+
+    made = translate(network, tokenizer, [pair.source for pair in pairs], beams)
+    return float(sacrebleu.corpus_bleu(made, [[fold(pair.target) for pair in pairs]]).score)
+
+
+@torch.inference_mode()
+def guessed(network: Any, tokenizer: Any, pairs: Sequence[Pair]) -> float:
+    """Share of target tokens, masked one at a time, that an encoder guesses right."""
+    right = total = 0
+    for pair in pairs:
+        row = tokenizer(fold(pair.source), fold(pair.target), return_tensors="pt")
+        ids = row["input_ids"][0]
+        places = [k for k, side in enumerate(row.sequence_ids(0)) if side == 1]
+        if not places or len(ids) > tokenizer.model_max_length:
+            continue
+        hidden = ids.repeat(len(places), 1)
+        hidden[torch.arange(len(places)), places] = tokenizer.mask_token_id
+        logits = network(input_ids=hidden, token_type_ids=row["token_type_ids"].repeat(len(places), 1)).logits
+        best = logits[torch.arange(len(places)), places].argmax(-1)
+        right, total = right + int((best == ids[places]).sum()), total + len(places)
+    return right / total
+
+
+def score(name: str, model: Path, text: Path, size: int = 300) -> dict[str, float]:
+    """The numbers of a model card: BLEU of a translator, masked words guessed by the encoder."""
+    import transformers
+
+    if not (model / "config.json").is_file():
+        raise ValueError(f"folder must be one that ship made, got {str(model)!r}")
+    if name.startswith("bert-"):
+        encoder = transformers.AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32).eval()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+        pairs = held_out(text, name.removeprefix("bert-"), False, size)
+        strange = [Pair(other.source, pair.target) for pair, other in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
+        return {
+            "held-out target tokens guessed": guessed(encoder, tokenizer, pairs),
+            "the same beside another pair's source": guessed(encoder, tokenizer, strange),
+        }
+    languages = PAIRS[name]
+    translator = transformers.AutoModelForSeq2SeqLM.from_pretrained(model, dtype=torch.float32).eval()
+    pieces = transformers.AutoTokenizer.from_pretrained(model)
+    return {
+        "BLEU, held-out text": bleu(translator, pieces, held_out(text, languages, languages != name, size)),
+        "BLEU, newstest2014": bleu(translator, pieces, news(name, size)),
+    }

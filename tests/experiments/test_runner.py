@@ -1,0 +1,267 @@
+"""Experiments: the registry, what the runner writes, and the numbers of the quick ones against independent oracles."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import ot
+import pytest
+import torch
+
+from otformer import figures
+from otformer.experiments import _problems as problems
+from otformer.experiments import convergence, runner, sizes, sorting, theorem_bound, theorem_gd
+from otformer.experiments.experiment import Context, Experiment, Outcome
+from otformer.experiments.registry import EXPERIMENTS, chosen
+from otformer.experiments.runner import FILES, reproduce
+from otformer.network.schedule import Gradient
+from otformer.network.transformer import AligningTransformer
+from otformer.transport.reference import gradient_descent
+
+
+def tiny(name: str = "tiny", value: float = 1.0, fails: bool = False) -> Experiment:
+    """An experiment that takes no time; the name is not registered."""
+
+    def run(context: Context) -> Outcome:
+        context.progress(0.5)
+        if fails:
+            raise ArithmeticError("it failed")
+        fig, ax = figures.figure(2, 2)
+        ax.plot([0, 1], [0, value])
+        return Outcome([{"n": 1, "<λ>": value}], fig, "One < two.", {"it holds": True, "it does not": False}, {"n": 1})
+
+    return Experiment(name, f"Title of {name}", "figure 0", "A & B", run)
+
+
+@pytest.fixture
+def only_tiny(monkeypatch: pytest.MonkeyPatch) -> dict[str, Experiment]:
+    """A registry of two quick experiments in place of the real one."""
+    known = {name: tiny(name) for name in ("tiny", "other")}
+    monkeypatch.setattr("otformer.experiments.registry.EXPERIMENTS", known)
+    monkeypatch.setattr(runner, "EXPERIMENTS", known)
+    return known
+
+
+def test_registry_has_the_experiments_of_the_paper() -> None:
+    asked = {"convergence", "sizes", "theorem-gd", "theorem-bound", "sorting", "depth", "errata", "ablation"}
+    assert asked <= set(EXPERIMENTS)
+    assert all(name == experiment.name for name, experiment in EXPERIMENTS.items())
+    assert all(experiment.title and experiment.claim and experiment.source for experiment in EXPERIMENTS.values())
+
+
+def test_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"unknown experiment 'nope'; known are convergence, sizes"):
+        reproduce(["sizes", "nope"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_chosen_keeps_the_order_of_the_report_and_each_once() -> None:
+    assert [each.name for each in chosen(["depth", "sizes", "depth"])] == ["sizes", "depth"]
+    assert [each.name for each in chosen(None)] == list(EXPERIMENTS)
+
+
+def test_without_an_extra_its_experiments_are_left_out_or_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otformer.experiments.registry.find_spec", lambda name: None)
+    models = {"fox", "translation-attention", "translation-attention-de"}
+    assert [each.name for each in chosen(None)] == [name for name in EXPERIMENTS if name not in models]
+    with pytest.raises(ValueError, match=r"fox needs an extra: pip install 'otformer\[words\]'"):
+        chosen(["convergence", "fox"])
+
+
+def test_files_are_written_whole(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+    told: list[tuple[str, float]] = []
+    page = reproduce(["tiny"], tmp_path / "a" / "out", seed=3, progress=lambda *args: told.append(args))
+    folder = page.parent / "tiny"
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "tiny"]
+    assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (folder / "figure.svg").read_text()
+    with (folder / "numbers.csv").open(encoding="utf-8") as file:
+        assert list(csv.DictReader(file)) == [{"n": "1", "<λ>": "1.0"}]
+    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    assert (record["seed"], record["full"], record["checks"]) == (3, False, {"it holds": True, "it does not": False})
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["versions"]["POT"] == ot.__version__
+    assert record["seconds"] >= 0
+    assert told == [("tiny", 0.5), ("tiny", 1.0)]
+
+
+def test_torch_has_one_thread_inside_and_its_own_number_after(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+    before, seen = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        reproduce(["tiny"], tmp_path, progress=lambda *args: seen.append(torch.get_num_threads()))
+        assert set(seen) == {1}
+        only_tiny["tiny"] = tiny("tiny", fails=True)
+        with pytest.raises(ArithmeticError):
+            reproduce(["tiny"], tmp_path)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_same_seed_gives_the_same_figure(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        reproduce(["tiny"], tmp_path / name)
+    for file in ("figure.png", "figure.svg", "numbers.csv"):
+        assert (tmp_path / "one" / "tiny" / file).read_bytes() == (tmp_path / "two" / "tiny" / file).read_bytes()
+
+
+def test_a_failure_leaves_nothing_and_keeps_the_old(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+    only_tiny["other"] = tiny("other", fails=True)
+    with pytest.raises(ArithmeticError):
+        reproduce(["tiny", "other"], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny"]
+    before = (tmp_path / "tiny" / "run.json").read_bytes()
+    only_tiny["tiny"] = tiny("tiny", fails=True)
+    with pytest.raises(ArithmeticError):
+        reproduce(["tiny"], tmp_path)
+    assert (tmp_path / "tiny" / "run.json").read_bytes() == before
+
+
+def test_a_failure_while_writing_leaves_nothing(
+    only_tiny: dict[str, Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full_disk(*args: object, **kwargs: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", full_disk)
+    with pytest.raises(ValueError, match=r"cannot write .*tiny.*No space left on device"):
+        reproduce(["tiny"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="cannot write"):
+        reproduce(["tiny"], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_resume_skips_what_is_done_with_the_same_settings(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+    reproduce(["tiny"], tmp_path)
+    only_tiny["tiny"] = tiny("tiny", value=2.0)
+
+    def value() -> str:
+        return (tmp_path / "tiny" / "numbers.csv").read_text(encoding="utf-8").splitlines()[1]
+
+    reproduce(["tiny", "other"], tmp_path, resume=True)
+    assert value() == "1,1.0"
+    assert (tmp_path / "other" / "run.json").is_file()
+    reproduce(["tiny"], tmp_path, seed=1, resume=True)
+    assert value() == "1,2.0"
+    only_tiny["tiny"] = tiny("tiny", value=3.0)
+    reproduce(["tiny"], tmp_path, seed=1)
+    assert value() == "1,3.0"
+
+
+def test_resume_redoes_a_folder_that_is_not_whole(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+    reproduce(["tiny"], tmp_path)
+    (tmp_path / "tiny" / "figure.svg").unlink()
+    reproduce(["tiny"], tmp_path, resume=True)
+    assert (tmp_path / "tiny" / "figure.svg").is_file()
+
+
+def test_unwritable_out_and_bad_seed_are_one_clear_line(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match=r"out must be a folder that can be written to, got .*file"):
+        reproduce(["tiny"], tmp_path / "file" / "out")
+    with pytest.raises(ValueError, match="seed must be a whole number"):
+        reproduce(["tiny"], tmp_path / "new", seed=-1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_pot_plan_is_doubly_stochastic_and_of_the_right_form() -> None:
+    x, y = problems.unit_cube(6, 2, torch.Generator().manual_seed(1))
+    C = problems.squared_distances(x, y)
+    assert np.allclose(C, ot.dist(x.numpy(), y.numpy()))
+    P = problems.pot_plan(C, 0.1)
+    assert torch.allclose(P.sum(0), torch.ones(6, dtype=P.dtype), atol=1e-9)
+    assert torch.allclose(P.sum(1), torch.ones(6, dtype=P.dtype), atol=1e-9)
+    H = P.log() + C / 0.1  # log P + C/λ must be u_i + v_j
+    assert float((H - H[:1] - H[:, :1] + H[0, 0]).abs().max()) < 1e-9
+
+
+def test_dense_iterates_are_gradient_descent_and_the_module() -> None:
+    x, y = problems.unit_cube(5, 2, torch.Generator().manual_seed(2))
+    C = problems.squared_distances(x, y)
+    u, v = problems.final(C, Gradient().layers(0.1, 50))
+    descent = gradient_descent(C, 0.1, 0.1)
+    expected = [next(descent) for _ in range(51)][-1]
+    module = AligningTransformer(2, 0.1, 50)(x, y).potentials()
+    for found in (expected, module):
+        assert float((u - found[0]).abs().max()) < 1e-13
+        assert float((v - found[1]).abs().max()) < 1e-13
+
+
+def test_mean_marginal_error_counts_both_sides() -> None:
+    C, zero = torch.zeros(2, 2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+    # P = e^{-1} everywhere: every sum is 2/e, off by 1 − 2/e
+    assert problems.mean_marginal_error(C, zero, zero, 1.0) == pytest.approx(1 - 2 / np.e, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("distances", "bound", "verdict"),
+    [
+        ([1.0, 0.5, 0.1], 0.3, theorem_bound.HOLDS),  # says something from layer 2 on, and the measurement is below
+        ([1.0, 0.9, 0.8], 0.3, theorem_bound.FAILS),
+        ([1.0, 0.5, 0.1], 2.0, theorem_bound.UNTESTABLE),  # above the distance at layer 0: true of anything
+    ],
+)
+def test_a_bound_holds_fails_or_is_not_testable(
+    monkeypatch: pytest.MonkeyPatch, distances: list[float], bound: float, verdict: str
+) -> None:
+    monkeypatch.setattr(theorem_bound, "RUN", 2)
+    monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: bound if depth >= 2 else np.inf)
+    path = torch.tensor(distances, dtype=torch.float64)
+    problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, 1.0, path, path)
+    row = theorem_bound._row(problem, theorem_bound.BOUNDS[1], [1, 2])
+    assert row[theorem_bound.VERDICT] == verdict
+
+
+def test_beyond_the_layers_run_a_bound_can_hold_but_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theorem_bound, "RUN", 2)
+    monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: 0.3 if depth > 2 else np.inf)
+    for last, verdict in ((0.1, theorem_bound.HOLDS), (0.8, theorem_bound.UNTESTABLE)):
+        path = torch.tensor([1.0, 0.9, last], dtype=torch.float64)
+        problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, 1.0, path, path)
+        assert theorem_bound._row(problem, theorem_bound.BOUNDS[1], [1, 2, 10])[theorem_bound.VERDICT] == verdict
+
+
+def test_sizes_holds_at_a_near_tie_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "SIZES", (8, 4))
+    with figures.applied():
+        outcome = sizes.run(Context(seed=7))  # draws a problem of 8 points with σ = 0.998
+    assert all(outcome.checks.values())
+    tie = outcome.rows[0]
+    assert tie["n"] == 8
+    assert tie[sizes.ERROR] > 1e-6
+    assert tie[sizes.ERROR] == pytest.approx(tie[sizes.PREDICTED], rel=0.5)
+
+
+def test_theorem_gd_gaps_tell_the_frozen_sink_from_the_token() -> None:
+    x, y = problems.unit_cube(8, 2, torch.Generator().manual_seed(0))
+    descent = gradient_descent(problems.squared_distances(x, y), 0.1, 0.1)
+    first = [next(descent) for _ in range(41)]
+    frozen = theorem_gd.gaps(AligningTransformer(2, 0.1, 40), x, y, first)
+    token = theorem_gd.gaps(AligningTransformer(2, 0.1, 40, sink="token"), x, y, first)
+    assert len(frozen) == 41
+    assert max(frozen) < 1e-13
+    assert token[1] < 1e-13 < 0.05 < token[40]
+
+
+def test_the_sorting_network_sorts_random_numbers_as_numpy_does() -> None:
+    x = torch.rand(3, 12, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    ranks = torch.as_tensor(np.argsort(np.argsort(x.numpy(), axis=1), axis=1))
+    y = (torch.arange(12, dtype=torch.float64) + 1).div(12).expand(3, 12)[..., None]
+    row = sorting._sort("sort numbers", x[..., None], y, ranks)
+    assert (row["problems"], row["exact"], row["layers"]) == (3, 3, 288)
+    assert sorting._sort("sort numbers", x[..., None], y, ranks.flip(1))["exact"] == 0
+
+
+def test_convergence_runs_and_holds_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convergence, "PROBLEMS", 3)
+    with figures.applied():
+        outcome = convergence.run(Context())
+    assert len(outcome.rows) == convergence.DEPTH + 1
+    assert all(outcome.checks.values())
+    assert outcome.rows[600][f"{convergence.FROZEN}: largest"] < 0.1 < outcome.rows[600][f"{convergence.PAPER}: median"]

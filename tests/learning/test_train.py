@@ -1,0 +1,288 @@
+"""Training: kill and resume to the very same weights, independent members, refusals before any work."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from otformer.learning.data import Problems
+from otformer.learning.initialisation import Construction, Gaussian
+from otformer.learning.model import Architecture, LearningTransformer
+from otformer.learning.plot import log_figure
+from otformer.learning.recipes import RECIPES, Recipe, recipe
+from otformer.learning.step import EagerStep, clip
+from otformer.learning.train import Batches, train
+from otformer.learning.trained import load_ensemble, load_trained
+
+TINY = Recipe(
+    "tiny", "For tests.", Architecture(depth=2), Problems(("values",), (2, 3)), "entropy", 500, 1e-2, "cosine", None, 8
+)
+NO_MPS = pytest.mark.skipif(torch.mps.device_count() > 0, reason="has the device")
+
+
+def test_a_killed_and_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
+    script = tmp_path / "run.py"
+    script.write_text(
+        "import sys, torch; torch.set_num_threads(1)\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from test_train import TINY, train\n"
+        f"train(TINY, {str(tmp_path / 'killed')!r}, seed=4, ensemble=2)\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)])
+    log = tmp_path / "killed" / "log.csv"
+    while process.poll() is None and not (log.exists() and log.read_text().count("\n") >= 3):
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, "the run ended before it was killed"
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        train(TINY, tmp_path / "killed", seed=4, ensemble=2, resume=True)
+        train(TINY, tmp_path / "whole", seed=4, ensemble=2)
+    finally:
+        torch.set_num_threads(threads)
+    for name in ("model.safetensors", "checkpoint.safetensors", "log.csv"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_member_learns_what_it_would_learn_alone(tmp_path: Path) -> None:
+    short = replace(TINY, steps=30, clip=0.1)
+    both = train(short, tmp_path / "both", seed=1, ensemble=2)
+    alone = train(short, tmp_path / "alone", seed=2)
+    torch.testing.assert_close(both.P[1], alone.P[0], atol=1e-4, rtol=1e-3)
+    assert float((both.P[0] - both.P[1]).detach().abs().max()) > 0.1
+
+
+def test_training_learns_to_order_two_points(tmp_path: Path) -> None:
+    seen: list[tuple[int, int, float]] = []
+    easy = replace(TINY, problems=Problems(("permutations",), (2,)), steps=200)
+    train(easy, tmp_path, progress=lambda *each: seen.append(each))
+    assert [each[:2] for each in seen] == [(100, 200), (200, 200)]
+    lines = [line.split(",") for line in (tmp_path / "log.csv").read_text().splitlines()]
+    assert lines[0] == ["step", "seed", "loss", "rows"]
+    assert float(lines[-1][2]) < 0.1 < float(lines[1][2])
+    loss, rows = log_figure(tmp_path / "log.csv").axes
+    assert loss.lines[0].get_xdata().tolist() == [100, 200]
+    assert rows.lines[0].get_ydata()[-1] == 100
+    module = load_trained(tmp_path / "model.safetensors")
+    assert module([1.0, 0.5], [0.5, 1.0]).argmax(1).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("samples", "batch"), [(None, 4), (10, 4), (10, 10)])
+def test_batches_are_functions_of_seed_and_step(samples: int | None, batch: int) -> None:
+    given = replace(TINY, samples=samples, batch=batch)
+    one = Batches(given, 3, 2, "cpu").chunk(100, 5)
+    other = Batches(given, 4, 1, "cpu").chunk(100, 5)  # seed 4 is member 1 of an ensemble from seed 3
+    assert len(one) == 5
+    for a, b in zip(one, other, strict=True):
+        assert a.x.shape == (2, batch, 3, 1)
+        assert torch.equal(a.x[1], b.x[0])
+        assert torch.equal(a.target[1], b.target[0])
+    assert torch.equal(one[0].x, one[1].x) == (samples == batch)
+
+
+def test_clipping_is_per_member() -> None:
+    net = LearningTransformer(Architecture(depth=1, temperature=True), ensemble=2)
+    for p in net.parameters():
+        p.grad = torch.ones_like(p) * torch.tensor([1e-6, 2.0]).view(-1, *[1] * (p.ndim - 1))
+    clip(net, 0.5)
+    squares = [p.grad.reshape(2, -1).square().sum(1) for p in net.parameters() if p.grad is not None]
+    norms = torch.stack(squares).sum(0).sqrt()
+    count = sum(p[0].numel() for p in net.parameters())
+    assert norms.tolist() == pytest.approx([1e-6 * count**0.5, 0.5], rel=1e-4)
+
+
+def test_a_step_is_adam_on_the_sum_of_losses() -> None:
+    """The first step of Adam moves every weight with a gradient by the stepsize, against its sign."""
+    net = LearningTransformer(TINY.architecture)
+    Gaussian().fill(net, seed=0)
+    before = net.P_out.detach().clone()
+    EagerStep(net, TINY)(Batches(TINY, 0, 1, "cpu").chunk(0, 1)[0], rate=0.25)
+    moved = (net.P_out.detach() - before).abs()
+    assert net.P_out.grad is not None
+    steep = net.P_out.grad.abs() > 1e-4
+    assert bool(steep.any())
+    assert moved[steep].tolist() == pytest.approx([0.25] * int(steep.sum()), rel=1e-3)
+
+
+def test_stepsize_falls_along_a_cosine() -> None:
+    assert [TINY.rate_at(step) for step in (0, 250, 500)] == pytest.approx([1e-2, 5e-3, 0.0])
+    assert recipe("paper-attention").rate_at(9_999) == 1e-3
+
+
+def test_the_papers_recipes_have_the_papers_numbers() -> None:
+    for name in ("paper-sorted", "paper-attention", "paper-no-prompt"):
+        r = recipe(name)
+        assert (r.architecture.depth, r.architecture.tied, r.architecture.written) == (20, False, "all")
+        assert (r.steps, r.rate, r.samples, r.problems.sizes, r.start) == (10_000, 1e-3, 1_000, (7,), Gaussian())
+    assert recipe("paper-no-prompt").architecture.width == 3
+    assert max(recipe("sort-beyond").problems.sizes) == 7
+
+
+def test_refusals(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"recipe must be one of paper-sorted, paper-attention.*got 'paper'"):
+        train("paper", tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="out must be a folder that can be written"):
+        train(TINY, tmp_path / "file" / "run")
+    with pytest.raises(ValueError, match="batch must not exceed the 10 samples, got 11"):
+        replace(TINY, samples=10, batch=11)
+    with pytest.raises(ValueError, match="problems must have dim 1, got 2"):
+        replace(TINY, problems=Problems(("clouds",), (3,), 2))
+
+
+@pytest.mark.parametrize("device", ["banana", "", "meta", "cuda:99", "cpu:1", pytest.param("mps", marks=NO_MPS)])
+def test_devices_that_are_not_here_are_refused(tmp_path: Path, device: str) -> None:
+    with pytest.raises(ValueError, match=f"^device must be one that this machine has, got '{device}'$"):
+        train(TINY, tmp_path / "none", device=device)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_read_only_folder_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(self: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "touch", denied)  # works for root too, who may write anywhere
+    monkeypatch.setattr(Construction, "fill", None)
+    with pytest.raises(ValueError, match=r"out must be a folder that can be written to, got '.*' \(Permission denied\)"):
+        train(replace(TINY, start=Construction()), tmp_path)
+
+
+def test_checkpoints_of_other_runs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    short = replace(TINY, steps=2)
+    train(short, tmp_path)
+    with pytest.raises(ValueError, match="out already holds a run"):
+        train(short, tmp_path)
+    with pytest.raises(ValueError, match="is of another run: its seed is 0, this run's 1"):
+        train(short, tmp_path, seed=1, resume=True)
+    monkeypatch.setattr(Gaussian, "fill", None)  # all is refused before any work
+    with pytest.raises(ValueError, match=r"is of another run: rate is 0.01, this run's 0.1; steps is 2, this run's 3$"):
+        train(replace(short, rate=0.1, steps=3), tmp_path, resume=True)
+    with pytest.raises(ValueError, match=r"is of another run: architecture.depth is 2, this run's 1$"):
+        train(replace(short, architecture=Architecture(depth=1)), tmp_path, resume=True)
+    with pytest.raises(ValueError, match="is of another run: its ensemble is 1, this run's 3"):
+        train(short, tmp_path, ensemble=3, resume=True)
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(b"not a checkpoint")
+    with pytest.raises(ValueError, match="is not a readable safetensors file"):
+        train(short, tmp_path, resume=True)
+    save_file({"net.P": torch.zeros(1)}, str(path), {"version": "0"})
+    with pytest.raises(ValueError, match="must be of version 1, got version 0"):
+        train(short, tmp_path, resume=True)
+
+
+def test_a_run_may_be_renamed(tmp_path: Path) -> None:
+    short = replace(TINY, steps=2)
+    train(short, tmp_path)
+    train(replace(short, name="other", about="Renamed."), tmp_path, resume=True)
+    assert load_trained(tmp_path / "model.safetensors").name == "other"
+
+
+def metadata_of(path: Path) -> dict[str, str]:
+    with safe_open(str(path), "pt") as file:
+        return dict(file.metadata())
+
+
+def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
+    short = replace(TINY, steps=2)
+    train(short, tmp_path)
+    path = tmp_path / "checkpoint.safetensors"
+    whole, metadata = load_file(path), metadata_of(path)
+    assert "adam.V_out.step" not in whole  # cross-entropy does not read it
+    moment = "adam.P.exp_avg"
+    unstepped = {name: text for name, text in metadata.items() if name != "step"}
+    for tensors, texts, message in (
+        ({name: t for name, t in whole.items() if name != moment}, metadata, "does not fit: adam.P.exp_avg is missing"),
+        ({name: t for name, t in whole.items() if "adam" not in name}, metadata, "does not fit: adam.P.exp_avg is missing"),
+        (whole | {moment: torch.zeros(3)}, metadata, r"adam.P.exp_avg must have shape \(1, 2, 2, 11, 11\), got \(3,\)"),
+        (whole | {"adam.V_out.exp_avg": torch.zeros(3)}, metadata, "adam.V_out.exp_avg is not of this model"),
+        (whole, unstepped, "is damaged: it must name recipe, seed, ensemble and step"),
+        (whole, metadata | {"recipe": "[]"}, "is damaged: it must name recipe, seed, ensemble and step"),
+        (whole, metadata | {"step": "3"}, "is damaged: step must be from 1 to 2, got 3"),
+    ):
+        save_file(tensors, str(path), texts)
+        with pytest.raises(ValueError, match=message):
+            train(short, tmp_path, resume=True)
+    save_file(whole, str(path), metadata)
+    log = tmp_path / "log.csv"
+    for text, line in (("garbage\n", 1), ("step,seed,loss,rows\n2,0,low,0.5\n", 2), ("step,seed,loss,rows\n\n", 2)):
+        log.write_text(text)
+        with pytest.raises(ValueError, match=rf"log\.csv is damaged: line {line} must be"):
+            train(short, tmp_path, resume=True)
+        assert log.read_text() == text
+    log.write_bytes(b"step,seed,loss,rows\n2,0,0.7,0.5\n\xff\x00")  # killed in mid line
+    train(short, tmp_path, resume=True)
+    assert log.read_text() == "step,seed,loss,rows\n2,0,0.7,0.5\n"
+
+
+@pytest.mark.parametrize("objective", ["sorted", "attention"])
+def test_runs_of_all_objectives_and_no_layers_resume(tmp_path: Path, objective: str) -> None:
+    given = replace(TINY, objective=objective, steps=2, architecture=Architecture(depth=0, tied=True, temperature=True))
+    net = train(given, tmp_path)
+    assert torch.equal(train(given, tmp_path, resume=True).P_out, net.P_out)
+
+
+def test_files_have_the_usual_mode_and_nothing_is_left(tmp_path: Path) -> None:
+    short = replace(TINY, steps=2)
+    before = os.umask(0o027)
+    try:
+        train(short, tmp_path)
+        (tmp_path / ".model.safetensors.123.part").touch()
+        (tmp_path / "notes.part").touch()
+        train(short, tmp_path, resume=True)
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir() if path.name != "notes.part"}
+    assert modes == dict.fromkeys(("checkpoint.safetensors", "log.csv", "model.safetensors"), 0o640)
+    assert (tmp_path / "notes.part").exists()
+
+
+def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
+    train(replace(TINY, steps=2), tmp_path)
+    path = tmp_path / "model.safetensors"
+    tensors, metadata = load_file(path), metadata_of(path)
+    tensors["P"] = tensors["P"][:, :1].contiguous()
+    save_file(tensors, str(path), metadata)
+    with pytest.raises(ValueError, match=r"does not fit: P must have shape \(1, 2, 2, 11, 11\), got \(1, 1, 2, 11, 11\)"):
+        load_ensemble(path)
+
+
+def test_every_recipe_makes_its_network() -> None:
+    for each in RECIPES.values():
+        net = LearningTransformer(each.architecture, 2)
+        each.start.fill(net, seed=0)
+        batch = Batches(replace(each, batch=2, samples=None), 0, 2, "cpu").chunk(0, 1)[0]
+        losses = EagerStep(net, each)(batch, each.rate)
+        assert losses.shape == (2,)
+        assert bool(torch.isfinite(losses).all())
+
+
+@pytest.mark.gpu
+def test_a_captured_step_is_the_eager_step(tmp_path: Path) -> None:
+    given = replace(TINY, steps=250, clip=0.5, architecture=Architecture(depth=3, temperature=True))
+    captured = train(given, tmp_path / "gpu", ensemble=3, device="cuda")
+    eager = train(given, tmp_path / "cpu", ensemble=3)
+    torch.testing.assert_close(captured.P.cpu(), eager.P, atol=0.02, rtol=0.02)
+
+
+@pytest.mark.gpu
+def test_a_captured_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = replace(TINY, steps=200)
+
+    def stop(done: int, steps: int, loss: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(given, tmp_path / "stopped", device="cuda", progress=stop)
+    resumed = train(given, tmp_path / "stopped", device="cuda", resume=True)
+    whole = train(given, tmp_path / "whole", device="cuda")
+    torch.testing.assert_close(resumed.P, whole.P, atol=1e-3, rtol=1e-3)

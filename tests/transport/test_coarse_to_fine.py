@@ -1,0 +1,50 @@
+"""Annealing from coarse to fine: the same solution, on all points, within the layers allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from helpers.streams import clouds, pair
+from otformer.network.features import squared_euclidean
+from otformer.transport.executors.stream import Stream
+from otformer.transport.streaming import coarse_to_fine as coarse
+from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
+
+
+@pytest.mark.parametrize(("d", "thinned"), [(1, True), (2, True), (3, True), (5, False)])
+def test_coarse_to_fine_ends_on_all_points(d: int, thinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(coarse.COARSEST, "cpu", 16)
+    monkeypatch.setattr(coarse, "POINTS", 0.05)
+    made: list[Any] = []
+    original = Stream.thinned
+    monkeypatch.setattr(Stream, "thinned", lambda self, *strides: (made.append(strides), original(self, *strides))[1])
+    dense, stream = pair(squared_euclidean(*clouds(300, 217, d)))
+    *_, (u, v, error, _) = coarse_to_fine(stream, 0.003, 1e-8, 4000)
+    P = dense.plan(u, v, 0.003)
+    assert error < 1e-8
+    torch.testing.assert_close(P.sum(1), dense.log_a.exp(), rtol=0, atol=1e-10)
+    assert float((P.sum(0) - dense.log_b.exp()).abs().sum()) < 1.1e-8
+    assert any(strides != (1, 1) for strides in made) == thinned
+
+
+def test_coarse_to_fine_keeps_the_digits_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Potentials that carry a large constant from a coarse stage cannot get below 10⁻³ here."""
+    monkeypatch.setitem(coarse.COARSEST, "cpu", 64)
+    monkeypatch.setattr(coarse, "POINTS", 0.3)
+    dense, stream = pair(squared_euclidean(*clouds(1000, 1000, 2)), torch.float32)
+    u, v, *_ = min(coarse_to_fine(stream, 0.003, 5e-5, 400), key=lambda state: state[2])
+    P = dense.plan(u.double(), v.double(), 0.003)
+    assert float((P.sum(1) - dense.log_a.exp()).abs().sum()) < 1e-5
+    assert float((P.sum(0) - dense.log_b.exp()).abs().sum()) < 6e-5
+
+
+def test_coarse_to_fine_uses_no_more_layers_than_allowed() -> None:
+    g = torch.Generator().manual_seed(3)
+    x, y = torch.rand(700, 2, generator=g, dtype=torch.float64), torch.rand(600, 2, generator=g, dtype=torch.float64)
+    stream = Stream.from_points(x, y)
+    for most in (2, 3, 5, 8, 20, 50):
+        *_, (_, _, _, depth) = coarse_to_fine(stream, 1e-3, 0.0, most)
+        assert depth <= most
