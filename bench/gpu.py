@@ -71,8 +71,8 @@ def memory(add: Callable[..., None]) -> None:
         stream = Stream.from_points(x, y)
         u, v = stream.start()
         for _ in range(2):
-            u = u - REG * stream.excess(u, v, REG, rows=True)
-            v = v - REG * stream.excess(u, v, REG, rows=False)
+            u = u - REG * stream.log_ratio(u, v, REG, rows=True)
+            v = v - REG * stream.log_ratio(u, v, REG, rows=False)
 
     blocks(*cube(1000, 64))  # compiles
     for n in (250_000, 500_000, 1_000_000):
@@ -91,8 +91,8 @@ def passes(add: Callable[..., None]) -> None:
         stream = Stream.from_points(*(t.to(getattr(torch, dtype)) for t in (x, y)))
         u, v = stream.start()
         for reg in (0.1, REG) if dtype == "float32" else (REG,):
-            stream.excess(u, v, reg, rows=True)
-            times = [timed(lambda s=stream, u=u, v=v, reg=reg: s.excess(u, v, reg, rows=True))[0] for _ in range(3)]
+            stream.log_ratio(u, v, reg, rows=True)
+            times = [timed(lambda s=stream, u=u, v=v, reg=reg: s.log_ratio(u, v, reg, rows=True))[0] for _ in range(3)]
             add(who="otformer", d=d, n=n, dtype=dtype, reg=reg, seconds=sorted(times)[1])
 
 

@@ -22,11 +22,13 @@ from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
 from otformer.transport.problem.result import Result
 from otformer.transport.ragged.batch import BrokenProblems, solve_batch
 from otformer.transport.sharded import solve_sharded
-from otformer.transport.solve import solve, solve_sample
+from otformer.transport.solve import solve, solve_sample, solve_streamed
+from otformer.transport.solvers.mixed import Mixed
+from otformer.transport.solvers.network import Network
+from otformer.transport.solvers.newton import Newton
 from otformer.transport.sort import argsort, sort
-from otformer.transport.streaming.solve import solve_streamed
 from otformer.transport.variants.partial import solve_partial
-from otformer.transport.variants.unbalanced import UnbalancedResult, solve_unbalanced
+from otformer.transport.variants.unbalanced import solve_unbalanced
 
 __all__ = [
     "AligningTransformer",
@@ -36,6 +38,9 @@ __all__ = [
     "EuclideanDistance",
     "Features",
     "Gradient",
+    "Mixed",
+    "Network",
+    "Newton",
     "Paper",
     "Relaxed",
     "Result",
@@ -45,7 +50,6 @@ __all__ = [
     "StockEncoder",
     "StockTransformer",
     "Trace",
-    "UnbalancedResult",
     "argsort",
     "best_omega",
     "cosine",

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
+
 
 def positive(name: str, value: Any) -> float:
     """A finite number above zero, as float."""
@@ -37,32 +39,60 @@ def count(name: str, value: Any, least: int = 1) -> int:
 def _number(name: str, value: Any, expected: str) -> float:
     if isinstance(value, (bool, str)):
         raise ValueError(f"{name} must be {expected}, got {value!r}")
+    if isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{name} must not require a gradient here: it would be lost without a word; use {name}.item()")
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} must be {expected}, got {_describe(value)}") from None
 
 
+def array(name: str, value: Any) -> Any:
+    """Anything array-like as numbers in float32 or float64, not yet looked at; whole numbers become float64.
+
+    What is in memory comes back as a numpy array (of a tensor without its graph, and without a copy), what is on another
+    device as a tensor.
+    """
+    if isinstance(value, Tensor):
+        t = _float_tensor(name, value).detach()
+        return t.numpy() if t.device.type == "cpu" else t
+    if type(value) is np.ndarray and value.dtype in (np.float64, np.float32) and value.dtype.isnative:
+        return value
+    try:
+        given = np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}") from None
+    kind = given.dtype.kind
+    if kind not in "fiubc":
+        raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}")
+    if kind in "iu":
+        return given.astype(np.float64)
+    if given.dtype.newbyteorder("=") not in (np.float64, np.float32):
+        raise ValueError(f"{name} must be float32 or float64, got dtype {given.dtype}")
+    return given.astype(given.dtype.newbyteorder("="))
+
+
 def tensor(name: str, value: Any) -> Tensor:
     """Anything array-like as a float32 or float64 tensor of finite numbers; whole numbers become float64."""
     if isinstance(value, Tensor):
-        t = value
+        t = _float_tensor(name, value)
     else:
-        try:
-            array = np.asarray(value)
-            # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
-            fit = array.flags.c_contiguous and array.flags.writeable and array.dtype.isnative
-            t = torch.from_numpy(array if fit else np.array(array, dtype=array.dtype.newbyteorder("="), order="C"))
-        except (TypeError, ValueError, RuntimeError):
-            raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}") from None
+        given = array(name, value)
+        # torch takes no negative strides, and warns about read-only memory.
+        fit = given.flags.c_contiguous and given.flags.writeable and all(step >= 0 for step in given.strides)
+        t = torch.from_numpy(given if fit else np.array(given, order="C"))
+    if t.numel() and not all(math.isfinite(end) for end in torch.stack(torch.aminmax(t.detach())).tolist()):
+        raise ValueError(f"{name} must be finite, got {first_not_finite(t)}")
+    return t
+
+
+def _float_tensor(name: str, t: Tensor) -> Tensor:
     if t.layout != torch.strided or t.device.type == "meta":
         raise ValueError(f"{name} must be an ordinary array, got a tensor of layout {t.layout} on {t.device}")
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
-        t = t.to(torch.float64)
+        return t.to(torch.float64)
     if t.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"{name} must be float32 or float64, got dtype {str(t.dtype).removeprefix('torch.')}")
-    if t.numel() and not all(math.isfinite(end) for end in torch.stack(torch.aminmax(t.detach())).tolist()):
-        raise ValueError(f"{name} must be finite, got {_first_not_finite(t)}")
     return t
 
 
@@ -74,7 +104,7 @@ def points(name: str, value: Any, dim: int | None = None, batch: bool = False) -
         shapes = "(n, d) or (batch, n, d)" if batch else "(n, d)"
         raise ValueError(f"{name} must have shape {shapes}, got {tuple(t.shape)}")
     if dim is not None and t.shape[-1] != dim:
-        raise ValueError(f"{name} must have {dim} coordinates a point, got shape {tuple(t.shape)}")
+        raise ValueError(f"{name} must have {dim} coordinates per point, got shape {tuple(t.shape)}")
     return t
 
 
@@ -83,24 +113,28 @@ def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tens
     t = tensor(name, value)
     if tuple(t.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, got {tuple(t.shape)}")
-    if isinstance(value, Tensor) and value.is_floating_point() and (t.dtype, t.device) != (like.dtype, like.device):
-        raise ValueError(f"{name} must be {like.dtype} on {like.device} as the other input, got {t.dtype} on {t.device}")
+    if isinstance(value, Tensor) and t.device != like.device:
+        raise ValueError(f"{name} must be on {like.device} as the other input, got {t.device}")
     if bool((t < 0).any()):
         raise ValueError(f"{name} must not be negative, got {t.min().item():g}")
     return t.to(like)
 
 
-def same_mass(a: Tensor, b: Tensor) -> None:
+def same_mass(a: Tensor, b: Tensor, names: str = "a and b") -> None:
     """The two weight vectors (last axis) have the same total, up to the rounding of float32 sums."""
-    total_a, total_b = a.double().sum(-1), b.double().sum(-1)
+    total_a, total_b = a.detach().double().sum(-1), b.detach().double().sum(-1)
     if not bool(torch.isfinite(total_a).all() and torch.isfinite(total_b).all()):
-        raise ValueError("a and b must have finite sums")
-    gap = (total_a - total_b).abs()
-    bad = gap > 1e-5 * torch.maximum(total_a, total_b)
+        raise ValueError(f"{names} must have finite sums")
+    bad = ~masses_agree(total_a, total_b)
     if bool(bad.any()):
         k = int(bad.reshape(-1).nonzero()[0])
         pair = f"{total_a.reshape(-1)[k].item():g} and {total_b.reshape(-1)[k].item():g}"
-        raise ValueError(f"a and b must have the same sum, got {pair}")
+        raise ValueError(f"{'' if total_a.ndim == 0 else f'problem {k}: '}{names} must have the same sum, got {pair}")
+
+
+def masses_agree(total_a: Any, total_b: Any) -> Any:
+    """Whether two sums of weights, or arrays of them, are equal up to the rounding of float32 sums."""
+    return abs(total_a - total_b) <= CLOSE_MASSES * (total_a + total_b) / 2
 
 
 def choice(name: str, value: Any, known: Any) -> Any:
@@ -117,7 +151,9 @@ def _describe(value: Any) -> str:
     return f"an array of dtype {dtype}" if dtype is not None else f"{type(value).__name__}"
 
 
-def _first_not_finite(t: Tensor) -> str:
+def first_not_finite(values: Any) -> str:
+    """The first number that is none, and where it stands."""
+    t = torch.as_tensor(values)
     where = tuple((~torch.isfinite(t)).nonzero()[0].tolist())
     return f"{t[where].item()} at index {where[0] if len(where) == 1 else where}"
 

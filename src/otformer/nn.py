@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
-from otformer.transport.derivatives.implicit import SquaredDistances
+from otformer.transport.derivatives.implicit import moving_squares
 from otformer.transport.ragged.plans import plans
 from otformer.transport.solve import eager
 
@@ -77,13 +77,13 @@ class Transport(nn.Module):
         n, m, batch = sets[0].shape[1], sets[-1].shape[1 if cost is None else 2], first.shape[:-2]
         rows, columns = _mask("x_mask", x_mask, batch, n, first), _mask("y_mask", y_mask, batch, m, first)
         weights = _weights("a", a, batch, rows), _weights("b", b, batch, columns)
-        _same_mass(*weights, batch)
+        checks.same_mass(*(weights if batch else (weights[0][0], weights[1][0])))
 
         if cost is None:
             points = [
                 _present(name, t, r[:, :, None], batch) for name, t, r in zip("xy", sets, (rows, columns), strict=True)
             ]
-            C = _squared_distances(*points)
+            C = moving_squares(*points)
         else:
             C = _present("cost", sets[0], rows[:, :, None] & columns[:, None, :], batch)
         checks.positive("reg", float(self.reg.detach()))  # a learned one can have run away
@@ -158,9 +158,9 @@ def _batched(given: Mapping[str, Tensor | None]) -> list[Tensor]:
 
 
 def _alike(first: Tensor, numbers: Mapping[str, Tensor | None], masks: Mapping[str, Tensor | None]) -> None:
-    """All on one device, and all but the masks of one dtype."""
+    """All on one device, and costs or points of one dtype; weights may have either precision."""
     for name, t in {**numbers, **masks}.items():
-        if isinstance(t, Tensor) and (t.device != first.device or (name in numbers and t.dtype != first.dtype)):
+        if isinstance(t, Tensor) and (t.device != first.device or (name in ("x", "y", "cost") and t.dtype != first.dtype)):
             expected = (
                 f"{next(iter(numbers))}'s {first.dtype} on {first.device}" if name in numbers else f"on {first.device}"
             )
@@ -190,21 +190,6 @@ def _weights(name: str, weights: Tensor | None, batch: torch.Size, there: Tensor
     _refuse((weights < 0).any(1), batch, f"{name} must not be negative")
     _refuse(weights.sum(1) <= 0, batch, f"{name} must have a positive sum, got all zeros")
     return weights
-
-
-def _same_mass(a: Tensor, b: Tensor, batch: torch.Size) -> None:
-    """Total weights agree, up to the rounding of float32 sums."""
-    totals = a.detach().sum(1), b.detach().sum(1)
-    bad = (totals[0] - totals[1]).abs() > 1e-5 * torch.maximum(*totals)
-    if bool(bad.any()):
-        k = int(bad.nonzero()[0])
-        _refuse(bad, batch, f"a and b must have the same sum, got {float(totals[0][k]):g} and {float(totals[1][k]):g}")
-
-
-def _squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """‖x_i − y_j‖², [B, n, m], by differences."""
-    C = torch.cdist(x.detach(), y.detach(), compute_mode="donot_use_mm_for_euclid_dist").square()
-    return SquaredDistances.apply(x, y, C) if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad) else C
 
 
 def _present(name: str, t: Tensor, there: Tensor, batch: torch.Size) -> Tensor:

@@ -119,7 +119,7 @@ def disagree(rank: int) -> str:
     x, y, _, _ = CASES["even"].mine(rank)
     executor = Sharded(Dense(squared_distances(x, y), x.new_zeros(len(x)), y.new_zeros(len(y))))
     try:
-        executor.excess(x[:, 0], y[:, 0] + (1e-15 if rank == 2 else 0.0), 0.1, rows=False)
+        executor.log_ratio(x[:, 0], y[:, 0] + (1e-15 if rank == 2 else 0.0), 0.1, rows=False)
     except RuntimeError as error:
         return str(error)
     return "no error"
@@ -127,16 +127,16 @@ def disagree(rank: int) -> str:
 
 def hit_midway(rank: int, how: signal.Signals, timeout: float) -> None:
     """A solve that would never end, in whose 21st head rank 2 sends itself a signal."""
-    heads, excess = 0, Sharded.excess
+    heads, log_ratio = 0, Sharded.log_ratio
 
     def counting(self: Sharded, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         nonlocal heads
         heads += 1
         if heads == 21 and rank == 2:
             os.kill(os.getpid(), how)
-        return excess(self, u, v, reg, rows)
+        return log_ratio(self, u, v, reg, rows)
 
-    sharded.Sharded.excess = counting  # type: ignore[method-assign]
+    sharded.Sharded.log_ratio = counting  # type: ignore[method-assign]
     solve_sharded(*CASES["even"].mine(rank), reg=0.001, tol=0.0, max_depth=10**9, timeout=timeout)
 
 

@@ -50,7 +50,7 @@ def duals(dense: Dense, reg: float, dtype: torch.dtype = torch.float64, seed: in
     """Potentials of a plan whose rows are nearly right: what a solver asks about."""
     generator = torch.Generator().manual_seed(seed)
     v = 0.1 * torch.rand(len(dense.log_b), generator=generator, dtype=torch.float64).to(dtype).double()
-    u = -reg * dense.excess(torch.zeros_like(dense.log_a), v, reg, rows=True)
+    u = -reg * dense.log_ratio(torch.zeros_like(dense.log_a), v, reg, rows=True)
     return u.to(dtype), v.to(dtype)
 
 

@@ -16,8 +16,8 @@ from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
 
 @pytest.mark.parametrize(("d", "thinned"), [(1, True), (2, True), (3, True), (5, False)])
 def test_coarse_to_fine_ends_on_all_points(d: int, thinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(coarse.COARSEST, "cpu", 16)
-    monkeypatch.setattr(coarse, "POINTS", 0.05)
+    monkeypatch.setitem(coarse.FEWEST_POINTS, "cpu", 16)
+    monkeypatch.setattr(coarse, "POINTS_PER_BALL", 0.05)
     made: list[Any] = []
     original = Stream.thinned
     monkeypatch.setattr(Stream, "thinned", lambda self, *strides: (made.append(strides), original(self, *strides))[1])
@@ -32,8 +32,8 @@ def test_coarse_to_fine_ends_on_all_points(d: int, thinned: bool, monkeypatch: p
 
 def test_coarse_to_fine_keeps_the_digits_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Potentials that carry a large constant from a coarse stage cannot get below 10⁻³ here."""
-    monkeypatch.setitem(coarse.COARSEST, "cpu", 64)
-    monkeypatch.setattr(coarse, "POINTS", 0.3)
+    monkeypatch.setitem(coarse.FEWEST_POINTS, "cpu", 64)
+    monkeypatch.setattr(coarse, "POINTS_PER_BALL", 0.3)
     dense, stream = pair(squared_euclidean(*clouds(1000, 1000, 2)), torch.float32)
     u, v, *_ = min(coarse_to_fine(stream, 0.003, 5e-5, 400), key=lambda state: state[2])
     P = dense.plan(u.double(), v.double(), 0.003)

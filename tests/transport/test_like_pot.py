@@ -242,8 +242,8 @@ def test_bad_input():
     for start in (3, (a,), "uv", (None, "v"), {"u": a}):
         with pytest.raises(ValueError, match=r"warmstart must be a pair of arrays \(log u, log v\), got "):
             sinkhorn(a, b, M, 0.1, warmstart=start)
-    with pytest.raises(ValueError, match=r"M must have shape \(n, m\) with n, m of at least 1, got \(0, 0\)"):
-        sinkhorn([], [], np.zeros((0, 0)), 0.1)
+    with pytest.raises(ValueError, match=r"M must have rows and columns, or neither, got shape \(0, 5\)"):
+        sinkhorn([], b, np.zeros((0, 5)), 0.1)
     with pytest.raises(ValueError, match=r"b must have shape \(m,\) or \(m, k\) with k of at least 1, got \(5, 0\)"):
         sinkhorn(a, np.zeros((5, 0)), M, 0.1)
     with pytest.raises(ValueError, match="reg is too small: cost/reg overflows"):

@@ -207,7 +207,7 @@ BAD = [
     (lambda: Transport()(X, Y, a=torch.zeros(2, 4)), "problem 0: a must have a positive sum, got all zeros"),
     (lambda: Transport()(torch.stack([X[0], X[1] / 0]), Y), "problem 1: x must be finite, got nan or inf"),
     (lambda: Transport()(X, Y.double()), "y must be x's torch.float32 on cpu, got torch.float64 on cpu"),
-    (lambda: Transport()(X, Y, b=torch.ones(2, 5).double()), "b must be x's torch.float32 on cpu, got torch.float64"),
+    (lambda: Transport()(X, Y, b=torch.ones(2, 5).double()), "problem 0: a and b must have the same sum, got 1 and 5"),
     (lambda: Transport()(X, Y.to("meta")), "y must be x's torch.float32 on cpu, got torch.float32 on meta"),
     (lambda: Transport()(X, Y, x_mask=NOBODY.to("meta")), "x_mask must be on cpu, got torch.bool on meta"),
     (lambda: Transport(reg=1e-320)(X, Y), "reg must be a positive, finite number"),

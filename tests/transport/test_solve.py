@@ -158,7 +158,7 @@ def test_numpy_in_numpy_out_tensors_in_tensors_out_and_dtype_stays():
     assert isinstance(of.solve_sample(x, y).plan, np.ndarray)
     result = of.solve_sample(torch.tensor(x).float(), torch.tensor(y).float(), tol=1e-4)
     assert result.plan.dtype == torch.float32
-    assert result.potentials[0].dtype == torch.float32
+    assert result.potentials[0].dtype == torch.float64
 
 
 def test_a_large_constant_in_the_cost_changes_nothing_but_the_value():
@@ -190,13 +190,18 @@ BAD = [
     (dict(M=np.array([["a", "b"]])), "M must be an array of numbers"),
     (dict(M=M.astype(complex)), "M must be float32 or float64, got dtype complex128"),
     (dict(M=M.astype(np.float16)), "M must be float32 or float64, got dtype float16"),
-    (dict(M=np.array([[1.0, np.nan]])), r"M must be finite, got nan at index \(0, 1\)"),
-    (dict(M=np.array([[1.0, np.inf]])), r"M must be finite, got inf at index \(0, 1\)"),
+    (dict(M=np.array([[1.0, np.nan]])), r"M must be finite, or inf for a forbidden pair, got nan at index \(0, 1\)"),
+    (dict(M=np.array([[1.0, np.inf]])), r"M forbids every pair of a column that has mass \(the first is 1\)"),
+    (dict(M=np.array([[1.0, -np.inf]])), r"M must be finite, or inf for a forbidden pair, got -inf at index \(0, 1\)"),
+    (dict(M=M, mask=np.ones((2, 2), bool)), r"mask must be boolean of shape \(2, 3\), .*, got bool of shape \(2, 2\)"),
+    (dict(M=M, solver="fast"), r"solver must be a value such as Newton\(\), .*, got 'fast'"),
+    (dict(M=M, solver=of.Newton), "solver must be a value such as .*, got the class Newton"),
+    (dict(M=M[None]), r"M must have shape \(n, m\), got \(1, 2, 3\): for a batch there are solve_batch and nn.Transport"),
     (dict(M=np.ones((0, 3))), r"M must have rows and columns, or neither, got shape \(0, 3\)"),
     (dict(M=M, a=[0.5, 0.5, 0.0]), r"a must have shape \(2,\), got \(3,\)"),
     (dict(M=M, a=[1.5, -0.5]), "a must not be negative, got -0.5"),
     (dict(M=M, a=[0.5, np.nan]), "a must be finite, got nan at index 1"),
-    (dict(M=M, a=[0.5, 0.6]), "a and b must have the same sum, got 1.1 and 1"),
+    (dict(M=M, a=[0.5, 0.6], b=[0.5, 0.25, 0.25]), "a and b must have the same sum, got 1.1 and 1"),
     (dict(M=M, b=[0.0, 0.0, 0.0]), "b must have a positive sum, got all zeros"),
     (dict(M=M, reg=0), "reg must be a positive, finite number, got 0"),
     (dict(M=M, reg=-1.0), "reg must be a positive, finite number, got -1.0"),

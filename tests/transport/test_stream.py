@@ -27,7 +27,8 @@ def test_a_pass_in_float64_equals_the_dense_one(cost: str, n: int, m: int, d: in
     dense, stream = pair(COSTS[cost](*clouds(n, m, d)), block=5000)
     u, v = duals(dense, reg)
     for rows in (True, False):
-        torch.testing.assert_close(stream.excess(u, v, reg, rows), dense.excess(u, v, reg, rows), rtol=1e-12, atol=1e-12)
+        ours, theirs = stream.log_ratio(u, v, reg, rows), dense.log_ratio(u, v, reg, rows)
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])
@@ -35,9 +36,10 @@ def test_leaving_tiles_out_changes_nothing(spread: float) -> None:
     """At λ = 0.001 most tiles go, with smooth and with rough potentials; the sums stay."""
     dense, stream = pair(squared_euclidean(*clouds(1500, 1300, 2)))
     v = spread * torch.randn(1300, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    u = -0.001 * dense.excess(torch.zeros(1500, dtype=torch.float64), v, 0.001, rows=True)
+    u = -0.001 * dense.log_ratio(torch.zeros(1500, dtype=torch.float64), v, 0.001, rows=True)
     for rows in (True, False):
-        torch.testing.assert_close(stream.excess(u, v, 0.001, rows), dense.excess(u, v, 0.001, rows), rtol=1e-12, atol=1e-11)
+        ours, theirs = stream.log_ratio(u, v, 0.001, rows), dense.log_ratio(u, v, 0.001, rows)
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-11)
 
 
 @pytest.mark.parametrize("cost", COSTS)
@@ -45,8 +47,8 @@ def test_float32_stays_near_float64(cost: str) -> None:
     dense, stream = pair(COSTS[cost](*clouds(301, 217, 3)), torch.float32)
     u, v = duals(dense, 0.1, torch.float32)
     for rows in (True, False):
-        expected = dense.excess(u.double(), v.double(), 0.1, rows)
-        torch.testing.assert_close(stream.excess(u, v, 0.1, rows).double(), expected, rtol=0, atol=1e-5)
+        expected = dense.log_ratio(u.double(), v.double(), 0.1, rows)
+        torch.testing.assert_close(stream.log_ratio(u, v, 0.1, rows).double(), expected, rtol=0, atol=1e-5)
 
 
 def test_float32_points_far_from_the_origin_lose_nothing() -> None:
@@ -56,8 +58,8 @@ def test_float32_points_far_from_the_origin_lose_nothing() -> None:
     C = (x.double()[:, None] - y.double()[None]).square().sum(-1)
     dense = Dense(C, stream.log_a.double(), stream.log_b.double())
     u, v = duals(dense, 0.01, torch.float32)
-    expected = dense.excess(u.double(), v.double(), 0.01, rows=False)
-    torch.testing.assert_close(stream.excess(u, v, 0.01, rows=False).double(), expected, rtol=0, atol=5e-5)
+    expected = dense.log_ratio(u.double(), v.double(), 0.01, rows=False)
+    torch.testing.assert_close(stream.log_ratio(u, v, 0.01, rows=False).double(), expected, rtol=0, atol=5e-5)
 
 
 def test_centred_clouds_have_the_same_costs() -> None:
@@ -82,8 +84,8 @@ def test_a_point_of_infinite_cost_is_absent() -> None:
     far = Features(features.x, features.y, features.x_sq, torch.cat([features.y_sq[:33], torch.full((7,), 1e30)]))
     log_a = weights(30).log()
     u, v = torch.zeros(30, dtype=torch.float64), torch.zeros(40, dtype=torch.float64)
-    all_of_them = Stream(far, log_a, v).excess(u, v, 0.1, rows=True)
-    torch.testing.assert_close(all_of_them, Stream(few, log_a, v[:33]).excess(u, v[:33], 0.1, rows=True))
+    all_of_them = Stream(far, log_a, v).log_ratio(u, v, 0.1, rows=True)
+    torch.testing.assert_close(all_of_them, Stream(few, log_a, v[:33]).log_ratio(u, v[:33], 0.1, rows=True))
 
 
 def test_what_is_not_a_number_is_not_hidden() -> None:
@@ -91,7 +93,7 @@ def test_what_is_not_a_number_is_not_hidden() -> None:
     stream = Stream.from_points(*clouds(400, 300, 2))
     u, v = stream.start()
     v[7] = torch.nan
-    assert bool(stream.excess(u, v, 0.001, rows=True).isnan().all())
+    assert bool(stream.log_ratio(u, v, 0.001, rows=True).isnan().all())
 
 
 def test_a_plan_of_nothing_moves_nothing() -> None:
@@ -161,7 +163,7 @@ def test_memory_is_linear_and_few_tiles_are_looked_at() -> None:
     with Sizes() as sizes:
         stream = Stream.from_points(x, y)
         u, v = stream.start()
-        stream.excess(u, v, 0.001, rows=True)
+        stream.log_ratio(u, v, 0.001, rows=True)
         stream.apply(u - 0.01, v - 0.01, 0.001, y)
     assert sizes.largest <= max(stream.block, 3 * n)  # n × m is 3·10⁸
     assert sizes.products < n * m  # of 2 n m in two passes
@@ -210,8 +212,8 @@ def test_thinning_keeps_mass_and_mean_costs() -> None:
         torch.testing.assert_close(coarse.log_b.exp(), columns.sum(1))
         means = (rows / rows.sum(1, keepdim=True)) @ dense.C @ (columns / columns.sum(1, keepdim=True)).mT
         v = torch.zeros(7, dtype=torch.float64)
-        expected = Dense(means, coarse.log_a, coarse.log_b).excess(torch.zeros_like(coarse.log_a), v, 0.1, rows=True)
-        torch.testing.assert_close(coarse.excess(torch.zeros_like(coarse.log_a), v, 0.1, rows=True), expected)
+        expected = Dense(means, coarse.log_a, coarse.log_b).log_ratio(torch.zeros_like(coarse.log_a), v, 0.1, rows=True)
+        torch.testing.assert_close(coarse.log_ratio(torch.zeros_like(coarse.log_a), v, 0.1, rows=True), expected)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def test_a_gpu_stays_near_float64(cost: str, d: int, reg: float) -> None:
         u, v = duals(dense, reg, torch.float32)
         atol = 2e-6 + 8 * 2**-23 * (1 + float(dense.C.abs().max())) / reg
         for rows in (True, False):
-            expected = dense.excess(u.double(), v.double(), reg, rows)
-            got = stream.excess(u.cuda(), v.cuda(), reg, rows).double().cpu()
+            expected = dense.log_ratio(u.double(), v.double(), reg, rows)
+            got = stream.log_ratio(u.cuda(), v.cuda(), reg, rows).double().cpu()
             torch.testing.assert_close(got, expected, rtol=0, atol=atol)
 
 
@@ -48,8 +48,8 @@ def test_float64_on_a_gpu_equals_the_dense_pass(d: int, reg: float) -> None:
         dense, stream = pair(squared_euclidean(*clouds(n, m, d)), torch.float64, "cuda")
         u, v = duals(dense, reg)
         for rows in (True, False):
-            got = stream.excess(u.cuda(), v.cuda(), reg, rows).cpu()
-            torch.testing.assert_close(got, dense.excess(u, v, reg, rows), rtol=1e-12, atol=1e-13 + 1e-14 / reg)
+            got = stream.log_ratio(u.cuda(), v.cuda(), reg, rows).cpu()
+            torch.testing.assert_close(got, dense.log_ratio(u, v, reg, rows), rtol=1e-12, atol=1e-13 + 1e-14 / reg)
 
 
 @pytest.mark.gpu
@@ -58,8 +58,8 @@ def test_kernels_survive_rough_potentials(d: int) -> None:
     """Neighbouring potentials a thousand λ apart: the entries that matter are not the near ones."""
     dense, stream = pair(squared_euclidean(*clouds(2000, 2100, d)), torch.float32, "cuda")
     v = torch.randn(2100, generator=torch.Generator().manual_seed(5))
-    expected = dense.excess(torch.zeros(2000, dtype=torch.float64), v.double(), 0.001, rows=True)
-    got = stream.excess(torch.zeros(2000).cuda(), v.cuda(), 0.001, rows=True).double().cpu()
+    expected = dense.log_ratio(torch.zeros(2000, dtype=torch.float64), v.double(), 0.001, rows=True)
+    got = stream.log_ratio(torch.zeros(2000).cuda(), v.cuda(), 0.001, rows=True).double().cpu()
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=2e-3)
 
 
@@ -78,8 +78,8 @@ def test_kernels_see_far_clusters_copies_and_light_points(reg: float) -> None:
     stream = Stream(given, log_a.float().cuda(), torch.zeros(1285).cuda())
     C = (given.x.double()[:, None] - given.y.double()[None]).square().sum(-1).cpu()
     v = -1 + 0.2 * torch.rand(1285, generator=torch.Generator().manual_seed(6))
-    expected = Dense(C, log_a.float().double(), torch.zeros(1285)).excess(torch.zeros(1500), v.double(), reg, rows=True)
-    got = stream.excess(torch.zeros(1500).cuda(), v.cuda(), reg, rows=True).double().cpu()
+    expected = Dense(C, log_a.float().double(), torch.zeros(1285)).log_ratio(torch.zeros(1500), v.double(), reg, rows=True)
+    got = stream.log_ratio(torch.zeros(1500).cuda(), v.cuda(), reg, rows=True).double().cpu()
     torch.testing.assert_close(got, expected, rtol=0, atol=2e-6 + 2**-22 * float(C.max()) / reg)
 
 
@@ -89,7 +89,7 @@ def test_kernels_do_not_hide_what_is_not_a_number() -> None:
         stream = Stream.from_points(*(points.float().cuda() for points in clouds(4000, 3000, d)))
         u, v = stream.start()
         v[7] = torch.nan
-        assert bool(stream.excess(u, v, 0.001, rows=True).isnan().all())
+        assert bool(stream.log_ratio(u, v, 0.001, rows=True).isnan().all())
 
 
 @pytest.mark.gpu
@@ -98,8 +98,8 @@ def test_kernels_leave_out_absent_columns(reg: float) -> None:
     dense, stream = pair(squared_euclidean(*clouds(700, 1100, 3)), torch.float32, "cuda")
     v = torch.zeros(1100)
     v[torch.randperm(1100, generator=torch.Generator().manual_seed(8))[:900]] = -torch.inf
-    expected = dense.excess(torch.zeros(700, dtype=torch.float64), v.double(), reg, rows=True)
-    got = stream.excess(torch.zeros(700).cuda(), v.cuda(), reg, rows=True).double().cpu()
+    expected = dense.log_ratio(torch.zeros(700, dtype=torch.float64), v.double(), reg, rows=True)
+    got = stream.log_ratio(torch.zeros(700).cuda(), v.cuda(), reg, rows=True).double().cpu()
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-3)
 
 
@@ -110,11 +110,11 @@ def test_three_tf32_products_are_as_exact_as_ieee(d: int, monkeypatch: pytest.Mo
 
     dense, stream = pair(squared_euclidean(*clouds(1024, 2048, d)), torch.float32, "cuda")
     u, v = duals(dense, 0.001, torch.float32)
-    expected = dense.excess(u.double(), v.double(), 0.001, rows=True)
+    expected = dense.log_ratio(u.double(), v.double(), 0.001, rows=True)
     errors = {}
     for precision in ("ieee", "tf32x3", "tf32"):
         monkeypatch.setattr(kernels, "PRECISION", precision)
-        got = stream.excess(u.cuda(), v.cuda(), 0.001, rows=True).double().cpu()
+        got = stream.log_ratio(u.cuda(), v.cuda(), 0.001, rows=True).double().cpu()
         errors[precision] = float((got - expected).abs().mean())
     assert errors["tf32x3"] < 3 * errors["ieee"] + 1e-6
     assert errors["tf32"] > 20 * errors["tf32x3"]

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import otformer as of
 from helpers.streams import cubes as clouds
 from helpers.streams import masses
-from otformer.transport.streaming.solve import solve_streamed
+from otformer.transport.solve import solve_streamed
 
 QUANTITIES = {
     "value": lambda r, w: r.value,

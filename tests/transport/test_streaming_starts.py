@@ -12,8 +12,8 @@ from torch import Tensor
 from helpers.streams import clouds as clouds_of
 from helpers.streams import weights
 from otformer.transport.executors.stream import Stream
+from otformer.transport.solve import solve_streamed
 from otformer.transport.streaming import solve as streamed
-from otformer.transport.streaming.solve import solve_streamed
 
 
 def clouds() -> tuple[Tensor, Tensor]:
@@ -68,7 +68,8 @@ def test_potentials_of_no_plan_are_left_out(of_u: float, of_v: float) -> None:
 def test_what_does_not_converge_from_a_warm_start_is_solved_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = clouds()
     cold = solve_streamed(x, y, reg=0.01)
-    monkeypatch.setattr(streamed, "warm", lambda stream, v, *_: iter([(torch.zeros_like(stream.log_a), v, 1.0, 2)]))
+    stuck = lambda stream, v, *_: iter([(torch.zeros_like(stream.log_a), v, 1.0, 2)])  # noqa: E731
+    monkeypatch.setattr(streamed, "direct_then_annealed", stuck)
     again = solve_streamed(x, y, reg=0.01, potentials=cold.potentials)
     assert again.converged
     assert again.depth == cold.depth + 2
@@ -77,7 +78,7 @@ def test_what_does_not_converge_from_a_warm_start_is_solved_without_it(monkeypat
 def count_passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the passes over the cost, as they are made."""
     passes: list[str] = []
-    for name in ("excess", "apply", "apply_transposed"):
+    for name in ("log_ratio", "apply", "apply_transposed"):
 
         def counted(self: Stream, *args: Any, name: str, method: Any, **options: Any) -> Tensor:
             passes.append(name)
@@ -92,7 +93,7 @@ def test_depth_counts_every_pass_but_those_that_measure(monkeypatch: pytest.Monk
     for dtype in (torch.float64, torch.float32):
         passes.clear()
         result = solve_streamed(*(t.to(dtype) for t in clouds()), reg=0.02)
-        assert passes == ["excess"] * result.depth + ["apply", "apply_transposed"]
+        assert passes == ["log_ratio"] * result.depth + ["apply", "apply_transposed"]
 
 
 @pytest.mark.filterwarnings("ignore:not converged")

@@ -134,7 +134,7 @@ def test_tensors_give_tensors_and_gradients_that_are_not_there_are_refused(solve
     a[1] = 0
     for dtype in (torch.float32, torch.float64):
         found = solver(torch.tensor(M, dtype=dtype), a, b, 0.1, extra)
-        for t in (found.plan, *found.potentials, found.value, found.value_linear):
+        for t in (found.plan, found.value, found.value_linear):
             assert isinstance(t, torch.Tensor)
             assert t.dtype == dtype
         assert found.value.shape == found.value_linear.shape == ()
@@ -225,10 +225,9 @@ def test_not_converged_is_said():
         (lambda M, a, b: solve_partial(M, torch.tensor(a, requires_grad=True), b), "a must not require a gradient"),
         (lambda M, a, b: solve_partial(M, a, b, 0.1, torch.ones((), requires_grad=True)), "mass must not require a grad"),
         (lambda M, a, b: solve_unbalanced(M - 1e4, a, b), "M is too low: the mass of the plan overflows"),
-        (lambda M, a, b: solve_unbalanced(torch.tensor(M), torch.tensor(a).float(), b), "a must be torch.float64"),
         (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, 1.0, reg_type="l2"), "reg_type must be one of kl, entropy"),
         (lambda M, a, b: solve_unbalanced(M, 0 * a, b), "a must have a positive sum"),
-        (lambda M, a, b: solve_unbalanced(M[:0], a[:0], b), "M must have shape"),
+        (lambda M, a, b: solve_unbalanced(M[:0], a[:0], b), "M must have rows and columns, or neither"),
         (lambda M, a, b: solve_partial(M, a, b, 0.1, 100.0), "mass must be at most the lesser sum of a and b"),
         (lambda M, a, b: solve_partial(M, a, b, 0.1, 0.0), "mass must be a positive"),
     ],
@@ -249,5 +248,5 @@ def test_the_keyword_of_solve_is_the_function():
         assert r.marginal_error == pytest.approx(abs(r.plan.sum(1) - a).sum() + abs(r.plan.sum(0) - b).sum())
         assert r.converged
         np.testing.assert_allclose(r.map(y), r.plan @ y / r.plan.sum(1)[:, None])
-    with pytest.raises(ValueError, match="unbalanced goes with neither schedule nor potentials"):
+    with pytest.raises(ValueError, match="unbalanced goes with neither schedule, potentials nor solver"):
         of.solve(M, a, b, reg=0.05, unbalanced=1.0, schedule="gradient")

@@ -1,88 +1,88 @@
-r"""Which layers a problem gets, and their running.
+r"""Which solver runs for which problem, on one page.
 
-- A fixed-weight network, if one is asked for: transport/solvers/annealing.py, `fixed`.
-- Few points: Sinkhorn blocks with Newton steps, each the sum of all blocks to come (transport/solvers/newton.py).
-- Otherwise Anderson-mixed Sinkhorn blocks (transport/solvers/blocks.py) on the absorbed executor
-(transport/executors/absorbed.py), at the
-  final λ if the first plan is not too far from right. Where it is, λ falls to its value by factors of 3: potentials travel
-  while steps are long (transport/solvers/annealing.py). What has not converged after STUBBORN layers is finished by
-  Newton steps, if their matrix is not too large.
+    read      what the caller has ─▶ Problem                                                 problem/read.py
+    choose    Problem ─▶ solver, unless one was given:
+                  points that are never formed into a matrix     Mixed, streamed             streaming/solve.py
+                  n·m·min(n, m) ≤ 200³                           Newton                      solvers/newton.py
+                  all others                                     Mixed                       solvers/mixed.py
+                  (`solve_batch` and the layers of otformer.nn stack small problems:         ragged/stacked.py)
+    run       solver ─▶ potentials (u, v)
+    finish    (u, v) ─▶ Result: the computed marginal error, value, derivatives, a warning   problem/finish.py
+
+All solvers climb the dual of min Σ P C + λ Σ P log P over plans with marginals a and b, in the potentials of
+P_ij = exp((u_i + v_j − C_ij)/λ − 1). **Sinkhorn** [1] makes rows and columns exact in turn,
+
+    u ← u − λ log(P1/a),      v ← v − λ log(Pᵀ1/b),
+
+each of them one layer of the network with its feed-forward part (network/sinkhorn_block.py). In memory a layer is a product
+with an **absorbed** (stabilised) kernel [2], remade when potentials have moved far from those that are absorbed in it.
+
+    Newton:   repeat  make rows exact;  r ← log(b/Pᵀ1)
+                      v ← v + λ (1 + μ)[diag((1 + μ) Pᵀ1) − Pᵀ diag(1/a) P]⁻¹ (Pᵀ1 ∘ r)
+                      μ ← μ/10 if the dual rose, else take the step back and μ ← 10 μ
+              **Levenberg–Marquardt on the semi-dual** [3]: μ = ∞ is Sinkhorn, μ = 0 Newton's method.
+
+    Mixed:    repeat  make rows exact;  f ← −λ log(Pᵀ1/b)
+                      v ← v + f − Σ_k θ_k (ΔV_k + ΔF_k),   θ = argmin ‖f − Σ_k θ_k ΔF_k‖_b
+                      if the error has doubled: forget, and go on from the best plain step
+              **safeguarded Anderson mixing** [4]; after 1,000 layers Newton steps, where their matrix is not too large.
+
+Where the spread of the costs is far above λ, λ falls to its value by factors of 3 (**ε-scaling** [5], solvers/annealing.py).
+
+[1] M. Cuturi: Sinkhorn distances. NeurIPS 2013.
+[2] B. Schmitzer: Stabilized sparse scaling algorithms for entropy regularized transport problems. SIAM J. Sci. Comput. 2019.
+[3] C. Brauer, C. Clason, D. Lorenz, B. Wirth: A Sinkhorn–Newton method for entropic optimal transport. arXiv:1710.06635.
+[4] H. F. Walker, P. Ni: Anderson acceleration for fixed-point iterations. SIAM J. Numer. Anal., 2011.
+[5] J. J. Kosowsky, A. L. Yuille: The invisible hand algorithm. Neural Networks, 1994.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-
-from otformer.network.schedule import Layer
-from otformer.transport.executors.absorbed import Absorbed
-from otformer.transport.executors.dense import Dense
-from otformer.transport.fast_path import NETWORK as NEWTON
-from otformer.transport.fast_path import is_small
-from otformer.transport.problem.problem import Problem
-from otformer.transport.solvers.annealing import Pair, best, fixed, warm
-from otformer.transport.solvers.newton import newton
-
-MIXED = "Sinkhorn blocks, Anderson-mixed"
-STUBBORN = 1000  # layers of mixed blocks before Newton steps, and the most points of the smaller side for those
+from otformer.network.schedule import SCHEDULES
+from otformer.transport.problem.finish import Solved, finish
+from otformer.transport.problem.problem import Goal, Problem, Sides
+from otformer.transport.problem.read import is_small
+from otformer.transport.problem.result import Result
+from otformer.transport.solvers.mixed import Mixed
+from otformer.transport.solvers.network import Network
+from otformer.transport.solvers.newton import Newton
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """Potentials u [n], v [m], −inf for points without mass; layers run, which they were; the plan if it is at hand."""
+class Solver(Protocol):
+    """A frozen value that decides which passes over the cost to run."""
 
-    u: Tensor
-    v: Tensor
-    depth: int
-    network: str
-    plan: Tensor | None = None
+    def run(self, problem: Problem, goal: Goal) -> Solved:
+        """Potentials of a problem, with a marginal error below ``goal.tol`` if ``goal.max_depth`` layers allow."""
+        ...
 
 
-class Goal(NamedTuple):
-    """The range of the costs, λ, the marginal error to reach and the most layers to use."""
-
-    spread: float
-    reg: float
-    tol: float
-    max_depth: int
-
-
-def run_layers(problem: Problem, goal: Goal, layers: tuple[Layer, ...] | None, start: Pair | None) -> Solved:
-    """Layers until the goal is reached: those given, or of our choice."""
-    u, v = torch.full_like(problem.a, -torch.inf), torch.full_like(problem.b, -torch.inf)
-    if not problem.C.numel():
-        return Solved(u, v, 0, MIXED)
-    rows, columns = problem.a > 0, problem.b > 0
-    if bool(rows.all()) and bool(columns.all()):
-        return _run(problem.C, problem.a, problem.b, goal, layers, start)
-    start = None if start is None else (start[0][rows], start[1][columns])
-    part = problem.C[rows][:, columns], problem.a[rows], problem.b[columns]
-    solved = _run(*part, goal, layers, start)
-    u[rows], v[columns] = solved.u, solved.v
-    return replace(solved, u=u, v=v, plan=None)
+def solve_problem(problem: Problem, goal: Goal, solver: Solver | None = None, warn: bool = True) -> Result:
+    """Problem → solver → result."""
+    goal = goal.scaled(problem.mass)
+    if not len(problem.a):
+        return finish(problem, Solved(problem.a, problem.b, 0, "no layers: no points"), goal, warn)
+    return finish(problem, (solver or choose(problem)).run(problem, goal), goal, warn)
 
 
-def _run(C: Tensor, a: Tensor, b: Tensor, goal: Goal, layers: tuple[Layer, ...] | None, start: Pair | None) -> Solved:
-    _, reg, tol, max_depth = goal
-    if layers is not None:
-        return Solved(*best(fixed(Dense(C, a.log(), b.log()), layers, tol, start)), "")
-    if is_small(*C.shape):
-        return _newton(C, a, b, reg, tol, max_depth, start)
-    executor = Absorbed(C, a.log(), b.log())
-    stubborn = min(C.shape) <= STUBBORN < max_depth
-    limited = goal._replace(max_depth=STUBBORN) if stubborn else goal
-    u, v, depth = best(warm(executor, None if start is None else start[1], *limited))
-    if not stubborn or depth < STUBBORN:
-        return Solved(u, v, depth, MIXED, executor.plan(u, v, reg))
-    more = _newton(C, a, b, reg, tol, max_depth - depth, (u, v))
-    return replace(more, depth=depth + more.depth, network=f"{MIXED}, then with Newton steps")
+def choose(problem: Problem) -> Solver:
+    """The solver for a problem where the caller has none in mind."""
+    return Newton() if not isinstance(problem.cost, Sides) and is_small(*problem.cost.shape) else Mixed()
 
 
-def _newton(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_depth: int, start: Pair | None) -> Solved:
-    warm_start = None if start is None else (start[0].cpu().numpy(), start[1].cpu().numpy())
-    found = newton(C.cpu().numpy(), a.cpu().numpy(), b.cpu().numpy(), reg, tol, max_depth, warm_start)
-    u, v, plan = (torch.from_numpy(t).to(C) for t in (found.u, found.v, found.plan))
-    return Solved(u, v, found.depth, NEWTON, plan)
+def given_solver(solver: Any, schedule: Any) -> Solver | None:
+    """The solver that was asked for, by itself or as the schedule of a network; None for ours to choose."""
+    if solver is not None:
+        if not hasattr(solver, "run") or isinstance(solver, type):
+            came = f"the class {solver.__name__}" if isinstance(solver, type) else repr(solver)
+            raise ValueError(f"solver must be a value such as Newton(), Mixed() or Network('relaxed'), got {came}")
+        if schedule != "auto":
+            raise ValueError("solver and schedule must not both be given: Network(schedule) is a solver")
+        return solver
+    if isinstance(schedule, str):
+        if schedule == "auto":
+            return None
+        if schedule not in SCHEDULES:
+            raise ValueError(f"schedule must be one of auto, {', '.join(SCHEDULES)}, got {schedule!r}")
+    return Network(schedule)

@@ -12,10 +12,10 @@ every rank, so every rank mixes, anneals and stops alike; should they ever diffe
 from __future__ import annotations
 
 import math
-import warnings
 import zlib
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,8 +25,11 @@ from torch import Tensor
 from otformer import checks
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
-from otformer.transport.problem.problem import like_input, squared_distances
-from otformer.transport.solvers.annealing import best, warm
+from otformer.transport.problem.finish import Solved, judged
+from otformer.transport.problem.problem import Form, Goal, squared_distances
+from otformer.transport.problem.read import wants_gradient
+from otformer.transport.problem.result import Result
+from otformer.transport.solvers.annealing import direct_then_annealed, least_error
 from otformer.transport.solvers.blocks import Executor
 
 TIMEOUT = 300.0  # seconds one rank waits for another
@@ -76,18 +79,18 @@ class Sharded:
     rank's [n_r], v is whole [m]. It is an `Executor`: `blocks` and `run` take it.
     """
 
-    def __init__(self, local: Executor | Dense, group: dist.ProcessGroup | None = None, timeout: float = TIMEOUT) -> None:
-        self.local, self.ranks = local, Ranks(group, timeout)
+    def __init__(self, local: Executor | Dense, ranks: Ranks | None = None) -> None:
+        self.local, self.ranks = local, ranks or Ranks()
         self.log_a, self.log_b = local.log_a, local.log_b
 
     def start(self) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(self.log_a), torch.zeros_like(self.log_b)
 
-    def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+    def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of this rank's rows [n_r], or log(S/b) of the columns [m], S summed over the rows of all ranks."""
         if rows:
-            return self.local.excess(u, v, reg, rows=True) if len(u) else u
-        part = self.local.excess(u, v, reg, rows=False) if len(u) else torch.full_like(v, -torch.inf)
+            return self.local.log_ratio(u, v, reg, rows=True) if len(u) else u
+        part = self.local.log_ratio(u, v, reg, rows=False) if len(u) else torch.full_like(v, -torch.inf)
         mark = torch.stack([v.sum(), v.new_tensor(reg)])  # max x = −max(−x): all the same
         high, most, least = self.ranks.reduce(torch.cat([part, mark, -mark]), dist.ReduceOp.MAX).split([len(v), 2, 2])
         if not torch.equal(most, -least):
@@ -96,26 +99,6 @@ class Sharded:
         return high + self.ranks.reduce((part - high).exp()).log()
 
 
-@dataclass(frozen=True)
-class ShardedResult:
-    """What `solve_sharded` returns on every rank; all but u is the same everywhere.
-
-    Attributes
-    ----------
-    potentials : (u [n_r] of this rank's rows, v [m]) with P_ij = exp((u_i + v_j − C_ij)/λ − 1); −inf where a weight is 0.
-    value : Σ P C + λ Σ P log P over all ranks.
-    marginal_error : Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j| over all ranks, computed in float64 from these potentials.
-    converged : marginal_error < tol (times the mass, where that is below 1), and nothing else.   depth : layers run.
-    """
-
-    potentials: tuple[Any, Any]
-    value: float
-    marginal_error: float
-    converged: bool
-    depth: int
-
-
-@torch.no_grad()
 def solve_sharded(
     X_a_local: Any,
     X_b: Any,
@@ -126,22 +109,48 @@ def solve_sharded(
     max_depth: int = 10_000,
     group: dist.ProcessGroup | None = None,
     timeout: float = TIMEOUT,
-) -> ShardedResult:
+) -> Result:
     """`solve_sample` with X_a spread over the ranks of a process group: every rank of it calls this with its own rows.
 
-    Parameters: X_a_local (n_r, d) and a_local (n_r,) are this rank's points and weights, n_r ≥ 0; X_b (m, d), b (m,), reg,
-    tol and max_depth are the same on every rank. Default weights are uniform over the points of all ranks, total mass 1.
-    Bad input on one rank is a ValueError on every rank; a rank that dies, or is silent for ``timeout`` seconds, is a
-    RuntimeError on the others.
+    Parameters
+    ----------
+    X_a_local, a_local : array (n_r, d) and (n_r,)
+        This rank's points and weights, n_r ≥ 0. By default weights are uniform over the points of all ranks, with mass 1.
+    X_b, b, reg, tol, max_depth
+        As in `solve_sample`, the same on every rank.
+    group : process group, optional
+        By default that of all ranks.
+    timeout : float
+        Seconds that one rank waits for another.
 
+    Returns
+    -------
+    Result
+        The same on every rank, but for ``potentials[0]`` and ``plan``, which are those of this rank's rows; the plan is
+        formed when it is read. Nothing of it is differentiable, and input that requires a gradient is refused.
+
+    Raises
+    ------
+    ValueError
+        On every rank, where the input of one is bad.
+    RuntimeError
+        On the others, where a rank dies, or is silent for ``timeout`` seconds.
+
+    Examples
+    --------
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     >>> r = solve_sharded([[0.0], [1.0]], [[0.1], [0.9]], reg=0.01)
     >>> round(r.value, 4), r.converged
     (0.0031, True)
     >>> dist.destroy_process_group()
     """
-    ranks = Ranks(group, timeout)
-    given = _agreed(ranks, X_a_local, X_b, a_local, b, reg, tol, max_depth)
+    ranks, lost = Ranks(group, timeout), wants_gradient(X_a_local, X_b, a_local, b, reg)
+    with torch.no_grad():
+        given = _agreed(ranks, lost, X_a_local, X_b, a_local, b, reg, tol, max_depth)
+        return _solved(ranks, given, Form(X_a_local.device if isinstance(X_a_local, Tensor) else None, given.single))
+
+
+def _solved(ranks: Ranks, given: _Input, form: Form) -> Result:
     x, y, reg, tol = given.x, given.y, given.reg, given.tol
     a, b, mass = _weights(ranks, given)
     tol = tol * min(1.0, mass)  # little mass is no excuse
@@ -156,21 +165,27 @@ def solve_sharded(
         raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
     u, v = torch.full_like(a, -torch.inf), torch.full_like(b, -torch.inf)
     local = Absorbed(C + minus_low, a[rows].log(), b[columns].log())
-    u[rows], v[columns], depth = best(warm(Sharded(local, group, timeout), None, spread, reg, tol, max_depth))
+    states = direct_then_annealed(Sharded(local, ranks), None, spread, reg, tol, given.max_depth)
+    u[rows], v[columns], _, depth = least_error(states)
     del local  # two n × m arrays
     u -= minus_low
 
     C = C if C.dtype == torch.float64 else squared_distances(x[rows].double(), y[columns].double())
-    exact = Sharded(Dense(C, a[rows].double().log(), b[columns].double().log()), group, timeout)
+    exact = Sharded(Dense(C, a[rows].double().log(), b[columns].double().log()), ranks)
     target = exact.log_b.exp() if given.b is None else given.b[columns].double()
-    value, error = _measured(exact, target, u[rows].double(), v[columns].double(), reg)
-    if not error < tol and ranks.rank == 0:
-        warnings.warn(
-            f"not converged: marginal error {error:.3g} after {depth} layers, tol is {tol:g} (reg = {reg:g})",
-            RuntimeWarning,
-            stacklevel=3,  # past no_grad
-        )
-    return ShardedResult((like_input(X_a_local, u), like_input(X_a_local, v)), value, error, error < tol, depth)
+    value, linear, error, moved = _measured(exact, C, target, u[rows].double(), v[columns].double(), reg)
+    plan = partial(_plan, x, y, u, v, reg, form)
+    parts = {"plan": plan, "value_linear": form.number(linear)}
+    method = f"Sinkhorn blocks, Anderson-mixed, on {ranks.size} ranks"
+    solved, potentials = Solved(u, v, depth, method), (form.double.give(u), form.double.give(v))
+    number = form.number(value)
+    return judged(Goal(tol, given.max_depth), error, solved, reg, moved, potentials, number, parts, warn=ranks.rank == 0)
+
+
+def _plan(x: Tensor, y: Tensor, u: Tensor, v: Tensor, reg: float, form: Form) -> Any:
+    """This rank's rows of the plan, [n_r, m]."""
+    C = squared_distances(x.double(), y.double())
+    return form.give(((u.double()[:, None] + v.double() - C) / reg - 1).exp())
 
 
 @dataclass(frozen=True)
@@ -184,6 +199,10 @@ class _Input:
     reg: float
     tol: float
     max_depth: int
+
+    @property
+    def single(self) -> bool:
+        return self.x.dtype == torch.float32
 
     def shared(self) -> str:
         """All that must be the same on every rank, in words."""
@@ -211,7 +230,9 @@ def _agreed(ranks: Ranks, *given: Any) -> _Input:
     return checked
 
 
-def _checked(ranks: Ranks, X_a: Any, X_b: Any, a: Any, b: Any, reg: Any, tol: Any, max_depth: Any) -> _Input:
+def _checked(ranks: Ranks, lost: bool, X_a: Any, X_b: Any, a: Any, b: Any, reg: Any, tol: Any, max_depth: Any) -> _Input:
+    if lost:
+        raise ValueError("X_a_local, X_b, a_local, b and reg must not require a gradient: a sharded result has none")
     x, y = checks.points("X_a_local", X_a), checks.points("X_b", X_b)
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"X_a_local and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
@@ -256,16 +277,19 @@ def _weights(ranks: Ranks, given: _Input) -> tuple[Tensor, Tensor, float]:
     return a, (b.double() * (mass / mass_b)).to(b), float(mass)
 
 
-def _measured(problem: Sharded, target: Tensor, u: Tensor, v: Tensor, reg: float) -> tuple[float, float]:
-    r"""Value of the plan and its marginal error against a and ``target``, from its row sums r and column sums c alone.
+def _measured(
+    problem: Sharded, C: Tensor, target: Tensor, u: Tensor, v: Tensor, reg: float
+) -> tuple[float, float, float, float]:
+    r"""Value of the plan, Σ P C, its marginal error against a and ``target``, and its mass.
 
-    λ log P = u + v − C − λ, so
+    λ log P = u + v − C − λ, so with the row sums r and the column sums c
 
     Σ P C + λ Σ P log P = Σ P (u + v − λ) = Σ_i r_i u_i + Σ_j c_j v_j − λ Σ_i r_i.
     """
     a, b = problem.log_a.exp(), problem.log_b.exp()
-    above_a, above_b = problem.excess(u, v, reg, rows=True), problem.excess(u, v, reg, rows=False)
+    above_a, above_b = problem.log_ratio(u, v, reg, rows=True), problem.log_ratio(u, v, reg, rows=False)
     r, c = a * above_a.exp(), b * above_b.exp()
-    mine = torch.stack([(a * above_a.expm1().abs()).sum(), (r * (u - reg)).sum()])
-    error, value = problem.ranks.reduce(mine).tolist()
-    return value + float((c * v).sum()), error + float((c - target).abs().sum())
+    linear = (((u[:, None] + v - C) / reg - 1).exp() * C).sum()
+    mine = torch.stack([(a * above_a.expm1().abs()).sum(), (r * (u - reg)).sum(), linear, r.sum()])
+    error, value, linear_, mass = problem.ranks.reduce(mine).tolist()
+    return value + float((c * v).sum()), linear_, error + float((c - target).abs().sum()), mass

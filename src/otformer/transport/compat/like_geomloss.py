@@ -22,11 +22,13 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.network.features import pair
 from otformer.transport.derivatives.envelope import Envelope
+from otformer.transport.derivatives.implicit import moving_squares
 from otformer.transport.variants.debiased import self_transport, streamed, transport
 
 Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]
-LARGE = 5000**2  # entries of a cost matrix, above which "auto" forms none; GeomLoss's number
+ONLINE_ABOVE = 5000**2  # entries of a cost matrix, above which "auto" forms none; GeomLoss's number
 TOL = {torch.float64: 1e-8, torch.float32: 1e-6}
 
 
@@ -45,7 +47,8 @@ class SamplesLoss(torch.nn.Module):
         debiased. Balanced f and g are fixed up to a constant, chosen so that Σ α f = Σ β g.
     tol : ours. The relative L1 error of the marginals to reach, by default 1e-8 in float64 and 1e-6 in float32.
     backend : "tensorized" works on matrices; "online" and "multiscale" without, in O(N + M) memory, if p = 2, balanced;
-        "auto" without above 5000² entries. Both in float64, and equal. (p = 1, reach, a cost of one's own: matrices.)
+        "auto" forms none above 5000² entries. All compute in float64 and agree. (p = 1, reach, a cost of one's own:
+        matrices.)
     diameter, scaling, truncate, cluster_scale, kernel, verbose : accepted, without effect: they trade accuracy for time,
         and here ``tol`` is reached whatever they are.
 
@@ -95,15 +98,14 @@ class SamplesLoss(torch.nn.Module):
         if len(args) not in (2, 4):
             raise ValueError(f"SamplesLoss takes x, y or α, x, β, y, got {len(args)} arguments")
         α, x, β, y = args if len(args) == 4 else (None, args[0], None, args[1])
-        x, y = checks.points("x", x, batch=True), checks.points("y", y, batch=True)
-        _alike(x, y)
-        if x.ndim != y.ndim or x.shape[-1] != y.shape[-1] or x.shape[:-2] != y.shape[:-2]:
-            raise ValueError(f"x and y must agree in dimension and batch, got {tuple(x.shape)} and {tuple(y.shape)}")
+        x, y = pair(x, y)
         a, b = _weights("α", α, x), _weights("β", β, y)
+        if _nothing(x, y):
+            return (a, b) if self.potentials else (x.sum((-2, -1)) + y.sum((-2, -1)))
         if self.rho is None:
-            _same_mass(a, b, "α and β")
+            checks.same_mass(a, b, "α and β")
         points, weights = ((x, y), (a, b)) if x.ndim == 3 else ((x[None], y[None]), (a[None], b[None]))
-        tol = TOL[x.dtype] if self.tol is None else checks.positive("tol", self.tol)
+        tol = TOL[x.dtype] if self.tol is None else checks.not_negative("tol", self.tol)
         cost = self.cost or (_distance if self.p == 1 else _half_squares)
         large = {"auto": _large(x, y), "tensorized": False}.get(self.backend, True)
         if large and cost is _half_squares and self.rho is None:
@@ -129,17 +131,18 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
     >>> round(divergence([[0.0], [1.0]], [[1.0], [2.0]], reg=0.01), 6)
     1.0
     """
-    reg, tol = checks.positive("reg", reg), checks.positive("tol", tol)
-    p, q = checks.points("x", x), checks.points("y", y)
-    if p.shape[1] != q.shape[1]:
-        raise ValueError(f"x and y must have the same dimension, got {tuple(p.shape)} and {tuple(q.shape)}")
-    _alike(p, q)
-    weights = _weights("a", a, p)[None], _weights("b", b, q)[None]
-    _same_mass(*weights, "a and b")
+    reg, tol = checks.positive("reg", reg), checks.not_negative("tol", tol)
+    checks.points("x", x), checks.points("y", y)
+    p, q = pair(x, y)
+    w_a, w_b = _weights("a", a, p), _weights("b", b, q)
+    weights = w_a[None], w_b[None]
+    if _nothing(p, q):
+        return p.sum() + q.sum() if isinstance(x, Tensor) or isinstance(y, Tensor) else 0.0
+    checks.same_mass(w_a, w_b)
     if _large(p, q):
         _, _, values = _streamed_losses((p[None], q[None]), weights, 1.0, reg, tol, debias=True)
     else:
-        _, _, values = _losses((p[None], q[None]), weights, _squares, reg, None, tol, debias=True)
+        _, _, values = _losses((p[None], q[None]), weights, moving_squares, reg, None, tol, debias=True)
     return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) else float(values[0])
 
 
@@ -193,33 +196,26 @@ def _plan(C: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, eps: float) -> 
 
 
 def _large(x: Tensor, y: Tensor) -> bool:
-    return max(x.shape[-2], y.shape[-2]) ** 2 > LARGE
+    return max(x.shape[-2], y.shape[-2]) ** 2 > ONLINE_ABOVE
 
 
-def _alike(x: Tensor, y: Tensor) -> None:
-    if x.dtype != y.dtype or x.device != y.device:
-        raise ValueError(f"x and y must agree, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
-
-
-def _same_mass(a: Tensor, b: Tensor, names: str) -> None:
-    """`checks.same_mass`, in the names that the caller knows."""
-    try:
-        checks.same_mass(a, b)
-    except ValueError as error:
-        raise ValueError(str(error).replace("a and b", names)) from None
+def _nothing(x: Tensor, y: Tensor) -> bool:
+    """Whether there are no points at all; on one side only is an error."""
+    n, m = x.shape[-2], y.shape[-2]
+    if (n == 0) != (m == 0):
+        raise ValueError(f"x and y must have points, or neither, got {n} and {m}: mass has nowhere to go")
+    return n == 0
 
 
 def _weights(name: str, given: Any, points: Tensor) -> Tensor:
     """Weights [..., N], uniform with mass 1 if not given."""
     shape = tuple(points.shape[:-1])
-    if 0 in points.shape:
-        raise ValueError(f"points must not be empty, got shape {tuple(points.shape)}")
     if given is None:
-        return points.new_full(shape, 1 / shape[-1])
+        return points.new_full(shape, 1 / max(shape[-1], 1))
     w = checks.tensor(name, given)
     w = w if isinstance(given, Tensor) else w.to(points)
     w = checks.weights(name, w[..., 0] if tuple(w.shape) == (*shape, 1) else w, shape, points)
-    if not bool((w.sum(-1) > 0).all()):
+    if shape[-1] and not bool((w.sum(-1) > 0).all()):
         raise ValueError(f"{name} must have a positive sum, got all zeros")
     return w
 
@@ -239,9 +235,5 @@ def _distance(x: Tensor, y: Tensor) -> Tensor:
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _squares(x: Tensor, y: Tensor) -> Tensor:
-    return _distance(x, y).square()
-
-
 def _half_squares(x: Tensor, y: Tensor) -> Tensor:
-    return _squares(x, y) / 2
+    return moving_squares(x, y) / 2

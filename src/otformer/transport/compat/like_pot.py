@@ -8,7 +8,7 @@ of the two that decide when to stop:
 
 What differs, on purpose: all five of POT's methods run the same engine, which needs no stabilising; the work is done in
 float64 whatever the dtype of M, so that ``stopThr=1e-9`` can be met in float32 too; of all iterates the one with the least
-error is returned; and derivatives come from the solution (transport/derivatives/implicit.py), not from going back
+error is returned; and derivatives come from the solution (derivatives/implicit.py), not from going back
 through iterations.
 """
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,14 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
-from otformer.transport.derivatives.implicit import Potentials, log_plan
-from otformer.transport.fast_path import Ordinary, is_small, ordinary
-from otformer.transport.problem.problem import Problem, like_input
-from otformer.transport.solvers.annealing import warm
+from otformer import callers, checks
+from otformer.transport.executors.absorbed import Watched
+from otformer.transport.problem.finish import Solved, finish
+from otformer.transport.problem.problem import Array, Goal, Problem, to_numpy
+from otformer.transport.problem.read import read_cost
+from otformer.transport.problem.result import Result
+from otformer.transport.solvers.annealing import direct_then_annealed
 from otformer.transport.solvers.blocks import LAYERS
-from otformer.transport.solvers.newton import TINY, Array, l1, newton
-from otformer.transport.variants.debiased import Watched
+from otformer.transport.solvers.newton import TINY, l1, newton
 
 METHODS = ("sinkhorn", "sinkhorn_log", "greenkhorn", "sinkhorn_stabilized", "sinkhorn_epsilon_scaling")
 METHODS_2 = ("sinkhorn", "sinkhorn_log", "sinkhorn_stabilized")
@@ -85,39 +85,27 @@ def sinkhorn(
         raise TypeError(f"unknown argument {sorted(unknown)[0]}: beside POT's own, {', '.join(UNNEEDED)} are accepted")
     checks.count("numItermax", numItermax)
     checks.not_negative("stopThr", stopThr)
-    lam = checks.positive("reg", reg.detach() if isinstance(reg, Tensor) else reg)
-    M, a, b = _array("M", M), _array("a", a), _array("b", b)
-    a, b = (None if getattr(w, "shape", None) == (0,) else w for w in (a, b))
-    dtype, several = torch.float64, False
-    quick = None if warmstart is not None or isinstance(reg, Tensor) else ordinary(M, a, b)
-    if quick is not None:
-        found = [_small(quick, lam, _Limits(numItermax, stopThr, verbose))]
-    else:
-        C = checks.tensor("M", M)
-        if C.ndim != 2 or 0 in C.shape:
-            raise ValueError(f"M must have shape (n, m) with n, m of at least 1, got {tuple(C.shape)}")
-        dtype, several = C.dtype, np.ndim(b) == 2
-        histograms = checks.tensor("b", b).unbind(1) if several else (b,)
-        if not histograms:
-            raise ValueError(f"b must have shape (m,) or (m, k) with k of at least 1, got {tuple(b.shape)}")
-        starts = _starts(warmstart, len(histograms), several, lam if method in IN_COST_UNITS else 1.0)
-        limits = _Limits(numItermax, stopThr / math.sqrt(len(histograms)), verbose)  # POT's norm is that of all histograms
-        found = [_solve(_problem(C, a, h), reg, lam, start, limits) for h, start in zip(histograms, starts, strict=True)]
+    a, b = (None if np.shape(w) == (0,) else w for w in (a, b))
+    several = np.ndim(b) == 2
+    histograms = _columns(b) if several else (b,)
+    problems = [_read(M, a, h, reg) for h in histograms]
+    form, lam = problems[0].form, problems[0].reg
+    starts = _starts(warmstart, len(problems), several, lam if method in IN_COST_UNITS else 1.0)
+    limits = _Limits(numItermax, stopThr / math.sqrt(len(problems)), verbose)  # POT's norm is that of all histograms
+    found = [_solve(problem, start, limits) for problem, start in zip(problems, starts, strict=True)]
     error = math.hypot(*(f.errors[-1] for f in found))
     if warn and not error < stopThr:
         advice = "You might want to increase the number of iterations `numItermax` or the regularization parameter `reg`"
         message = f"Sinkhorn did not converge. {advice}: the error is {error:.3g}, stopThr is {stopThr:g}."
-        warnings.warn(message, UserWarning, stacklevel=2)
-    result = torch.stack([(f.plan * C).sum() for f in found]) if several else found[0].plan
-    kind = result if result.requires_grad else M  # a gradient needs a tensor, whatever M is
-    result = like_input(kind, result.to(dtype))
+        callers.warn(message, UserWarning)
+    losses = [f.result.value_linear for f in found] if several else []
+    result = (np.array(losses) if form.device is None else torch.stack(losses)) if several else found[0].result.plan
     if not log:
         return result
-    log_u, log_v = (torch.stack(t, -1) for t in zip(*((f.log_u, f.log_v) for f in found), strict=True))
-    if not several:
-        log_u, log_v = log_u[:, 0], log_v[:, 0]
-    tensors = {"log_u": log_u, "log_v": log_v, "u": log_u.exp(), "v": log_v.exp(), "alpha": lam * log_u, "beta": lam * log_v}
-    arrays = {name: like_input(kind, t.to(dtype)) for name, t in tensors.items()}
+    log_u, log_v = (np.stack(t, -1) if several else t[0] for t in zip(*((f.log_u, f.log_v) for f in found), strict=True))
+    with np.errstate(over="ignore"):  # where scalings leave the range of floats their logs are still right
+        logs = {"log_u": log_u, "log_v": log_v, "u": np.exp(log_u), "v": np.exp(log_v)}
+    arrays = {name: form.give(t) for name, t in (logs | {"alpha": lam * log_u, "beta": lam * log_v}).items()}
     arrays |= {"logu": arrays["log_u"], "logv": arrays["log_v"]}
     pair = ("alpha", "beta") if method in IN_COST_UNITS else ("log_u", "log_v")
     errors, last = [error] if several else found[0].errors, max(f.iterations for f in found) - 1
@@ -161,11 +149,11 @@ class _Limits:
 
 @dataclass(frozen=True)
 class _Found:
-    """One histogram's plan [n, m] and log scalings in float64, the errors on the way, and the iterations they took."""
+    """One histogram's result, its log scalings in float64, the errors on the way, and the iterations they took."""
 
-    plan: Tensor
-    log_u: Tensor
-    log_v: Tensor
+    result: Result
+    log_u: Array
+    log_v: Array
     errors: list[float]
     iterations: int
 
@@ -176,39 +164,54 @@ def _known(method: Any, methods: tuple[str, ...]) -> str:
     return method.lower()
 
 
-def _array(name: str, given: Any) -> Any:
-    """Lists as arrays; anything else as it is."""
-    return checks.tensor(name, given).numpy() if isinstance(given, (list, tuple)) else given
+def _columns(b: Any) -> tuple[Any, ...]:
+    """Histograms (m, k), one by one."""
+    found = b.unbind(1) if isinstance(b, Tensor) else tuple(np.asarray(b).T)
+    if not found:
+        raise ValueError(f"b must have shape (m,) or (m, k) with k of at least 1, got {tuple(b.shape)}")
+    return found
 
 
-def _problem(C: Tensor, a: Any, b: Any) -> Problem:
-    """In float64. Sums that agree up to the rounding of the weights' own dtype are no error of the plan."""
+def _read(M: Any, a: Any, b: Any, reg: Any) -> Problem:
+    """Sums that agree up to the rounding of the weights' own dtype are no error of the plan."""
+    problem = read_cost(M, a, b, reg)
     single = any(getattr(w, "dtype", None) in (torch.float32, np.float32) for w in (a, b))
-    problem = Problem.from_cost(C.double(), *(w.double() if isinstance(w, Tensor) else w for w in (a, b)))
-    total_a, total_b = float(problem.a.detach().sum()), float(problem.target.detach().sum())
-    rounding = 4 * np.finfo(np.float32 if single else np.float64).eps * total_a
-    return replace(problem, target=problem.b) if abs(total_a - total_b) <= rounding else problem
+    rounding = 4 * np.finfo(np.float32 if single else np.float64).eps * problem.mass
+    near = abs(problem.mass - float(problem.target.sum())) <= rounding
+    return replace(problem, target=problem.b) if near else problem
 
 
-def _small(problem: Ordinary, reg: float, limits: _Limits) -> _Found:
-    """A small problem by Newton steps (transport/fast_path.py)."""
-    C, a, b, target, low = problem
-    _within_range(float(C.max()), reg)
-    P, u, v, errors, iterations = _newton(C, a, b, reg, limits)
-    log_u, log_v = (u + low) / reg - 1, v / reg
-    half = (float(log_u.max()) - float(log_v.max())) / 2
-    plan, left, right = (torch.from_numpy(t) for t in (P, log_u - half, log_v + half))
-    return _Found(plan, left, right, [*errors, _l2(P.sum(0) - target)], iterations)
+def _solve(problem: Problem, start: Tensor | None, limits: _Limits) -> _Found:
+    """Iterations until an L2 error of the columns; the plan has exact rows."""
+    errors: list[float]
+    if not len(problem.a):
+        solved, errors = Solved(problem.a, problem.b, 0, "no layers: no points"), []
+    elif start is None and isinstance(problem.cost, np.ndarray):
+        solved, errors = _newton(problem, limits)
+    else:
+        solved, errors = _iterate(problem.as_tensors(), start, limits)
+    if not isinstance(solved.u, np.ndarray):
+        problem = problem.as_tensors()
+    P = solved.plan if solved.plan is not None else np.zeros((0, 0))
+    error = _l2(P.sum(0) - problem.target)
+    result = finish(problem, solved, Goal(math.inf, 2), warn=False)
+    log_u, log_v = (to_numpy(t) for t in ((solved.u + problem.low) / problem.reg - 1, solved.v / problem.reg))
+    half = (float(log_u.max(initial=-math.inf)) - float(log_v.max(initial=-math.inf))) / 2 if len(log_u) else 0.0
+    problem = problem.as_tensors()
+    log_u, log_v = (to_numpy(problem.whole(torch.as_tensor(t), k)) for k, t in enumerate((log_u - half, log_v + half)))
+    return _Found(result, log_u, log_v, [*errors, error], solved.depth // LAYERS)
 
 
-def _newton(C: Array, a: Array, b: Array, reg: float, limits: _Limits) -> tuple[Array, Array, Array, list[float], int]:
-    """Plan with exact rows, u, v, errors at the final λ and iterations in all, for C ≥ 0.
+def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:
+    """A small problem, by Newton steps.
 
     Where n < m, `newton` makes columns exact, not rows: a row block ends it. What rows are wrong by moves to columns, so
     ‖Pᵀ1 − b‖₂ ≤ ‖Pᵀ1 − b‖₁ after the block ≤ ‖P1 − a‖₁ before it, which is the error that then counts on the way.
     """
+    C, a, b, reg = problem.cost, problem.a, problem.b, problem.reg
     wide = C.shape[0] < C.shape[1]
-    found = newton(C, a, b, reg, limits.error, LAYERS * limits.iterations, size=l1 if wide else _l2)
+    layers, size = LAYERS * limits.iterations, l1 if wide else _l2
+    found = newton(C, a, b, reg, limits.error, layers, size=size, spread=problem.spread)
     if limits.verbose:
         for step, error in enumerate(found.errors):
             logger.info("iteration %d: error %.6e", step, error)
@@ -219,60 +222,20 @@ def _newton(C: Array, a: Array, b: Array, reg: float, limits: _Limits) -> tuple[
             P = np.exp((u[:, None] + v - C) / reg - 1)
         factors = a / P.sum(1)
         P, u = P * factors[:, None], u + reg * np.log(factors)
-    return P, u, v, found.errors, found.depth // LAYERS
+    return Solved(u, v, found.depth, "Sinkhorn blocks with Newton steps", P), found.errors
 
 
-def _within_range(spread: float, reg: float) -> float:
-    if not math.isfinite(spread / reg):
-        raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
-    return spread
-
-
-def _l2(t: Any) -> float:
-    return math.sqrt(float(t @ t))
-
-
-def _solve(problem: Problem, reg: float | Tensor, lam: float, start: Tensor | None, limits: _Limits) -> _Found:
-    """``reg`` is λ, perhaps with a gradient; ``lam`` is its number."""
-    i, j = (problem.a > 0).nonzero()[:, 0], (problem.b > 0).nonzero()[:, 0]  # a point without mass is absent
-    whole = len(i) == len(problem.a) and len(j) == len(problem.b)
-    C, a, b, target = problem.C, problem.a, problem.b, problem.target
-    if not whole:
-        C, a, b, target = C[i[:, None], j], a[i], b[j], target[j]
+def _iterate(problem: Problem, start: Tensor | None, limits: _Limits) -> tuple[Solved, list[float]]:
+    """The plan and potentials of least error, and the errors at the final λ."""
+    b, reg, first = problem.b, problem.reg, None
     if start is not None:
-        if start.shape != problem.b.shape:
-            raise ValueError(f"warmstart must fit b of shape {tuple(problem.b.shape)}, got {tuple(start.shape)}")
-        start = checks.tensor("warmstart", start.to(C)[j])
-    scale = torch.as_tensor(reg).to(C).reshape(())
-    with torch.no_grad():
-        P, u, v, errors, iterations = _iterate(C, a, b, lam, start, limits)
-        error = _l2(P.sum(0) - target)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (C, a, b, scale)):
-        moving_u, moving_v = Potentials.apply(C, a, b, scale, u, v)
-        log_P = log_plan(C, moving_u, moving_v, scale)
-        P = P * (log_P - log_P.detach()).exp()  # the same plan, with its derivatives
-    half = ((u.max() - v.max()) / lam - 1) / 2
-    log_u, log_v = u / lam - 1 - half, v / lam + half
-    if not whole:
-        P = torch.zeros_like(problem.C).index_put((i[:, None], j), P)
-        absent = (C.new_full((size,), -torch.inf) for size in problem.C.shape)
-        log_u, log_v = next(absent).index_copy(0, i, log_u), next(absent).index_copy(0, j, log_v)
-    return _Found(P, log_u, log_v, [*errors, error], iterations)
-
-
-def _iterate(
-    C: Tensor, a: Tensor, b: Tensor, reg: float, start: Tensor | None, limits: _Limits
-) -> tuple[Tensor, Tensor, Tensor, list[float], int]:
-    """The plan and potentials of least error, the errors at the final λ, and the iterations in all."""
-    low = float(C.min())
-    spread = _within_range(float(C.max()) - low, reg)
-    if start is None and is_small(*C.shape):
-        *found, errors, iterations = _newton((C - low).cpu().numpy(), a.cpu().numpy(), b.cpu().numpy(), reg, limits)
-        P, u, v = (torch.from_numpy(t).to(C) for t in found)
-        return P, u + low, v, errors, iterations
-    executor, first = Watched(C - low, a.log(), b.log()), None if start is None else reg * start
-    best, least, errors, depth = (torch.zeros_like(a), torch.zeros_like(b)), math.inf, [], 0
-    for u, v, _, depth in warm(executor, first, spread, reg, 0.0, LAYERS * limits.iterations):
+        if tuple(start.shape) != problem.shape[1:]:
+            raise ValueError(f"warmstart must fit b of shape {problem.shape[1:]}, got {tuple(start.shape)}")
+        at = slice(None) if problem.kept is None else torch.as_tensor(problem.kept.columns)
+        first = reg * checks.tensor("warmstart", start.to(b)[at])
+    executor = Watched(problem.cost, problem.a.log(), b.log())
+    best, least, errors, depth = (torch.zeros_like(problem.a), torch.zeros_like(b)), math.inf, [], 0
+    for u, v, _, depth in direct_then_annealed(executor, first, problem.spread, reg, 0.0, LAYERS * limits.iterations):
         errors.append(float(executor.gaps.norm()))
         if limits.verbose:
             logger.info("iteration %d: error %.6e", depth // LAYERS - 1, errors[-1])
@@ -280,7 +243,11 @@ def _iterate(
             best, least = (u, v), errors[-1]
         if errors[-1] < limits.error:
             break
-    return executor.plan(*best, reg), best[0] + low, best[1], errors, depth // LAYERS
+    return Solved(*best, depth, "Sinkhorn blocks, Anderson-mixed", executor.plan(*best, reg)), errors
+
+
+def _l2(t: Any) -> float:
+    return math.sqrt(float(t @ t))
 
 
 def _starts(warmstart: Any, count: int, several: bool, scale: float) -> list[Tensor | None]:

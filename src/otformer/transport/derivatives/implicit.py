@@ -16,14 +16,12 @@ H is symmetric: a loss with gradient g in (u, v) needs one solution of H w = g, 
     λ w_i in a_i,      λ w_j in b_j,      P_ij (w_i + w_j) in C_ij,      Σ P_ij (w_i + w_j) (log P_ij + 1) in λ.
 
 u + t, v − t is the same plan: H has that null direction, and gradients in a and b are defined up to a constant t, −t.
-`Problem` scales b to the mass of a; with the derivative of that scaling the sum no longer depends on t.
+problem/read.py scales b to the mass of a; with the derivative of that scaling the sum no longer depends on t.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,33 +29,12 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from otformer.transport.problem.problem import Problem
-from otformer.transport.problem.result import Result
+from otformer import callers
+from otformer.transport.problem.problem import squared_distances
 
 Product = Callable[[Tensor], Tensor]
-DIRECT = 128  # points on the smaller side, up to where eigenvectors are faster than conjugate gradients
-TOL, STEPS = 1e-12, 2000  # of the conjugate gradients: relative residual, and the most steps
-
-
-def attach(result: Result, problem: Problem, u: Tensor, v: Tensor, reg: float | Tensor, low: float) -> Result:
-    """The result with plan, value and value_linear differentiable in the problem's tensors and in reg.
-
-    ``problem`` has its cost less the constant ``low``; u, v solve it. A point without mass is absent: its gradients are 0.
-    """
-    rows, columns = problem.a > 0, problem.b > 0
-    C, a, b = (t.double() for t in (problem.C[rows][:, columns], problem.a[rows], problem.b[columns]))
-    u, v = u[rows].double(), v[columns].double()
-    lam = torch.as_tensor(reg, dtype=C.dtype, device=C.device).reshape(())
-    learning_u, learning_v = Potentials.apply(C, a, b, lam, u, v)
-    P = log_plan(C, learning_u, learning_v, lam).exp()
-    plan = torch.zeros_like(problem.C, dtype=P.dtype).index_put((rows.nonzero(), columns.nonzero().T), P)
-    dtype = problem.C.dtype
-    return replace(
-        result,
-        plan=plan.to(dtype),
-        value=Value.apply(C, a, b, lam, u, v, low).to(dtype),
-        value_linear=((P * C).sum() + low * P.sum()).to(dtype),
-    )
+EIGENVECTORS_UP_TO = 128  # points on the smaller side: there eigenvectors are faster than conjugate gradients
+CG_RESIDUAL, CG_STEPS = 1e-12, 2000  # relative residual at which conjugate gradients stop, and their most steps
 
 
 def log_plan(C: Tensor, u: Tensor, v: Tensor, reg: Tensor) -> Tensor:
@@ -79,7 +56,7 @@ class Potentials(Function):
         C, reg, u, v = ctx.saved_tensors
         log_P = log_plan(C, u, v, reg)
         P = log_P.exp()
-        if min(P.shape[-2:]) <= DIRECT:
+        if min(P.shape[-2:]) <= EIGENVECTORS_UP_TO:
             w_u, w_v = decompose_marginals(P, g_u, g_v)
         else:
             products = (lambda w: (P @ w[..., :, None])[..., 0]), (lambda w: (w[..., None, :] @ P)[..., 0, :])
@@ -92,12 +69,13 @@ class Value(Function):
     """Σ P C + λ Σ P log P with the derivatives of the envelope theorem, themselves differentiable once."""
 
     @staticmethod
-    def forward(ctx: Any, C: Tensor, a: Tensor, b: Tensor, reg: Tensor, u: Tensor, v: Tensor, low: float) -> Tensor:
+    def forward(
+        ctx: Any, value: float, C: Tensor, a: Tensor, b: Tensor, reg: Tensor, u: Tensor, v: Tensor, low: float
+    ) -> Tensor:
+        """``value`` is known; u, v belong to C, which is ``low`` below the cost that it is the value of."""
         ctx.save_for_backward(C, a, b, reg, u, v)
         ctx.low = low
-        log_P = log_plan(C, u, v, reg)
-        P = log_P.exp()
-        return (P * C).sum() + low * P.sum() + reg * (P * log_P).sum()
+        return C.new_tensor(value)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -105,7 +83,7 @@ class Value(Function):
         u, v = Potentials.apply(C, a, b, reg, u, v)
         log_P = log_plan(C, u, v, reg)
         P = log_P.exp()
-        return g * P, g * (u + ctx.low), g * v, g * (P * log_P).sum(), None, None, None
+        return None, g * P, g * (u + ctx.low), g * v, g * (P * log_P).sum(), None, None, None
 
 
 class SquaredDistances(Function):
@@ -122,6 +100,12 @@ class SquaredDistances(Function):
         middle = y.detach().mean(-2, keepdim=True)  # of differences only: less cancellation
         x, y = x - middle, y - middle
         return 2 * (x * g.sum(-1)[..., None] - g @ y), 2 * (y * g.sum(-2)[..., None] - g.mT @ x), None
+
+
+def moving_squares(x: Tensor, y: Tensor) -> Tensor:
+    """‖x_i − y_j‖² [..., n, m], differentiable if one of the two is to be."""
+    C = squared_distances(x.detach(), y.detach())
+    return SquaredDistances.apply(x, y, C) if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad) else C
 
 
 def decompose_marginals(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tensor]:
@@ -166,9 +150,9 @@ def solve_marginals(right: Product, left: Product, g_u: Tensor, g_v: Tensor) -> 
     z, size = torch.zeros_like(residual), _dot(residual, residual)
     # What rounding leaves where two large terms cancel is not to be solved for.
     rounding = eps * (_norm(scale * g_v) + _norm(scale * left((g_u / r).abs())))
-    start, enough = size, torch.maximum(TOL * size.sqrt(), rounding).square()
+    start, enough = size, torch.maximum(CG_RESIDUAL * size.sqrt(), rounding).square()
     going = size > enough
-    for _ in range(STEPS):
+    for _ in range(CG_STEPS):
         image = apply(direction)
         bend = _dot(direction, image)
         going = going & (bend > eps * _dot(direction, direction))  # unless it moves mass between parts that exchange none
@@ -181,11 +165,8 @@ def solve_marginals(right: Product, left: Product, g_u: Tensor, g_v: Tensor) -> 
         going = going & (size > enough)
     share = torch.where(size <= torch.maximum(enough, 1e-12 * start), 0.0, size / start)
     if not bool((share == 0).all()):
-        warnings.warn(
-            f"gradient not accurate: conjugate gradients left {float(share.max()) ** 0.5:.2g} of the residual; raise reg",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        left = float(share.max()) ** 0.5
+        callers.warn(f"gradient not accurate: conjugate gradients left {left:.2g} of the residual; raise reg")
     w_v = scale * z
     return (g_u - right(w_v)) / r, w_v
 

@@ -8,14 +8,20 @@ a product with K instead of n·m exponentials. K is made again ("absorbed") when
 its reference, or u so far above its own, that what underflowed in K could matter: by more than ``DRIFT``·λ. With u⁰ the
 minimum of C − v⁰ in its row, no row of K is ever empty. A column can be, far from the solution: its sum is then taken as
 the smallest float, and the step that follows is long but finite.
+
+[1] B. Schmitzer: Stabilized sparse scaling algorithms for entropy regularized transport problems. SIAM J. Sci. Comput. 2019.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 
-DRIFT = {torch.float64: 100.0, torch.float32: 20.0}
+Array = Any  # numpy.ndarray or Tensor
+DRIFT = {torch.float64: 100.0, torch.float32: 20.0}  # in units of λ
 
 
 class Absorbed:
@@ -27,7 +33,7 @@ class Absorbed:
         self._reg = 0.0
         self._u, self._v = log_a, log_b  # references, meaningless until K is made
 
-    def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+    def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of the rows [..., n], or log(S/b) of the columns [..., m]."""
         K = self._kernel(u, v, reg, rows)
         u_moved, v_moved = (u - self._u) / reg, (v - self._v) / reg
@@ -46,12 +52,31 @@ class Absorbed:
         limit = DRIFT[self.C.dtype] * reg
         stale = self._K is None or reg != self._reg or bool(((v - self._v).abs() > limit).any())
         if stale or (not rows and bool((u - self._u > limit).any())):
-            K = self.C - v[..., None, :] if bool(v.any()) else self.C
-            self._u, self._v, self._reg = K.amin(-1), v, reg
-            scaled = (self._u / reg)[..., None]
-            self._K = torch.sub(scaled, K, alpha=1 / reg, out=None if K is self.C else K).exp_()
+            self._K, self._u = absorb(self.C, v, reg)
+            self._v, self._reg = v, reg
         assert self._K is not None
         return self._K
+
+
+def absorb(C: Array, v: Array, reg: float) -> tuple[Array, Array]:
+    """K [..., n, m] and u⁰ [..., n] for v⁰ = v [..., m]; numpy arrays or tensors."""
+    K = C - v[..., None, :]
+    u = K.amin(-1) if isinstance(K, Tensor) else K.min(-1)
+    K -= u[..., None]
+    K *= -1 / reg
+    return (K.exp_() if isinstance(K, Tensor) else np.exp(K, out=K)), u
+
+
+class Watched(Absorbed):
+    """Keeps Pᵀ1 − b [..., m] of the last column pass: the engine has the L1 norm only, of a whole batch."""
+
+    gaps: Tensor
+
+    def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        found = super().log_ratio(u, v, reg, rows)
+        if not rows:
+            self.gaps = self.log_b.exp() * torch.expm1(found)
+        return found
 
 
 def _log(sums: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ class Dense:
     log_a: Tensor
     log_b: Tensor
 
-    def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+    def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of the rows [..., n], or of the columns [..., m]: what a head reads, before tanh(½ ·)."""
         # The side's own dual is constant along the sum: it stays outside of the n × m array.
         if rows:
@@ -49,9 +49,9 @@ def run(
     for layer in layers:
         new_u, new_v = u, v
         if layer.rows:
-            new_u = u - layer.rows * torch.tanh(problem.excess(u, v, layer.reg, rows=True) / 2)
+            new_u = u - layer.rows * torch.tanh(problem.log_ratio(u, v, layer.reg, rows=True) / 2)
         if layer.columns:
-            new_v = v - layer.columns * torch.tanh(problem.excess(u, v, layer.reg, rows=False) / 2)
+            new_v = v - layer.columns * torch.tanh(problem.log_ratio(u, v, layer.reg, rows=False) / 2)
         u, v = new_u, new_v
         yield u, v
 

@@ -92,7 +92,7 @@ def morton(points: Tensor) -> Tensor:
 
 
 class Stream:
-    """A problem with features, n × m never formed; ``excess`` as in `Dense`.
+    """A problem with features, n × m never formed; ``log_ratio`` as in `Dense`.
 
     ``log_a`` [n] and ``log_b`` [m] are the logs of positive weights; ``block`` is the number of entries of the cost held
     at once, by default what fits a CPU's cache (2 MB in float64).
@@ -100,7 +100,7 @@ class Stream:
     >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     >>> stream = Stream.from_points(x, x + 0.1)
     >>> u, v = stream.start()
-    >>> stream.excess(u, v, 1.0, rows=True).round(decimals=4).tolist()
+    >>> stream.log_ratio(u, v, 1.0, rows=True).round(decimals=4).tolist()
     [-0.0536, 0.0542]
     """
 
@@ -137,23 +137,27 @@ class Stream:
     @property
     def spread(self) -> float:
         """An upper bound on max C − min C, from the boxes: where annealing starts."""
-        (low_x, high_x), (low_y, high_y) = self.x.box, self.y.box
-        far = torch.maximum(high_x - low_y, high_y - low_x)
-        sides = sum(float(side.shift.max() - side.shift.min()) for side in (self.x, self.y))
-        return float((far * far).sum()) + sides
+        return box_spread(self.x.box, self.y.box) + sum(
+            float(side.shift.max() - side.shift.min()) for side in (self.x, self.y)
+        )
+
+    def in_float32(self) -> Stream:
+        """The same points and weights, rounded."""
+        points = (side.points[side.order.argsort()].float() for side in (self.x, self.y))
+        return Stream(squared_euclidean(*points), self.log_a.float(), self.log_b.float(), self.block)
 
     def start(self) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(self.log_a), torch.zeros_like(self.log_b)
 
     @torch.no_grad()
-    def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+    def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S_i/a_i) of the rows [n], or log(S_j/b_j) of the columns [m]."""
         sides = (self.x, self.y, u, v, self.log_a) if rows else (self.y, self.x, v, u, self.log_b)
-        return self._excess(*sides, reg)
+        return self._log_ratio(*sides, reg)
 
     def marginals(self, u: Tensor, v: Tensor, reg: float) -> tuple[Tensor, Tensor]:
         """Row sums [n] and column sums [m] of the plan P_ij = exp((u_i + v_j − C_ij)/λ − 1)."""
-        rows, columns = self.excess(u, v, reg, rows=True), self.excess(u, v, reg, rows=False)
+        rows, columns = self.log_ratio(u, v, reg, rows=True), self.log_ratio(u, v, reg, rows=False)
         return (rows + self.log_a).exp(), (columns + self.log_b).exp()
 
     @torch.no_grad()
@@ -166,12 +170,12 @@ class Stream:
         """Pᵀ @ values for values [n] or [n, k]."""
         return self._apply(self.y, self.x, v, u, self.log_b, reg, values)
 
-    def _excess(self, own: Cloud, other: Cloud, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
+    def _log_ratio(self, own: Cloud, other: Cloud, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
         if v.is_cuda and own.laid is not None:
             from otformer.transport.executors import stream_kernels as kernels
 
             with torch.cuda.device_of(v):
-                return kernels.excess(own.laid, other.laid, u, v, log_a, reg)
+                return kernels.log_ratio(own.laid, other.laid, u, v, log_a, reg)
         h, mine = other.sort(v), own.sort(u).double() / reg - 1 - log_a[own.order].double()
         out = torch.empty_like(log_a)
         for rows, chunks in self._tiles(own, other, h, reg, None):
@@ -244,6 +248,12 @@ def _thin(cloud: Cloud, log_weights: Tensor, stride: int) -> tuple[Tensor, Tenso
     groups = pad(numbers, (0, 0, 0, fill)).view(-1, stride, numbers.shape[1])
     means = (logs.softmax(1)[..., None] * groups).sum(1)
     return means[:, :-1], means[:, -1], logs.logsumexp(1)
+
+
+def box_spread(x: Tensor, y: Tensor) -> float:
+    """The greatest squared distance between the boxes around two sets of points, [·, d]."""
+    far = torch.maximum(x.amax(0) - y.amin(0), y.amax(0) - x.amin(0))
+    return float((far * far).sum())
 
 
 def own_costs(features: Features) -> tuple[Tensor, Tensor]:

@@ -101,7 +101,7 @@ def lay(cloud: Cloud) -> Laid:
     return Laid(pad(points, (0, -d % far["BK"])).contiguous(), order, bias, shift, None)
 
 
-def excess(own: Laid, other: Laid, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
+def log_ratio(own: Laid, other: Laid, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
     """log(S_i/a_i) [n] of the points of ``own``, S_i = Σ_j exp((u_i + v_j − C_ij)/λ − 1); vectors in the order given."""
     exact = math.log2(math.e) / reg
     scale, inverse = _float32(exact), _float32(1 / reg)

@@ -1,95 +1,177 @@
-"""A transport problem: a cost matrix and two weight vectors, checked once."""
+"""A transport problem as a value, read once (problem/read.py): whatever solves it, and however, starts from this."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.network.features import Features
+
+Array = Any  # numpy.ndarray or Tensor; within one problem always the same
+ABSENT_WEIGHT = 1e-30  # share of the mass that stands for 0 where all points of a batch must have some: far below rounding
+Pair = tuple[Array, Array]  # one array for the rows [n], one for the columns [m]
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """Cost C [n, m] and weights a [n], b [m] of equal mass, one dtype, one device.
+class Form(NamedTuple):
+    """What the caller gave, and therefore what is returned."""
 
-    Sums that agree up to rounding are made to agree exactly in ``b``; errors are measured against ``target``, b as given.
+    device: torch.device | None  # of tensors; None for numpy arrays and lists
+    single: bool  # float32, otherwise float64
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.float32 if self.single else torch.float64
+
+    @property
+    def double(self) -> Form:
+        """The form of potentials: float64 whatever the input is, for they are the plan, and the start of another solve."""
+        return Form(self.device, False)
+
+    def give(self, t: Array) -> Any:
+        """An array in this form, differentiably."""
+        if self.device is not None:
+            t = torch.from_numpy(t) if isinstance(t, np.ndarray) else t
+            return t if t.dtype == self.dtype and t.device == self.device else t.to(self.device, self.dtype)
+        t = t.detach().cpu().numpy() if isinstance(t, Tensor) else t
+        return t.astype(np.float32) if self.single else t
+
+    def number(self, value: Any) -> Any:
+        """A float, or a tensor without axes where tensors were given, differentiably."""
+        return float(value) if self.device is None else torch.as_tensor(value, dtype=self.dtype, device=self.device)
+
+
+class Wanted(NamedTuple):
+    """Tensors in which a gradient is wanted of this problem (some of them), in float64, with their graphs.
+
+    ``cost`` is the matrix, or x, y, p, q of `Sides`; points without mass are left out. ``b`` is scaled to the mass of ``a``.
     """
 
-    C: Tensor
+    cost: tuple[Tensor, ...]
     a: Tensor
     b: Tensor
-    target: Tensor
+    reg: Tensor
+
+
+class Sides(NamedTuple):
+    """The cost C_ij = ‖x_i − y_j‖² + p_i + q_j between points x [n, d] and y [m, d], never formed."""
+
+    x: Tensor
+    y: Tensor
+    p: Tensor
+    q: Tensor
+
+    def features(self) -> Features:
+        """‖x_i − y_j‖² alone. A plan with given marginals is the same with p and q, its potentials u + p and v + q."""
+        return Features(self.x, self.y, (self.x * self.x).sum(-1), (self.y * self.y).sum(-1))
+
+
+class Kept(NamedTuple):
+    """Where the points that have mass stand among all that were given."""
+
+    rows: Array  # indices
+    columns: Array
+    shape: tuple[int, int]
+
+    def as_tensors(self, device: torch.device | None = None) -> Kept:
+        rows, columns = (torch.as_tensor(at, device=device) for at in self[:2])
+        return Kept(rows, columns, self.shape)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Problem:
+    """min Σ P C + λ Σ P log P over plans P with row sums a and column sums b, all weights positive, in float64.
+
+    Small problems in memory are numpy arrays (for twenty points a call of torch costs more than the work in it), all others
+    tensors. The arrays are the problem's own: nothing the caller does later changes them.
+    """
+
+    cost: Any  # an array C − low [n, m], inf where a pair is forbidden; or the `Sides` of a stream
+    a: Array  # [n]
+    b: Array  # [m], scaled to the mass of a
+    target: Array  # [m], b as given: errors are measured against it
+    reg: float
+    mass: float
+    low: float  # the least cost: only differences of costs matter
+    spread: float  # the greatest cost that is not infinite, less the least one
+    form: Form
+    kept: Kept | None = None  # None: every point has mass
+    wanted: Wanted | None = None
+    start: Pair | None = None  # potentials of an earlier, similar problem
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns of the plan, points without mass included."""
+        return (len(self.a), len(self.b)) if self.kept is None else self.kept.shape
+
+    def as_tensors(self) -> Problem:
+        """The same problem with tensors in place of numpy arrays."""
+        if not isinstance(self.cost, np.ndarray):
+            return self
+        arrays: dict[str, Any] = {name: torch.from_numpy(getattr(self, name)) for name in ("cost", "a", "b", "target")}
+        start = None if self.start is None else (torch.from_numpy(self.start[0]), torch.from_numpy(self.start[1]))
+        return replace(self, **arrays, start=start, kept=None if self.kept is None else self.kept.as_tensors())
+
+    def whole(self, t: Array, side: int) -> Array:
+        """A potential of all points: −inf for those without mass, which are absent."""
+        if self.kept is None:
+            return t
+        size, at = self.kept.shape[side], (self.kept.rows, self.kept.columns)[side]
+        if isinstance(t, Tensor):
+            return t.new_full((size,), -math.inf).index_copy(0, at, t)
+        out = np.full(size, -math.inf)
+        out[at] = t
+        return out
+
+    def whole_plan(self, P: Array) -> Array:
+        """The plan of all points: zeros where one has no mass."""
+        if self.kept is None:
+            return P
+        rows, columns, shape = self.kept
+        if isinstance(P, Tensor):
+            return P.new_zeros(shape).index_put((rows[:, None], columns[None]), P)
+        out = np.zeros(shape)
+        out[np.ix_(rows, columns)] = P
+        return out
+
+
+class Goal(NamedTuple):
+    """When to stop: at a marginal error below ``tol``, or after ``max_depth`` layers."""
+
+    tol: float
+    max_depth: int
 
     @classmethod
-    def from_cost(cls, M: Any, a: Any = None, b: Any = None) -> Problem:
-        """From a cost matrix; default weights are uniform with total mass 1, as in POT."""
-        C = checks.tensor("M", M)
-        if C.ndim != 2:
-            raise ValueError(f"M must have shape (n, m), got {tuple(C.shape)}")
-        n, m = C.shape
-        if (n == 0) != (m == 0):
-            raise ValueError(f"M must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
-        weights = [
-            checks.weights(name, w, (size,), C) if w is not None else C.new_full((size,), 1 / max(size, 1))
-            for name, w, size in (("a", a, n), ("b", b, m))
-        ]
-        if n:
-            for name, w in zip("ab", weights, strict=True):
-                if float(w.detach().sum()) <= 0:
-                    raise ValueError(f"{name} must have a positive sum, got all zeros")
-            checks.same_mass(*weights)
-        a, target = weights
-        b = (target.double() * (a.double().sum() / target.double().sum())).to(C) if n else target
-        return cls(C, a, b, target)
+    def read(cls, tol: Any, max_depth: Any) -> Goal:
+        """Checked: tol ≥ 0 and a step of two layers at least."""
+        if type(tol) is float and 0 <= tol < math.inf and type(max_depth) is int and max_depth >= 2:
+            return cls(tol, max_depth)
+        return cls(checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2))
 
-    def double(self) -> Problem:
-        """In float64, differentiably."""
-        return Problem(self.C.double(), self.a.double(), self.b.double(), self.target.double())
-
-    def detach(self) -> Problem:
-        return Problem(self.C.detach(), self.a.detach(), self.b.detach(), self.target.detach())
+    def scaled(self, mass: float) -> Goal:
+        """For problems of less mass than 1 the error to reach is a share of the mass: little mass is no excuse."""
+        return self if mass >= 1 else self._replace(tol=self.tol * mass)
 
 
-def read_potentials(potentials: Any, u_like: Tensor, v_like: Tensor) -> tuple[Tensor, Tensor]:
-    """(u, v) of an earlier result, checked, in the shape and dtype of the two given; −inf is what an absent point has."""
-    try:
-        u, v = (torch.as_tensor(t).detach().to(u_like) for t in potentials)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"potentials must be a pair of arrays (u, v), got {type(potentials).__name__}") from None
-    if u.shape != u_like.shape or v.shape != v_like.shape:
-        shapes = f"{tuple(u_like.shape)} and {tuple(v_like.shape)}, got {tuple(u.shape)} and {tuple(v.shape)}"
-        raise ValueError(f"potentials must have shapes {shapes}")
-    if not all(bool((t < torch.inf).all()) for t in (u, v)):
-        raise ValueError("potentials must be numbers or −inf, got nan or +inf among them")
-    return u, v
-
-
-def points_cost(X_a: Any, X_b: Any) -> Tensor:
-    """‖X_a[i] − X_b[j]‖² of checked points, [n, m], by differences."""
-    x, y = checks.points("X_a", X_a), checks.points("X_b", X_b)
-    if x.shape[1] != y.shape[1]:
-        raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
-    if x.dtype != y.dtype or x.device != y.device:
-        raise ValueError(f"X_a and X_b must agree, got {x.dtype} on {x.device} and {y.dtype} on {y.device}")
-    C = squared_distances(x, y)
-    if C.numel() and not math.isfinite(float(C.max())):
-        raise ValueError(f"X_a and X_b must have finite squared distances, got points up to {float(x.abs().max()):g}")
+def squared_distances(x: Array, y: Array) -> Array:
+    """‖x_i − y_j‖² [..., n, m] of points [..., n, d] and [..., m, d], by differences: no cancellation."""
+    n, m, d = x.shape[-2], y.shape[-2], x.shape[-1]
+    if n * m * d <= 2**16:  # few numbers: one array of all differences
+        difference = x[..., :, None, :] - y[..., None, :, :]
+        return (torch if isinstance(x, Tensor) else np).einsum("...k,...k->...", difference, difference)
+    C = x[..., :, None, 0] - y[..., None, :, 0]
+    C *= C
+    for k in range(1, d):  # no n × m × d array
+        difference = x[..., :, None, k] - y[..., None, :, k]
+        difference *= difference
+        C += difference
     return C
 
 
-def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """‖x_i − y_j‖², [n, m], a coordinate at a time: no cancellation, no n × m × d array."""
-    C = x.new_zeros(len(x), len(y))
-    for k in range(x.shape[1]):
-        C.addcmul_(*((x[:, None, k] - y[None, :, k]),) * 2)
-    return C
-
-
-def like_input(value: Any, result: Tensor) -> Any:
-    """A numpy array if the user gave numpy (or lists), a tensor if a tensor."""
-    return result if isinstance(value, Tensor) else np.asarray(result.cpu())
+def to_numpy(t: Array) -> Any:
+    return t.detach().cpu().numpy() if isinstance(t, Tensor) else t

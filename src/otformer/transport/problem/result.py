@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,48 +13,103 @@ from torch import Tensor
 from otformer import checks
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """An entropic transport plan with everything needed to trust it.
+    r"""A transport plan with everything needed to trust it, the same whichever way it was solved.
 
     Attributes
     ----------
-    plan : P [n, m]. Arrays are numpy if the input was, tensors if it was tensors. If it was streamed, a `StreamedPlan`,
-        with products, sums and rows, but no matrix.
-    potentials : (u [n], v [m]) with P_ij = exp((u_i + v_j − C_ij)/λ − 1); −inf where a weight is 0.
-    value : Σ P C + λ Σ P log P.   value_linear : Σ P C. Floats, or tensors without axes if the input was tensors.
-    marginal_error : Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j|, computed in float64 from the plan above.
-    converged : marginal_error < tol (times the mass, where that is below 1), and nothing else.
-    depth : layers run (one pass over the cost each).   network : which network they belong to.
+    plan : array (n, m)
+        P. Arrays are numpy if the input was, tensors if it was tensors. A streamed result has a `StreamedPlan`, with
+        products, sums and rows, but no matrix; a sharded one the rows of this rank. Formed when it is read.
+    potentials : (u (n,), v (m,))
+        P_ij = exp((u_i + v_j − C_ij)/λ − 1) for balanced problems; −inf where a weight is 0. In float64 whatever the input:
+        they are the plan, and the start of a similar problem.
+    value, value_linear : number
+        Σ P C + λ Σ P log P (of a variant: what it minimises), and Σ P C alone, which is computed when it is read.
+    marginal_error : float
+        Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j|, computed in float64 from the plan above.
+    error : float
+        What ``tol`` is compared with: the marginal error. An unbalanced or partial problem, whose marginals are not a and b
+        by design, has an error of its own instead.
+    converged : bool
+        error < tol (times the mass, where that is below 1), and nothing else.
+    mass : float
+        Σ P.
+    depth : int
+        Layers run, one pass over the cost each.
+    method : str
+        Which layers they were.
+
+    POT's names work too: ``potential_a``, ``potential_b``, ``marginals``, ``marginal_a``, ``marginal_b``, ``status`` and
+    ``log``.
     """
 
-    plan: Any
     potentials: tuple[Any, Any]
     value: Any
-    value_linear: Any
     marginal_error: float
     converged: bool
     depth: int
-    network: str
+    method: str
+    mass: float
+    error: float
+    parts: dict[str, Any] = field(default_factory=dict)  # plan and value_linear, or functions that make them
 
-    def to(self, dtype: torch.dtype) -> Result:
-        """The same with its arrays in ``dtype``, differentiably."""
-        if dtype == torch.float64:
-            return self
+    @property
+    def plan(self) -> Any:
+        return self._part("plan")
 
-        def cast(t: Any) -> Any:
-            return t.to(dtype) if isinstance(t, Tensor) else t.astype(np.float32) if isinstance(t, np.ndarray) else t
+    @property
+    def value_linear(self) -> Any:
+        return self._part("value_linear")
 
-        u, v = self.potentials
-        changed = {"plan": cast(self.plan), "value": cast(self.value), "value_linear": cast(self.value_linear)}
-        return replace(self, potentials=(cast(u), cast(v)), **changed)
+    def _part(self, name: str) -> Any:
+        found = self.parts[name]
+        if isinstance(found, partial):
+            with torch.enable_grad():  # whoever reads it first, it has the derivatives that were asked for
+                found = self.parts[name] = found()
+        return found
+
+    @property
+    def potential_a(self) -> Any:
+        return self.potentials[0]
+
+    @property
+    def potential_b(self) -> Any:
+        return self.potentials[1]
+
+    @property
+    def marginal_a(self) -> Any:
+        """Row sums of the plan, (n,)."""
+        return self.plan.sum(1)
+
+    @property
+    def marginal_b(self) -> Any:
+        """Column sums of the plan, (m,)."""
+        return self.plan.sum(0)
+
+    @property
+    def marginals(self) -> tuple[Any, Any]:
+        return self.marginal_a, self.marginal_b
+
+    @property
+    def status(self) -> str:
+        """One line: whether it converged, and how far it got."""
+        own = "" if self.error == self.marginal_error else f", mass {self.mass:.4g}"
+        name = "marginal error" if not own else "error"
+        return f"{'converged' if self.converged else 'NOT converged'}: {name} {self.error:.2g}{own}"
+
+    @property
+    def log(self) -> dict[str, Any]:
+        facts = {"depth": self.depth, "method": self.method, "mass": self.mass}
+        return {"err": [self.error], "u": self.potentials[0], "v": self.potentials[1], **facts}
 
     def apply(self, vector: Any) -> Any:
-        """P @ vector, for a vector [m] or columns [m, k]; numpy or tensor, as the plan."""
+        """P @ vector, for a vector (m,) or columns (m, k); numpy or tensor, as the plan."""
         return self.plan @ self._columns("vector", vector)
 
     def map(self, values: Any) -> Any:
-        """The barycentric map Σ_j P_ij values_j / Σ_j P_ij, values [m] or [m, k]; 0 for points without mass.
+        """The barycentric map Σ_j P_ij values_j / Σ_j P_ij, values (m,) or (m, k); 0 for points without mass.
 
         >>> from otformer import solve
         >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.01).map([[5.0, 6.0], [7.0, 8.0]]).tolist()
@@ -75,9 +131,6 @@ class Result:
         return array.to(like) if isinstance(like, Tensor) else array
 
     def __repr__(self) -> str:
-        n, m = self.plan.shape
-        state = "converged" if self.converged else "NOT converged"
-        return (
-            f"Result({n}×{m} plan, value {self.value:.6g}, {state}: marginal error {self.marginal_error:.2g} "
-            f"after {self.depth} layers of {self.network})"
-        )
+        n, m = len(self.potentials[0]), len(self.potentials[1])
+        how = f"after {self.depth} layers of {self.method}"
+        return f"Result({n}×{m} plan, value {self.value:.6g}, {self.status} {how})"

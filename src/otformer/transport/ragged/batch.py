@@ -10,32 +10,33 @@ plain arrays go through `solve`, one by one.
 from __future__ import annotations
 
 import math
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise, repeat, starmap
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
-from otformer.transport.fast_path import quietly
+from otformer import callers, checks
+from otformer.transport.choose import solve_problem
+from otformer.transport.problem.problem import ABSENT_WEIGHT, Array, Form, Goal, Problem
+from otformer.transport.problem.read import read_cost, read_points
 from otformer.transport.problem.result import Result
-from otformer.transport.ragged.padding import Bucket, Item, Kind, compact, host, on, pack, read
-from otformer.transport.ragged.stacked import FARTHEST, LARGE, LEAST, NETWORK, ROOM, Array, solve_stack, stages
-from otformer.transport.solve import solve, solve_sample
+from otformer.transport.ragged.padding import InputKind, PaddedProblems, RaggedProblem, compact, pack, read, to_device
+from otformer.transport.ragged.stacked import (
+    ALONE_ABOVE,
+    METHOD,
+    STACK_ENTRIES,
+    WIDEST_SPREAD,
+    annealing_steps,
+    solve_stacked,
+)
 from otformer.transport.solvers.blocks import LAYERS
 
 CPU = torch.device("cpu")
-
-
-class Goal(NamedTuple):
-    reg: float
-    tol: float
-    max_depth: int
 
 
 class BrokenProblems(ValueError):
@@ -55,113 +56,135 @@ class BrokenProblems(ValueError):
 
 
 def solve_batch(
-    problems: Sequence[Any],
+    problems: Any,
     reg: float = 0.1,
     tol: float = 1e-6,
     max_depth: int = 10_000,
     device: str | torch.device | None = None,
 ) -> list[Result]:
-    """`solve` for a list of problems of any sizes: a cost matrix M, (M, a, b), points (X_a, X_b) or (X_a, X_b, a, b).
+    """`solve` for a list of problems of any sizes.
 
-    Every result has its own ``converged``, ``marginal_error`` and ``depth``. An invalid problem raises `BrokenProblems`,
-    which names its index and holds the results of all others.
+    Parameters
+    ----------
+    problems : list, or stacked arrays
+        Each a cost matrix M, (M, a), (M, a, b), points (X_a, X_b) or (X_a, X_b, a, b), as in `solve` and `solve_sample`;
+        or all of them stacked: M (B, n, m), or a tuple of X_a (B, n, d) and X_b (B, m, d).
+    reg, tol, max_depth
+        As in `solve`, for all problems.
+    device : str or torch.device, optional
+        Where to compute, ``"cpu"`` or ``"cuda"``; by default where a problem is. Results are always what the problem
+        was, numpy arrays or tensors on its device.
 
-    device : where to compute, ``"cpu"`` or ``"cuda"``; default: where a problem is. Results are always what the problem
-    was, numpy arrays or tensors on its device.
+    Returns
+    -------
+    list of Result
+        Every one has its own ``converged``, ``marginal_error`` and ``depth``. An invalid problem raises
+        `BrokenProblems`, which names its index and holds the results of all others.
 
+    Examples
+    --------
     >>> results = solve_batch([[[0.0, 1.0], [1.0, 0.0]], ([[0.0], [1.0], [2.0]], [[2.0], [0.0]])], reg=0.05)
     >>> [r.plan.shape for r in results], all(r.converged for r in results)
     ([(2, 2), (3, 2)], True)
     """
-    goal = Goal(checks.positive("reg", reg), checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2))
+    reg, goal = checks.positive("reg", reg), Goal.read(tol, max_depth)
     place = None if device is None else checks.device(device)
-    problems = list(problems)
+    problems = _unstacked(problems)
     results: list[Result | None] = [None] * len(problems)
     errors: dict[int, str] = {}
-    with quietly():
-        for part, where in _parts(read(problems), place):
-            for item, result in zip(part, _solve_part(part, goal, where), strict=True):
-                results[item.place] = result
-        for k, result in enumerate(results):
-            if result is None:
-                try:
-                    results[k] = _alone(problems[k], goal, place)
-                except (ValueError, TypeError, RuntimeError) as error:
-                    errors[k] = str(error).partition("\n")[0]
+    for part, where in _parts(read(problems), place):
+        for item, result in zip(part, _solve_part(part, reg, goal, where), strict=True):
+            results[item.place] = result
+    for k, result in enumerate(results):
+        if result is None:
+            try:
+                results[k] = solve_problem(_alone(problems[k], reg, place), goal, warn=False)
+            except (ValueError, TypeError, RuntimeError) as error:
+                errors[k] = str(error).partition("\n")[0]
     if errors:
         raise BrokenProblems(errors, results)
     done = [r for r in results if r is not None]
     left = [r.marginal_error for r in done if not r.converged]
     if left:
-        warnings.warn(
-            f"not converged: {len(left)} of {len(done)} problems, marginal error up to {max(left):.3g}, tol is {tol:g}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        count = f"{len(left)} of {len(done)} problems"
+        callers.warn(f"not converged: {count}, marginal error up to {max(left):.3g}, tol is {tol:g}")
     return done
 
 
-def _parts(items: Sequence[Item], place: torch.device | None) -> Iterator[tuple[list[Item], torch.device]]:
+def _unstacked(problems: Any) -> list[Any]:
+    """A list of problems, also from arrays with a batch axis."""
+    if isinstance(problems, tuple) and len(problems) in (2, 3, 4) and getattr(problems[0], "ndim", 0) == 3:
+        if len({len(t) for t in problems if t is not None}) > 1:
+            shapes = [tuple(t.shape) for t in problems if t is not None]
+            raise ValueError(f"problems must be stacked over one batch axis, got arrays of shapes {shapes}")
+        return list(zip(*(repeat(None) if t is None else t for t in problems), strict=False))
+    return list(problems)
+
+
+def _parts(items: Sequence[RaggedProblem], place: torch.device | None) -> Iterator[tuple[list[RaggedProblem], torch.device]]:
     """Problems of similar size and one kind, and where to solve them. Few problems are better padded than left alone."""
     steps = {"cpu": 8 if len(items) >= 1000 else 16 if len(items) >= 100 else 64, "cuda": 32}
-    buckets: dict[tuple[int, int, Kind], list[Item]] = defaultdict(list)
+    buckets: dict[tuple[int, int, InputKind], list[RaggedProblem]] = defaultdict(list)
     for item in items:
         step = steps[_where(item.kind, place).type]
         buckets[-(-item.n // step) * step, -(-item.m // step) * step, item.kind].append(item)
     for (n, m, kind), members in buckets.items():
         where = _where(kind, place)
-        members = [item for item in members if item.n * item.m <= LARGE[where.type]]
-        room = max(1, ROOM[where.type] // (n * m))
+        members = [item for item in members if item.n * item.m <= ALONE_ABOVE[where.type]]
+        room = max(1, STACK_ENTRIES[where.type] // (n * m))
         for start in range(0, len(members), room):
             yield members[start : start + room], where
 
 
-def _where(kind: Kind, place: torch.device | None) -> torch.device:
+def _where(kind: InputKind, place: torch.device | None) -> torch.device:
     return place or kind.device or CPU
 
 
-def _solve_part(items: list[Item], goal: Goal, where: torch.device) -> list[Result | None]:
+def _solve_part(items: list[RaggedProblem], reg: float, goal: Goal, where: torch.device) -> list[Result | None]:
     """Results; None where a problem is not valid."""
     bucket, spread = pack(items, where)
-    good = spread < FARTHEST * goal.reg
-    falls = np.where(good, stages(np.where(good, spread, 0), goal.reg), -1)
+    good = spread < WIDEST_SPREAD * reg
+    falls = np.where(good, annealing_steps(np.where(good, spread, 0), reg), -1)
     if good.all() and (falls == falls[0]).all():
-        return [*_solve_alike(items, bucket, goal, int(falls[0]))]
+        return [*_solve_alike(items, bucket, reg, goal, int(falls[0]))]
     out: list[Result | None] = [None] * len(items)
     for fall in set(falls[good].tolist()):
         chosen = np.flatnonzero(falls == fall)
-        results = _solve_alike([items[k] for k in chosen], bucket.take(on(chosen, where)), goal, fall)
+        results = _solve_alike([items[k] for k in chosen], bucket.take(to_device(chosen, where)), reg, goal, fall)
         for k, result in zip(chosen, results, strict=True):
             out[k] = result
     return out
 
 
-def _solve_alike(items: list[Item], bucket: Bucket, goal: Goal, falls: int) -> list[Result]:
-    C, a, b, low, inside = bucket
+def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float, goal: Goal, falls: int) -> list[Result]:
+    C, a, b, low, mask = bucket
     kind, mass = items[0].kind, a.sum(1)[:, None]
-    tol = goal.tol * mass[:, 0].clip(None, 1)  # little mass is no excuse
-    weights = a.clip(LEAST * mass, None), (b * (mass / b.sum(1)[:, None])).clip(LEAST * mass, None)
-    u, v, done, depth = solve_stack(C, *weights, goal.reg, tol, goal.max_depth, falls)
-    P, error, value, linear = _plans(bucket, u, v, goal.reg, kind)
+    form = Form(kind.device, kind.single)
+    tol = goal.tol * mass[:, 0].clip(None, 1)  # as `Goal.scaled`
+    weights = a.clip(ABSENT_WEIGHT * mass, None), (b * (mass / b.sum(1)[:, None])).clip(ABSENT_WEIGHT * mass, None)
+    u, v, done, depth = solve_stacked(C, *weights, reg, tol, goal.max_depth, falls)
+    P, error, total, value, linear = _plans(bucket, u, v, reg, kind)
     u[a == 0], v[b == 0] = -math.inf, -math.inf
     n, m = [item.n for item in items], [item.m for item in items]
-    flat = _cut(P, inside, [item.n * item.m for item in items], kind)
+    flat = _cut(P, mask, [item.n * item.m for item in items], form)
     plans = (plan.reshape(i, j) for plan, i, j in zip(flat, n, m, strict=True))
-    us, vs = _cut(u + low[:, None], inside[:, :, 0], n, kind), _cut(v, inside[:, 0, :], m, kind)
-    values, linears = (t.tolist() if kind.device is None else _like(kind, t).unbind() for t in (value, linear))
+    us, vs = _cut(u + low[:, None], mask[:, :, 0], n, form.double), _cut(v, mask[:, 0, :], m, form.double)
+    values, linears = (t.tolist() if kind.device is None else form.give(t).unbind() for t in (value, linear))
     errors, layers = error.tolist(), [int(d) for d in depth.tolist()]
     potentials, converged = zip(us, vs, strict=True), (error < tol).tolist()
-    facts = zip(plans, potentials, values, linears, errors, converged, layers, repeat(NETWORK), strict=False)
+    parts = ({"plan": plan, "value_linear": number} for plan, number in zip(plans, linears, strict=True))
+    facts = zip(potentials, values, errors, converged, layers, repeat(METHOD), total.tolist(), errors, parts, strict=False)
     out = list(starmap(Result, facts))
     for k in [k for k, finished in enumerate(done.tolist()) if not finished]:
         if layers[k] + LAYERS <= goal.max_depth or not math.isfinite(errors[k]):
-            parts = tuple(part.cpu() if isinstance(part, Tensor) else part for part in items[k].parts)
-            out[k] = _home(_alone(parts, goal, None), kind.device)  # small, so on the CPU
+            given = tuple(part.cpu() if isinstance(part, Tensor) else part for part in items[k].parts)
+            problem = replace(_alone(given, reg, None), form=form)  # small, so on the CPU
+            out[k] = solve_problem(problem, goal, warn=False)
     return out
 
 
-def _plans(bucket: Bucket, u: Array, v: Array, reg: float, kind: Kind) -> tuple[Array, Array, Array, Array]:
-    """Plans [B, n, m], and what is true of them: the error once rounded to the input's dtype, value, value_linear: [B]."""
+def _plans(bucket: PaddedProblems, u: Array, v: Array, reg: float, kind: InputKind) -> tuple[Array, ...]:
+    """Plans [B, n, m], and what is true of them: error once rounded to the input's dtype, mass, value, value_linear: [B]."""
     C, a, b, low, _ = bucket
     xp: Any = torch if isinstance(C, Tensor) else np
     P = xp.where(a > 0, u / reg - 1, -math.inf)[:, :, None] + xp.where(b > 0, v / reg, -math.inf)[:, None, :]
@@ -174,51 +197,27 @@ def _plans(bucket: Bucket, u: Array, v: Array, reg: float, kind: Kind) -> tuple[
     if kind.single:
         rounded = P.float().double() if isinstance(P, Tensor) else P.astype(np.float32).astype(np.float64)
         rows, columns = rounded.sum(2), rounded.sum(1)
-    return P, xp.abs(rows - a).sum(1) + xp.abs(columns - b).sum(1), value, linear
+    return P, xp.abs(rows - a).sum(1) + xp.abs(columns - b).sum(1), total, value, linear
 
 
-def _like(kind: Kind, t: Array) -> Any:
-    """In the dtype, and the form, of the input."""
-    if kind.device is None:
-        return host(t).astype(np.float32 if kind.single else np.float64, copy=False)
-    return torch.as_tensor(t, dtype=torch.float32 if kind.single else torch.float64, device=kind.device)
-
-
-def _cut(array: Array, there: Array, lengths: list[int], kind: Kind) -> Sequence[Any]:
+def _cut(array: Array, there: Array, lengths: list[int], form: Form) -> Sequence[Any]:
     """What is there of an array [B, …], as one vector for each problem, in the form of the input."""
-    flat = _like(kind, compact(array, there))
+    flat = form.give(compact(array, there))
     if isinstance(flat, Tensor):
         return flat.split(lengths)
     return [flat[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
 
 
-def _alone(given: Any, goal: Goal, place: torch.device | None) -> Result:
-    """A problem as it was given, large or out of the ordinary or wrong."""
+def _alone(given: Any, reg: float, place: torch.device | None) -> Problem:
+    """A problem as it was given, large or out of the ordinary or wrong, to be solved on ``place``."""
     parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
     if isinstance(given, tuple) and len(given) not in (2, 3, 4):
         raise ValueError(f"a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of {len(given)}")
-    run: Callable[..., Result] = solve if len(parts) in (1, 3) else solve_sample
-    learning = any(isinstance(t, Tensor) and t.requires_grad for t in parts)
-    if place is None or place.type == "cpu" or learning:
-        return run(*parts, **goal._asdict())
+    is_cost = len(parts) in (1, 3) or (len(parts) == 2 and np.ndim(parts[1]) == 1)
+    run: Callable[..., Problem] = read_cost if is_cost else read_points
+    if place is None or place.type == "cpu" or any(isinstance(t, Tensor) and t.requires_grad for t in parts):
+        return run(*parts, reg=reg)
     moved = [torch.as_tensor(t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]
-    return _home(run(*moved, **goal._asdict()), parts[0].device if isinstance(parts[0], Tensor) else None)
-
-
-def _home(result: Result, device: torch.device | None) -> Result:
-    """A result's numbers as numpy's, or as tensors on the given device."""
-    dtype = result.plan.dtype if isinstance(result.plan, Tensor) else torch.from_numpy(result.plan).dtype
-
-    def move(t: Any) -> Any:
-        if device is not None:
-            return torch.as_tensor(t, dtype=dtype, device=device)
-        return t if not isinstance(t, Tensor) else t.cpu().numpy() if t.ndim else float(t)
-
-    u, v = result.potentials
-    return replace(
-        result,
-        plan=move(result.plan),
-        potentials=(move(u), move(v)),
-        value=move(result.value),
-        value_linear=move(result.value_linear),
-    )
+    problem = run(*moved, reg=reg)
+    home = parts[0].device if isinstance(parts[0], Tensor) else None
+    return replace(problem, form=Form(home, problem.form.single))

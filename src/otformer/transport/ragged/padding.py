@@ -1,7 +1,7 @@
 r"""Problems of a ragged list side by side in padded arrays, with little work for each: `solve_batch` reads thousands.
 
-A bucket is filled and emptied through the mask of what is there, inside_kij = rows_ki ∧ columns_kj: with all costs one after
-the other in one vector, ``C[inside] = flat`` puts each in its place, and ``P[inside]`` is all plans one after the other.
+A bucket is filled and emptied through the mask of what is there, mask_kij = rows_ki ∧ columns_kj: with all costs one after
+the other in one vector, ``C[mask] = flat`` puts each in its place, and ``P[mask]`` is all plans one after the other.
 
 What is not an ordinary problem (wrong shapes, tensors that require a gradient, mixed kinds, …) is not read here but left to
 `solve`, which takes it or says what is wrong with it.
@@ -17,12 +17,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from otformer.transport.ragged.stacked import ROOM, Array
+from otformer import checks
+from otformer.transport.problem.problem import Array, squared_distances, to_numpy
+from otformer.transport.ragged.stacked import STACK_ENTRIES
 
-LARGEST = 10_000_000  # numbers in the array of differences between two point sets, at most
+MOST_DIFFERENCES = 10_000_000  # numbers in the array of differences between two point sets, at most
 
 
-class Kind(NamedTuple):
+class InputKind(NamedTuple):
     """What the problems of a bucket were given as, and so what their results are: numpy arrays or tensors."""
 
     single: bool  # float32, else float64
@@ -32,34 +34,34 @@ class Kind(NamedTuple):
     has_b: bool
 
 
-class Item(NamedTuple):
+class RaggedProblem(NamedTuple):
     """A problem of the list, n by m. Values are not checked yet."""
 
     place: int  # in the list
     parts: list[Any]  # C, a, b or X_a, X_b, a, b: arrays, or tensors, of one dtype; None for uniform weights
     n: int
     m: int
-    kind: Kind
+    kind: InputKind
 
 
-class Bucket(NamedTuple):
+class PaddedProblems(NamedTuple):
     """Problems padded to one size, as numpy arrays or tensors. Weights of points that are not there are 0."""
 
     C: Array  # [B, n, m] from 0 up
     a: Array  # [B, n]
     b: Array  # [B, m]
     low: Array  # [B]: what was taken from the costs
-    inside: Array  # [B, n, m]: whether this pair is there
+    mask: Array  # [B, n, m]: whether this pair is there
 
-    def take(self, chosen: Array) -> Bucket:
-        """Some of the problems."""
-        return Bucket(*(t[chosen] for t in self))
+    def take(self, chosen: Array) -> PaddedProblems:
+        """The problems at the given places."""
+        return PaddedProblems(*(t[chosen] for t in self))
 
 
-def read(problems: Sequence[Any]) -> list[Item]:
+def read(problems: Sequence[Any]) -> list[RaggedProblem]:
     """The ordinary problems of the list."""
     learning = torch.is_grad_enabled()
-    kinds: dict[Kind, Kind] = {}  # one object for each, not one for each problem
+    kinds: dict[InputKind, InputKind] = {}  # one object for each, not one for each problem
     items = []
     for place, given in enumerate(problems):
         parts = [_array(part) for part in given] if isinstance(given, tuple) else [_array(given)]
@@ -75,39 +77,39 @@ def read(problems: Sequence[Any]) -> list[Item]:
         if sizes is None or (a is not None and a.shape != sizes[:1]) or (b is not None and b.shape != sizes[1:2]):
             continue
         n, m, dimension = sizes
-        kind = Kind(*form, dimension, a is not None, b is not None)
-        items.append(Item(place, parts, n, m, kinds.setdefault(kind, kind)))
+        kind = InputKind(*form, dimension, a is not None, b is not None)
+        items.append(RaggedProblem(place, parts, n, m, kinds.setdefault(kind, kind)))
     return items
 
 
-def pack(items: Sequence[Item], where: torch.device) -> tuple[Bucket, NDArray[np.float64]]:
+def pack(items: Sequence[RaggedProblem], where: torch.device) -> tuple[PaddedProblems, NDArray[np.float64]]:
     """Problems of one kind side by side, and the range of costs of each [B]: nan where a problem is not valid.
 
     Costs are padded with one of their own, so that their range stays what it is.
     """
     kind = items[0].kind
     n, m = np.array([item.n for item in items]), np.array([item.m for item in items])
-    rows, columns = (on(np.arange(size.max()) < size[:, None], where) for size in (n, m))
-    inside = rows[:, :, None] & columns[:, None, :]
+    rows, columns = (to_device(np.arange(size.max()) < size[:, None], where) for size in (n, m))
+    mask = rows[:, :, None] & columns[:, None, :]
     *matrices, a, b = zip(*(item.parts for item in items), strict=True)
-    if kind.dimension and isinstance(inside, Tensor):
+    if kind.dimension and isinstance(mask, Tensor):
         x, y = (_flat(points, where).reshape(-1, kind.dimension) for points in matrices)
-        flat = compact(_all_distances(padded(x, rows), padded(y, columns), ROOM[where.type]), inside)
+        flat = compact(_all_distances(padded(x, rows), padded(y, columns), STACK_ENTRIES[where.type]), mask)
     elif kind.dimension:
-        flat = _flat([_squared_distances(host(x), host(y)) for x, y in zip(*matrices, strict=True)], where)
+        flat = _flat([squared_distances(_double(x), _double(y)) for x, y in zip(*matrices, strict=True)], where)
     else:
         flat = _flat(matrices[0], where)
-    first = flat[on(np.cumsum(n * m) - n * m, where)]
-    C = padded(flat, inside, first[:, None, None])
-    a = padded(_flat(a, where), rows) if kind.has_a else _uniform(n, rows, kind, where)
-    b = padded(_flat(b, where), columns) if kind.has_b else _uniform(m, columns, kind, where)
+    first = flat[to_device(np.cumsum(n * m) - n * m, where)]
+    C = padded(flat, mask, first[:, None, None])
+    a = padded(_flat(a, where), rows) if kind.has_a else _uniform(n, rows, where)
+    b = padded(_flat(b, where), columns) if kind.has_b else _uniform(m, columns, where)
     with np.errstate(all="ignore"):
         low, high = (C.amin((1, 2)), C.amax((1, 2))) if isinstance(C, Tensor) else (C.min((1, 2)), C.max((1, 2)))
         C -= low[:, None, None]
-        spread, mass_a, mass_b = (host(t) for t in (high - low, a.sum(1), b.sum(1)))
-        good = host((a >= 0).all(1) & (b >= 0).all(1)) & (mass_a > 0) & (mass_b > 0)
-        good &= abs(mass_a - mass_b) <= 1e-5 * np.maximum(mass_a, mass_b)  # as checks.same_mass
-    return Bucket(C, a, b, low, inside), np.where(good, spread, np.nan)
+        spread, mass_a, mass_b = (to_numpy(t) for t in (high - low, a.sum(1), b.sum(1)))
+        good = to_numpy((a >= 0).all(1) & (b >= 0).all(1)) & (mass_a > 0) & (mass_b > 0)
+        good &= checks.masses_agree(mass_a, mass_b)
+    return PaddedProblems(C, a, b, low, mask), np.where(good, spread, np.nan)
 
 
 def padded(flat: Array, there: Array, fill: Any = 0.0) -> Array:
@@ -124,43 +126,35 @@ def compact(array: Array, there: Array) -> Array:
     return array.reshape(-1)[there.reshape(-1)]
 
 
-def on(array: Array, where: torch.device) -> Array:
+def to_device(array: Array, where: torch.device) -> Array:
     """For computing there: as numpy on the CPU, as a tensor elsewhere."""
-    return host(array) if where.type == "cpu" else torch.as_tensor(array, device=where)
-
-
-def host(t: Array) -> NDArray[Any]:
-    return t.detach().cpu().numpy() if isinstance(t, Tensor) else t
+    return to_numpy(array) if where.type == "cpu" else torch.as_tensor(array, device=where)
 
 
 def _flat(arrays: Sequence[Any], where: torch.device) -> Array:
     """All their numbers in one vector, in float64; in one transfer."""
     if isinstance(arrays[0], Tensor):
         vectors = list(arrays) if arrays[0].ndim == 1 else [t.reshape(-1) for t in arrays]
-        flat = on(torch.cat(vectors), where)
+        flat = to_device(torch.cat(vectors), where)
     else:
-        flat = on(np.concatenate(arrays, axis=None), where)
+        flat = to_device(np.concatenate(arrays, axis=None), where)
     return flat.double() if isinstance(flat, Tensor) else flat.astype(np.float64, copy=False)
 
 
-def _uniform(sizes: NDArray[Any], there: Array, kind: Kind, where: torch.device) -> Array:
-    """Weights 1/n, as the input's dtype has them."""
-    each = (1 / sizes).astype(np.float32 if kind.single else np.float64).astype(np.float64)
-    return there * on(each, where)[:, None]
+def _uniform(sizes: NDArray[Any], there: Array, where: torch.device) -> Array:
+    """Weights 1/n."""
+    return there * to_device(1 / sizes, where)[:, None]
 
 
-def _squared_distances(x: Array, y: Array) -> Array:
-    """‖x_i − y_j‖² [n, m] by differences: no cancellation. x [n, d], y [m, d], and any axes before."""
-    difference = x[..., :, None, :] - y[..., None, :, :]
-    xp: Any = torch if isinstance(x, Tensor) else np
-    return xp.einsum("...k,...k->...", difference, difference)
+def _double(points: Array) -> NDArray[np.float64]:
+    return np.asarray(to_numpy(points), np.float64)
 
 
 def _all_distances(x: Tensor, y: Tensor, room: int) -> Tensor:
     """[B, n, m] for x [B, n, d] and y [B, m, d], from ``room`` differences at a time, or those of one problem."""
     step = max(1, room // (x.shape[1] * y.shape[1] * y.shape[2]))
     pairs = zip(x.split(step), y.split(step), strict=True)
-    return torch.cat([_squared_distances(*pair) for pair in pairs])
+    return torch.cat([squared_distances(*pair) for pair in pairs])
 
 
 def _array(value: Any) -> Any:
@@ -178,7 +172,7 @@ def _form(value: Any, learning: bool) -> tuple[bool, torch.device | None] | None
     """Whether it is float32, not float64, and its device; None where it is neither, or no plain array there."""
     if isinstance(value, Tensor):
         dtype, device = value.dtype, value.device
-        if value.layout is not torch.strided or device.type not in ROOM or (learning and value.requires_grad):
+        if value.layout is not torch.strided or device.type not in STACK_ENTRIES or (learning and value.requires_grad):
             return None
         return (dtype is torch.float32, device) if dtype in (torch.float64, torch.float32) else None
     if isinstance(value, np.ndarray) and value.dtype in (np.float64, np.float32):
@@ -194,6 +188,6 @@ def _sizes(x: Any, *others: Any) -> tuple[int, int, int] | None:
     if not others:
         return (n, width, 0) if n * width else None
     (y,) = others
-    if y is None or y.ndim != 2 or y.shape[1] != width or not 0 < n * len(y) * width <= LARGEST:
+    if y is None or y.ndim != 2 or y.shape[1] != width or not 0 < n * len(y) * width <= MOST_DIFFERENCES:
         return None
     return n, len(y), width

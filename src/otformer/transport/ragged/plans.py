@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 from torch import Tensor
 
+from otformer import callers
+from otformer.transport.choose import solve_problem
 from otformer.transport.derivatives.implicit import Potentials, log_plan
-from otformer.transport.fast_path import quietly
-from otformer.transport.ragged.stacked import FARTHEST, LARGE, LEAST, ROOM, solve_stack, stages
-from otformer.transport.solve import solve
+from otformer.transport.problem.problem import ABSENT_WEIGHT, Goal
+from otformer.transport.problem.read import read_cost
+from otformer.transport.ragged.stacked import (
+    ALONE_ABOVE,
+    STACK_ENTRIES,
+    WIDEST_SPREAD,
+    annealing_steps,
+    solve_stacked,
+)
 
 
 def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: int) -> Tensor:
@@ -23,7 +29,7 @@ def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: i
         return torch.zeros_like(C)
     mass = a.sum(1, keepdim=True)
     there = (a > 0)[:, :, None] & (b > 0)[:, None, :]
-    least = LEAST * mass.detach()  # of an absent point: far below rounding, and its potential is finite
+    least = ABSENT_WEIGHT * mass.detach()  # of an absent point: far below rounding, and its potential is finite
     a, b = torch.maximum(a, least), torch.maximum(b * (mass / b.sum(1, keepdim=True)), least)
     low = torch.where(there, C.detach(), torch.inf).amin((1, 2), keepdim=True)
     C = torch.where(there, C - low, 0.0)  # only differences of costs matter
@@ -38,28 +44,25 @@ def _potentials(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_dep
     """u [B, n], v [B, m]; in stacks, and one by one where a problem is large or a stack has left it."""
     u, v = torch.zeros_like(a), torch.zeros_like(b)
     left, kind = list(range(len(C))), C.device.type
-    if C[0].numel() <= LARGE[kind] and float(C.max()) < FARTHEST * reg:
-        goal, room = tol * a.sum(1).clamp_max(1), ROOM[kind] // C[0].numel()
+    if C[0].numel() <= ALONE_ABOVE[kind] and float(C.max()) < WIDEST_SPREAD * reg:
+        goal, room = tol * a.sum(1).clamp_max(1), STACK_ENTRIES[kind] // C[0].numel()
         left = []
         for start in range(0, len(C), room):
             part = slice(start, start + room)
-            falls = int(stages(float(C[part].max()), reg))
+            falls = int(annealing_steps(float(C[part].max()), reg))
             costs, *weights, enough = (t[part] if C.is_cuda else t[part].numpy() for t in (C, a, b, goal))
-            found = solve_stack(costs, weights[0], weights[1], reg, enough, max_depth, falls)
+            found = solve_stacked(costs, weights[0], weights[1], reg, enough, max_depth, falls)
             u[part], v[part] = torch.as_tensor(found.u), torch.as_tensor(found.v)
             left += (torch.as_tensor(~found.done).nonzero()[:, 0] + start).tolist()
     errors = []
     for k in left:
-        with quietly():
-            result = solve(C[k], a[k], b[k], reg=reg, tol=tol, max_depth=max_depth)
+        result = solve_problem(read_cost(C[k], a[k], b[k], reg), Goal(tol, max_depth), warn=False)
         u[k], v[k] = result.potentials
         if not result.converged:
             errors.append(result.marginal_error)
     if errors:
-        warnings.warn(
+        callers.warn(
             f"not converged: {len(errors)} of {len(C)} problems, marginal error up to {max(errors):.3g}, tol is {tol:g}; "
-            "raise reg, tol or max_depth",
-            RuntimeWarning,
-            stacklevel=5,
+            "raise reg, tol or max_depth"
         )
     return u, v

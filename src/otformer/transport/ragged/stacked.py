@@ -10,11 +10,13 @@ column sums c(v) of the plan have the derivative S/λ, S = diag(c) − Pᵀ diag
 
     S (dv/λ) = b − c,      q ← q exp(dv/λ),
 
-no longer than ``STRIDE``. S has the null vector 1, and b − c is orthogonal to it: adding a number to one entry of the
+no longer than ``LONGEST_NEWTON``. S has the null vector 1, and b − c is orthogonal to it: adding a number to one entry
+of the
 diagonal makes the system regular and only pins that entry of dv to 0. For problems of 60 points a Newton step costs as much
 as 30 blocks; it would cost more with more points, and there `solve` is better.
 
-Small λ: it falls to its value by factors of ``FALL``, and K is made again from the potentials of the stage before.
+Small λ: it falls to its value by factors of `annealing.COOLING`, and K is made again from the potentials of the stage
+before.
 
 The same lines run on numpy arrays (on a CPU several times faster than torch at such sizes) and on CUDA tensors.
 """
@@ -28,27 +30,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer.transport.problem.problem import Array
+from otformer.transport.solvers.annealing import COOLING
 from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.newton import TINY
 
-Array = Any  # numpy.ndarray or a tensor, the same throughout one call
-
-ROOM = {"cpu": 2**16, "cuda": 2**26}  # numbers in the costs of one stack, at most: to fit a cache, to fill a GPU
-LARGE = {"cpu": 2**16, "cuda": 2**20}  # numbers in the cost of a problem, from where on it is better off alone
-NETWORK = "batched over-relaxed Sinkhorn blocks, Newton-polished"
-PLAIN, RELAXED, NEWTON = 4, 24, 24  # steps of each kind, at most
+STACK_ENTRIES = {"cpu": 2**16, "cuda": 2**26}  # entries in the costs of one stack, at most: to fit a cache, to fill a GPU
+ALONE_ABOVE = {"cpu": 2**16, "cuda": 2**20}  # entries in the cost of a problem, above which it is better off alone
+METHOD = "batched over-relaxed Sinkhorn blocks, Newton-polished"
+PLAIN_STEPS, RELAXED_STEPS, NEWTON_STEPS = 4, 24, 24  # at most
 OMEGA = 1.5  # the best for σ² = 8/9; see network/schedule.py
-CHECK = 4  # steps from one look at the errors to the next
-STRIDE = 3.0  # of a Newton step, in units of λ
-RIDGE = 1e-14  # of the diagonal: parts that exchange no mass must not make S singular
-TINY = np.finfo(np.float64).tiny
-FALL = 3.0
-DIRECT = 50.0  # costs within so many λ need no stages
-FARTHEST = 1e12  # range of costs, in units of λ, that a stack takes
-LEAST = 1e-30  # weight, as a share of the mass, of a point that is not there
-SLACK = 0.9  # stop a little below the tolerance: rounding the plan comes after
+LOOK_EVERY = 4  # steps from one look at the errors to the next
+LONGEST_NEWTON = 3.0  # step, in units of λ
+RIDGE = 1e-14  # share of the diagonal added to it: parts that exchange no mass must not make S singular
+STACK_ANNEAL_ABOVE = 50.0  # spread of the costs, in units of λ, up to which a stack has no stages
+WIDEST_SPREAD = 1e12  # of the costs, in units of λ, that a stack takes
+SLACK = 0.9  # share of the tolerance at which to stop: rounding the plan comes after
 
 
-class Potentials(NamedTuple):
+class StackedPotentials(NamedTuple):
     """u [B, n], v [B, m] with P_ij = exp((u_i + v_j − C_ij)/λ − 1); done [B]: error below tol; depth [B]: layers."""
 
     u: Array
@@ -57,37 +57,38 @@ class Potentials(NamedTuple):
     depth: Array
 
 
-def stages(spread: Array, reg: float) -> Array:
-    """How often λ falls, for ranges of costs [B]: not at all within ``DIRECT`` λ, else from about a tenth of the range.
+def annealing_steps(spread: Array, reg: float) -> Array:
+    """How often λ falls, for ranges of costs [B]: not at all within ``STACK_ANNEAL_ABOVE`` λ, else from about a tenth of
+    the range.
 
-    >>> stages(np.array([1.0, 10.0, 1e3]), reg=0.1).tolist()
+    >>> annealing_steps(np.array([1.0, 10.0, 1e3]), reg=0.1).tolist()
     [0, 3, 7]
     """
     ratio = np.maximum(spread / (10 * reg), 1)
-    return np.where(spread <= DIRECT * reg, 0, np.ceil(np.log(ratio) / math.log(FALL))).astype(int)
+    return np.where(spread <= STACK_ANNEAL_ABOVE * reg, 0, np.ceil(np.log(ratio) / math.log(COOLING))).astype(int)
 
 
-def solve_stack(C: Array, a: Array, b: Array, reg: float, tol: Array, max_depth: int, falls: int) -> Potentials:
+def solve_stacked(C: Array, a: Array, b: Array, reg: float, tol: Array, max_depth: int, falls: int) -> StackedPotentials:
     """Potentials for costs C [B, n, m] ≥ 0, weights a [B, n], b [B, m] > 0 and errors to reach tol [B].
 
-    ``falls`` is `stages` of the widest range of costs. The smaller side plays the columns: S is as large as that.
+    ``falls`` is `annealing_steps` of the widest range of costs. The smaller side plays the columns: S is as large as that.
     """
     if C.shape[1] < C.shape[2]:
-        v, u, done, depth = solve_stack(C.swapaxes(1, 2), b, a, reg, tol, max_depth, falls)
-        return Potentials(u, v, done, depth)
+        v, u, done, depth = solve_stacked(C.swapaxes(1, 2), b, a, reg, tol, max_depth, falls)
+        return StackedPotentials(u, v, done, depth)
     xp = _module(C)
     u, v, mass = 0 * a, 0 * b, a.sum(-1)
     q, left = b, max_depth // LAYERS
     depth = xp.zeros_like(tol)
     with np.errstate(all="ignore"):  # what is not a number is not done
         for k in range(falls, -1, -1):
-            lam = reg * FALL**k
+            lam = reg * COOLING**k
             K = xp.exp((u[:, :, None] + v[:, None, :] - C) / lam) if k < falls else xp.exp(C * (-1 / lam))
             enough, most = (1e-2 * mass, left // 2) if k else (SLACK * tol, left)
             p, q, error, steps = _balance(K, a, b, q, enough, most)
             u, v, q = u + lam * xp.log(p), v + lam * xp.log(q), xp.ones_like(b)
             depth, left = depth + LAYERS * steps, left - int(steps.max())
-    return Potentials(u + reg, v, error < enough, depth)
+    return StackedPotentials(u + reg, v, error < enough, depth)
 
 
 def _balance(K: Array, a: Array, b: Array, q: Array, tol: Array, most: int) -> tuple[Array, Array, Array, Array]:
@@ -95,14 +96,14 @@ def _balance(K: Array, a: Array, b: Array, q: Array, tol: Array, most: int) -> t
     xp = _module(K)
     active = _indices(len(tol), tol)
     best_p, best_q, least, steps = xp.ones_like(a), xp.ones_like(b), xp.full_like(tol, math.inf), xp.zeros_like(tol)
-    p, last = best_p, min(most, PLAIN + RELAXED + NEWTON)
+    p, last = best_p, min(most, PLAIN_STEPS + RELAXED_STEPS + NEWTON_STEPS)
     for step in range(1, last + 1):
-        polish = step > PLAIN + RELAXED
-        omega = OMEGA if PLAIN < step <= PLAIN + RELAXED else 1.0
+        polish = step > PLAIN_STEPS + RELAXED_STEPS
+        omega = OMEGA if PLAIN_STEPS < step <= PLAIN_STEPS + RELAXED_STEPS else 1.0
         sums = (K @ q[:, :, None])[:, :, 0]
         p = _relaxed(p, a / sums, omega)
         columns = (p[:, None, :] @ K)[:, 0, :]
-        if polish or step % CHECK == 1 or step == last:
+        if polish or step % LOOK_EVERY == 1 or step == last:
             error = xp.abs(p * sums - a).sum(-1) + xp.abs(q * columns - b).sum(-1)
             better = error < least[active]
             where = active[better]
@@ -136,7 +137,7 @@ def _newton(K: Array, a: Array, b: Array, p: Array, q: Array, columns: Array) ->
     f = (b - c)[:, :, None]
     d = (torch.linalg.solve_ex(S, f)[0] if isinstance(S, Tensor) else np.linalg.solve(S, f))[:, :, 0]
     longest = xp.amax(xp.abs(d), 1)[:, None]
-    return q * xp.exp(d * (STRIDE / xp.clip(longest, STRIDE, None)))
+    return q * xp.exp(d * (LONGEST_NEWTON / xp.clip(longest, LONGEST_NEWTON, None)))
 
 
 def _module(t: Array) -> Any:

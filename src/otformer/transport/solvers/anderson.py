@@ -6,6 +6,9 @@ residual, and step to where that linear model puts the zero:
     θ = argmin ‖f − Σ θ_k ΔF_k‖²_w,        v ← v + f − Σ θ_k (ΔV_k + ΔF_k).
 
 For a linear map this is GMRES; near the solution a layer is linear. Problems of a batch are mixed each for itself.
+
+[1] D. G. Anderson: Iterative procedures for nonlinear integral equations. J. ACM 12(4), 1965.
+[2] H. F. Walker, P. Ni: Anderson acceleration for fixed-point iterations. SIAM J. Numer. Anal. 49(4), 2011.
 """
 
 from __future__ import annotations

@@ -1,6 +1,12 @@
-r"""Layers until the error is small enough: at falling λ, from a warm start, or those of a fixed-weight network.
+r"""ε-scaling: λ falls to its value in stages, because far from the solution potentials travel faster at a larger λ.
 
-Each generator yields (u, v, marginal error, layers so far) at the final λ; `best` takes the one with the least error.
+    for λ' in temperatures(spread, λ):            # spread/10, spread/30, …, λ
+        run Sinkhorn blocks at λ' from the v of the stage before, to a rough error; at λ itself to ``tol``
+
+Each generator yields (u, v, marginal error, layers so far) at the final λ; `least_error` keeps the best of them.
+
+[1] J. J. Kosowsky, A. L. Yuille: The invisible hand algorithm. Neural Networks 7(3), 1994.
+[2] B. Schmitzer: Stabilized sparse scaling algorithms for entropy regularized transport problems. SIAM J. Sci. Comput. 2019.
 """
 
 from __future__ import annotations
@@ -11,77 +17,75 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from otformer.network.schedule import Layer
-from otformer.transport.executors.dense import Dense, run
 from otformer.transport.solvers.blocks import LAYERS, Blocks, Executor
-from otformer.transport.solvers.newton import falling
 
-Pair = tuple[Tensor, Tensor]
 State = tuple[Tensor, Tensor, float, int]  # u, v, marginal error, layers so far
-NEAR, FAR = 60, 300  # layers
+ANNEAL_ABOVE = 200.0  # spread of the costs, in units of λ, up to which λ itself is the first temperature
+COOLING = 3.0  # factor from one temperature to the next
+STAGE_ERROR = 1e-3  # marginal error, as a share of the mass, at which a stage above the final λ ends
+STAGE_LAYERS = 200  # the most layers of such a stage
+GIVE_UP_AT = {2: 0.5, 60: 0.01, 300: 0.0}  # layers at the final λ → share of the mass misplaced from which stages are better
 
 
-def best(states: Iterator[State]) -> tuple[Tensor, Tensor, int]:
-    """The potentials with the least error, and the layers run in all."""
-    least = next(states)
-    depth = least[3]
+def temperatures(spread: float, reg: float) -> Iterator[float]:
+    """λ of the stages: ``reg`` alone if costs are within ANNEAL_ABOVE of it; else a tenth of their range, a third of that, …
+
+    >>> [round(t, 3) for t in temperatures(1.0, 0.01)], [round(t, 4) for t in temperatures(1.0, 0.001)]
+    ([0.01], [0.1, 0.0333, 0.0111, 0.0037, 0.001])
+    """
+    lam = spread / 10
+    while spread > ANNEAL_ABOVE * reg and lam > 1.5 * reg:
+        yield lam
+        lam /= COOLING
+    yield reg
+
+
+def least_error(states: Iterator[State], patience: float = math.inf) -> State:
+    """The state of least error, with all the layers run: to the end, or until none was better for ``patience`` layers."""
+    u, v, least, depth = next(states)
+    at = depth
     for state in states:
         depth = state[3]
-        if state[2] <= least[2]:
-            least = state
-    return least[0], least[1], depth
+        if state[2] <= least:
+            u, v, least, at = state
+        elif depth - at >= patience:
+            break
+    return u, v, least, depth
 
 
-def annealed(executor: Executor, spread: float, reg: float, tol: float, max_depth: int) -> Iterator[State]:
+def annealed(
+    executor: Executor, spread: float, reg: float, tol: float, max_depth: int, memory: int = 32, ridge: float = 1e-12
+) -> Iterator[State]:
     """Blocks at falling λ, then at the final one to ``tol``; the states of the final λ. ``spread``: the range of costs."""
     mass = float(executor.log_b.exp().sum())
     v, depth = torch.zeros_like(executor.log_b), 0
-    for lam in falling(spread, reg):
-        # Annealing takes at most half of the layers, 200 a stage: the next stage needs no more than a fair answer.
-        limit, enough = (max_depth, tol) if lam == reg else (min(depth + 200, max_depth // 2), 1e-3 * mass)
-        steps = Blocks(executor, lam, v, spread)
+    for lam in temperatures(spread, reg):
+        final = lam == reg  # before it at most half of the layers: the next stage needs no more than a rough answer
+        limit, enough = (max_depth, tol) if final else (min(depth + STAGE_LAYERS, max_depth // 2), STAGE_ERROR * mass)
+        steps = Blocks(executor, lam, v, spread, memory, ridge)
         while depth + LAYERS <= limit:
             u, v, errors = next(steps)
             error = float(errors.sum())
             depth += LAYERS
-            if lam == reg:
+            if final:
                 yield u, v, error, depth
             if error < enough:
                 break
 
 
-def warm(
-    executor: Executor, v: Tensor | None, spread: float, reg: float, tol: float, max_depth: int
-) -> Iterator[State]:
-    """Blocks at the final λ from v (None: from 0), or `annealed`, if that is too far.
-
-    Too far is what misplaces more than half of the mass in the first plan, a hundredth of it after ``NEAR`` layers, or has
-    not arrived after ``FAR``.
-    """
+def direct_then_annealed(
+    executor: Executor, v: Tensor | None, spread: float, reg: float, tol: float, max_depth: int, memory: int = 32,
+    ridge: float = 1e-12,
+) -> Iterator[State]:  # fmt: skip
+    """Blocks at the final λ from v (None: from 0); `annealed` instead, once GIVE_UP_AT says that this is too far."""
     mass, depth = float(executor.log_b.exp().sum()), 0
-    steps = Blocks(executor, reg, torch.zeros_like(executor.log_b) if v is None else v, spread)
-    for u, v, errors in steps:
+    first = torch.zeros_like(executor.log_b) if v is None else v
+    for u, v, errors in Blocks(executor, reg, first, spread, memory, ridge):
         error, depth = float(errors.sum()), depth + LAYERS
         yield u, v, error if math.isfinite(error) else math.inf, depth
         if error < tol or depth + LAYERS > max_depth:
             return
-        allowed = mass / 2 if depth == LAYERS else mass / 100 if depth == NEAR else 0.0 if depth == FAR else math.inf
-        if not error < allowed:
+        if not error < GIVE_UP_AT.get(depth, math.inf) * mass:
             break
-    for u, v, error, more in annealed(executor, spread, reg, tol, max_depth - depth):
+    for u, v, error, more in annealed(executor, spread, reg, tol, max_depth - depth, memory, ridge):
         yield u, v, error, depth + more
-
-
-def fixed(dense: Dense, layers: tuple[Layer, ...], tol: float, start: Pair | None) -> Iterator[State]:
-    """A fixed-weight network; the error of its plan at its own last λ, every ten layers and after the last.
-
-    While λ is still falling that plan can be too large for a float: then the error is infinite.
-    """
-    a, b, reg = dense.log_a.exp(), dense.log_b.exp(), layers[-1].reg
-    for depth, (u, v) in enumerate(run(dense, layers, start)):
-        if depth and (depth % 10 == 0 or depth == len(layers)):
-            P = dense.plan(u, v, reg)
-            error = float((P.sum(1) - a).abs().sum() + (P.sum(0) - b).abs().sum())
-            yield u, v, error if math.isfinite(error) else math.inf, depth
-            if error < tol:
-                return

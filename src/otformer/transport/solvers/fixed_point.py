@@ -1,4 +1,4 @@
-"""Fixed points of blocks that are not Sinkhorn's own (damped, capped), by Anderson mixing that is kept in check."""
+"""Fixed points of blocks that are not Sinkhorn's own (damped, capped), by safeguarded Anderson mixing, at falling λ."""
 
 from __future__ import annotations
 
@@ -8,50 +8,51 @@ import torch
 from torch import Tensor
 
 from otformer.transport.solvers.anderson import Anderson
+from otformer.transport.solvers.annealing import STAGE_ERROR, STAGE_LAYERS, temperatures
 from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.least import Least
 
-Step = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]  # z [..., k] → T(z) [..., k], mass still to move, error of z [...]
+# z [..., k] → T(z) [..., k], mass still to move [...], error of z [...], the other side's potential [..., l]
+Step = Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
-def fixed_point(step: Step, z: Tensor, weight: Tensor, reach: float) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Iterates z, the mass still to move and their errors, for ever: mixed; plain where mixing would lead further than
-    ``reach`` away; back at the best plain step where the mass to move has doubled."""
-    mixing = Anderson(weight)
-    least, best = torch.full(z.shape[:-1], torch.inf, dtype=z.dtype, device=z.device), z
+def fixed_point(step: Step, z: Tensor, weight: Tensor, reach: float) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Yields (z, mass still to move, error, other side) without end.
+
+    Steps are Anderson-mixed; a step longer than ``reach`` is replaced by a plain one; when the mass to move doubles, the
+    mixing forgets and restarts from the best plain step.
+    """
+    mixing, best = Anderson(weight), Least(z)
     while True:
-        image, size, error = step(z)
-        yield z, size, error
-        lost, better = ~(size <= 2 * least), size < least
-        best = torch.where(better[..., None], image, best)
-        least = torch.where(lost, torch.inf, torch.where(better, size, least))
+        image, size, error, other = step(z)
+        yield z, size, error, other
+        lost = ~(size <= 2 * best.error)
+        best.see(size, image)
+        best.error = torch.where(lost, torch.inf, best.error)
         mixed = mixing.step(z, image - z, lost)
         wild = ~((mixed - z).abs().amax(-1, keepdim=True) <= reach)
-        z = torch.where(lost[..., None], best, torch.where(wild, image, mixed))
-
-
-def approach(
-    steps: Iterator[tuple[Tensor, Tensor, Tensor]], z: Tensor, depth: int, limit: int, enough: Tensor | float
-) -> tuple[Tensor, int]:
-    """A start for the next λ: the last iterate, when little mass is still to move, after 200 layers, or at the limit."""
-    limit = min(depth + 200, limit)
-    while depth + LAYERS <= limit:
-        z, size, _ = next(steps)
-        depth += LAYERS
-        if bool((size < enough).all()):
-            break
-    return z, depth
+        z = torch.where(lost[..., None], best.state[0], torch.where(wild, image, mixed))
 
 
 def descend(
-    steps: Iterator[tuple[Tensor, Tensor, Tensor]], z: Tensor, depth: int, limit: int, enough: float
-) -> tuple[Tensor, Tensor, int]:
-    """The iterate of least error (of each problem), down to ``enough`` or to ``limit`` layers."""
-    least = torch.full(z.shape[:-1], torch.inf, dtype=z.dtype, device=z.device)
-    while depth + LAYERS <= limit:
-        now, _, error = next(steps)
-        depth += LAYERS
-        z = torch.where((error < least)[..., None], now, z)
-        least = torch.where(error < least, error, least)
-        if bool((least < enough).all()):
-            break
-    return z, least, depth
+    blocks: Callable[[float], Step], z: Tensor, weight: Tensor, mass: Tensor, spread: float, reg: float, tol: float,
+    max_depth: int,
+) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
+    """The fixed point of ``blocks(reg)`` to an error of ``tol``, reached through those of larger λ.
+
+    Returns the iterate z of least error (of each problem), the other side's potential, that error, and the layers run.
+    """
+    depth = 0
+    for lam in temperatures(spread, reg):
+        final = lam == reg
+        limit, enough = (max_depth, tol) if final else (min(depth + STAGE_LAYERS, max_depth // 2), STAGE_ERROR * mass)
+        best, steps = None, fixed_point(blocks(lam), z, weight, spread + 100 * lam)
+        while depth + LAYERS <= limit:
+            z, size, error, other = next(steps)
+            depth += LAYERS
+            best = best or Least(z, other)
+            best.see(error, z, other)
+            if bool(((best.error if final else size) < enough).all()):
+                break
+    assert best is not None
+    return *best.state, best.error, depth  # type: ignore[return-value]

@@ -15,29 +15,59 @@ matrix takes it out.
 
 Layers are products with an absorbed kernel (transport/executors/absorbed.py says why), in numpy: for twenty points a
 call costs a microsecond, not the work in it. The smaller side plays the columns.
+
+[1] K. Levenberg: A method for the solution of certain non-linear problems in least squares. Quart. Appl. Math. 2, 1944.
+[2] C. Brauer, C. Clason, D. Lorenz, B. Wirth: A Sinkhorn–Newton method for entropic optimal transport. arXiv:1710.06635.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+
+from otformer.transport.executors.absorbed import DRIFT, absorb
+from otformer.transport.problem.finish import Solved
+from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
+from otformer.transport.solvers.annealing import ANNEAL_ABOVE, temperatures
 
 Array = NDArray[np.float64]
 
-WIDE = 200.0  # costs that are no more λ apart need no stages
-ENOUGH = 1e-6  # error of a stage, as a share of the mass: what is left over is far away in units of the next λ
-DIRECT = 100  # layers at the final λ, before stages are thought better
-DRIFT = 100.0  # in units of λ: K is made anew when v has moved further
-LONGEST = 50.0  # in units of λ, the longest step
-TRUST = 10.0  # in units of λ, a step this long is not too long
-QUICK = 0.1  # while a plain block leaves no more than this share of the error, plain blocks go on
-FLOOR = 3  # plain blocks that fail to lower the error before rounding is taken to be all that is left
+NEWTON_STAGE_ERROR = 1e-6  # error of a stage, as a share of the mass: what is left over is far away in units of the next λ
+DIRECT_LAYERS = 100  # at the final λ, before stages are thought better
+LONGEST = 50.0  # step, in units of λ
+TRUST = 10.0  # step, in units of λ, that is never too long
+PLAIN_WHILE = 0.1  # share of the error that a plain block may leave for plain blocks to go on
+FAILURES = 3  # plain blocks that fail to lower the error before rounding is taken to be all that is left
 ROUNDING = 1e-13  # relative, of the dual value
 TINY = np.finfo(np.float64).tiny
+
+
+@dataclass(frozen=True)
+class Newton:
+    """The solver for few points: Levenberg–Marquardt on the column potentials, each step the sum of all blocks to come.
+
+    A step costs n·m·min(n, m) multiplications.
+
+    >>> import otformer as of
+    >>> of.solve([[0.0, 1.0], [1.0, 0.0]], reg=0.01, solver=of.Newton()).method
+    'Sinkhorn blocks with Newton steps'
+    """
+
+    def run(self, problem: Problem, goal: Goal) -> Solved:
+        if isinstance(problem.cost, Sides):
+            raise ValueError("solver Newton needs a cost matrix: executor 'stream' forms none")
+        C, a, b = (to_numpy(t) for t in (problem.cost, problem.a, problem.b))
+        start = None if problem.start is None else (to_numpy(problem.start[0]), to_numpy(problem.start[1]))
+        found = newton(C, a, b, problem.reg, goal.tol, goal.max_depth, start, spread=problem.spread)
+        u, v, P = found.u, found.v, found.plan
+        if isinstance(problem.cost, torch.Tensor):
+            u, v, P = (torch.from_numpy(t).to(problem.cost) for t in (u, v, P))  # type: ignore[assignment]
+        return Solved(u, v, found.depth, "Sinkhorn blocks with Newton steps", P)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,15 +79,6 @@ class Found:
     plan: Array
     depth: int
     errors: list[float]
-
-
-def falling(spread: float, reg: float) -> Iterator[float]:
-    """λ of the stages: ``reg`` alone if costs are within WIDE of it; else a tenth of their range, a third of that, …"""
-    lam = spread / 10
-    while spread > WIDE * reg and lam > 1.5 * reg:
-        yield lam
-        lam /= 3
-    yield reg
 
 
 def l1(t: Array) -> float:
@@ -73,8 +94,11 @@ def newton(
     max_depth: int,
     start: tuple[Array, Array] | None = None,
     size: Callable[[Array], float] = l1,
+    spread: float | None = None,
 ) -> Found:
     """Plan of C [n, m] ≥ 0 for positive weights of equal mass, until ``size`` of the marginal violation is below tol.
+
+    ``spread`` is the greatest cost, where some are infinite the greatest of the others.
 
     Two layers a step, and two more for the matrix of a step that is not plain. λ falls in stages, unless the first plan,
     that of ``start`` (u, v) or of v = 0, has three quarters of the mass in place.
@@ -85,23 +109,23 @@ def newton(
     """
     if C.shape[0] < C.shape[1]:
         start = None if start is None else (start[1], start[0])
-        found = newton(np.ascontiguousarray(C.T), b, a, reg, tol, max_depth, start, size)
+        found = newton(np.ascontiguousarray(C.T), b, a, reg, tol, max_depth, start, size, spread)
         return Found(found.v, found.u, found.plan.T, found.depth, found.errors)
-    mass, spread, depth = float(b.sum()), float(C.max()), 0
+    mass, depth, spread = float(b.sum()), 0, float(C.max()) if spread is None else spread
     stage = _Stage(C, a, b, reg, np.zeros(len(b)) if start is None else start[1], size)
-    wide = spread > WIDE * reg and max_depth >= 4
+    wide = spread > ANNEAL_ABOVE * reg and max_depth >= 4
     if not wide or l1(stage.c - b) < mass / 2:
-        stage.run(tol, min(DIRECT, max_depth // 2) if wide else max_depth)
+        stage.run(tol, min(DIRECT_LAYERS, max_depth // 2) if wide else max_depth)
     if not wide or stage.error < tol:
-        return Found(stage.u, stage.v, stage.plan, stage.depth, stage.errors)
+        return stage.found(stage.depth)
     v, depth = np.zeros(len(b)), stage.depth
-    for lam in falling(spread, reg):
+    for lam in temperatures(spread, reg):
         final = lam == reg
         if final or depth + 4 <= max_depth // 2:
             stage = _Stage(C, a, b, lam, v, size)
-            stage.run(tol if final else ENOUGH * mass, max_depth - depth if final else max_depth // 2 - depth)
+            stage.run(tol if final else NEWTON_STAGE_ERROR * mass, max_depth - depth if final else max_depth // 2 - depth)
             v, depth = stage.v, depth + stage.depth
-    return Found(stage.u, v, stage.plan, depth, stage.errors)
+    return stage.found(depth)
 
 
 class _Stage:
@@ -119,23 +143,15 @@ class _Stage:
     def v(self) -> Array:
         return self._v + self.reg * self.x
 
-    @property
-    def u(self) -> Array:
-        return self._u + self.reg * (np.log(self.p) + 1)
-
-    @property
-    def plan(self) -> Array:
+    def found(self, depth: int) -> Found:
         P = self.K * self.q
         P *= self.p[:, None]
-        return P
+        return Found(self._u + self.reg * (np.log(self.p) + 1), self.v, P, depth, self.errors)
 
     def _absorb(self, v: Array) -> None:
         """K for reference potentials v and the u that belongs to it; the best x becomes 0."""
-        K = self.C - v
-        self._u, self._v = K.min(1), v
-        K -= self._u[:, None]
-        K *= -1 / self.reg
-        self.K = np.exp(K, out=K)
+        self.K, self._u = absorb(self.C, v, self.reg)
+        self._v = v
         self.x, self.q = np.zeros(len(v)), np.ones(len(v))
         self.p = self.a / self.K.sum(1)
         self.dual = float(self.a @ np.log(self.p))
@@ -143,8 +159,8 @@ class _Stage:
     def run(self, enough: float, limit: int) -> None:
         """Until the error is below ``enough``, or ``limit`` layers are used up, or nothing but rounding is left."""
         mu, failed = math.inf, 0
-        while self.error >= enough and self.depth + 2 <= limit and failed < FLOOR:
-            if float(np.abs(self.x).max()) > DRIFT - LONGEST:
+        while self.error >= enough and self.depth + 2 <= limit and failed < FAILURES:
+            if float(np.abs(self.x).max()) > DRIFT[torch.float64] - LONGEST:
                 self._absorb(self.v)
             before = self.error
             step, mu = self._step(mu if self.depth + 4 <= limit else math.inf)
@@ -153,7 +169,7 @@ class _Stage:
                 mu = mu / 10 if better else mu * 10
             elif not better:
                 failed += 1
-            elif QUICK * before < self.error:
+            elif PLAIN_WHILE * before < self.error:
                 mu = 0.01
 
     def _try(self, x: Array) -> bool:

@@ -11,20 +11,21 @@ and every step at least halves the error, at any ε. (It is the paper's layer wi
 from __future__ import annotations
 
 import math
-import warnings
 
 import torch
 from torch import Tensor
 
+from otformer import callers
 from otformer.network.features import squared_euclidean
-from otformer.transport.executors.absorbed import Absorbed
+from otformer.transport.executors.absorbed import Absorbed, Watched
 from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.stream import Stream
-from otformer.transport.solvers.annealing import annealed
+from otformer.transport.problem.problem import ABSENT_WEIGHT
+from otformer.transport.solvers.annealing import annealed, least_error
+from otformer.transport.solvers.least import Least
 from otformer.transport.variants.unbalanced import damped
 
-LEAST = 1e-30  # of the mass: the weight that stands for 0, far below rounding
-DEPTH = 10_000  # layers, at most
+MAX_DEPTH = 10_000  # layers
 
 
 def transport(C: Tensor, a: Tensor, b: Tensor, eps: float, rho: float | None, tol: float) -> tuple[Tensor, Tensor]:
@@ -32,37 +33,23 @@ def transport(C: Tensor, a: Tensor, b: Tensor, eps: float, rho: float | None, to
     log_a, log_b, spread = _logs(a), _logs(b), _spread(C, eps)
     tol = max(tol, _rounding(spread, eps, rho))
     if rho is not None:
-        f, g, error, _ = damped(C, log_a, log_b, (log_a, log_b), eps, (rho, rho), tol, DEPTH)
+        f, g, error, _ = damped(C, log_a, log_b, (log_a, log_b), eps, (rho, rho), tol, MAX_DEPTH)
         _warn(error, tol)
         return f, g
-    executor, mass = Watched(C, log_a, log_b), b.sum(-1, keepdim=True)
-    best, least = (eps * log_a, eps * log_b), torch.full_like(mass, torch.inf)
-    for u, v, _, _ in annealed(executor, spread, eps, 0.0, DEPTH):
-        error = executor.gaps.abs().sum(-1, keepdim=True) / mass
-        best = torch.where(error < least, u, best[0]), torch.where(error < least, v, best[1])
-        least = torch.minimum(error, least)
-        if bool((least < tol).all()):
+    executor, mass = Watched(C, log_a, log_b), b.sum(-1)
+    best = Least(eps * log_a, eps * log_b)
+    for u, v, _, _ in annealed(executor, spread, eps, 0.0, MAX_DEPTH):
+        best.see(executor.gaps.abs().sum(-1) / mass, u, v)
+        if bool((best.error < tol).all()):
             break
-    _warn(least, tol)
-    return _balanced(best[0] - eps * log_a, best[1] - eps * (log_b + 1), a, b)
+    _warn(best.error, tol)
+    return _balanced(best.state[0] - eps * log_a, best.state[1] - eps * (log_b + 1), a, b)
 
 
 def _balanced(f: Tensor, g: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """With the constant that makes Σ a f = Σ b g."""
     half = ((a * f).sum(-1, keepdim=True) - (b * g).sum(-1, keepdim=True)) / (2 * b.sum(-1, keepdim=True))
     return f - half, g + half
-
-
-class Watched(Absorbed):
-    """Keeps Pᵀ1 − b [..., m] of the last column pass: the engine has the L1 norm only, of a whole batch."""
-
-    gaps: Tensor
-
-    def excess(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
-        excess = super().excess(u, v, reg, rows)
-        if not rows:
-            self.gaps = self.log_b.exp() * torch.expm1(excess)
-        return excess
 
 
 def self_transport(C: Tensor, a: Tensor, eps: float, rho: float | None, tol: float) -> Tensor:
@@ -81,10 +68,10 @@ def averaged(
     damping = 1.0 if rho is None else 1 / (1 + eps / rho)
     tol = max(tol, _rounding(spread, eps, rho))
     f = -damping / (1 + damping) * eps * log_a  # the solution where points are far apart
-    for _ in range(DEPTH):
+    for _ in range(MAX_DEPTH):
         u = f + eps * (log_a + 0.5)
-        excess = executor.excess(u, u, eps, rows=True)
-        move = damping * (f - eps * excess) - f
+        log_ratio = executor.log_ratio(u, u, eps, rows=True)
+        move = damping * (f - eps * log_ratio) - f
         error = (a * torch.expm1(move / eps).abs()).sum(-1) / mass
         if bool((error < tol).all()):
             break
@@ -93,7 +80,7 @@ def averaged(
     if rho is not None:
         return f
     # With the mass of the plan exact, Σ α f is stationary: its error is of second order.
-    return f - eps / 2 * ((a * excess.exp()).sum(-1) / mass).log()[..., None]
+    return f - eps / 2 * ((a * log_ratio.exp()).sum(-1) / mass).log()[..., None]
 
 
 def streamed(
@@ -110,7 +97,7 @@ def streamed(
     log_a, log_b = _logs(a), _logs(b)
     stream = Stream(squared_euclidean(x, y), log_a, log_b)
     enough = max(tol, _rounding(stream.spread, eps, None))
-    u, v, error, _ = min(annealed(stream, stream.spread, eps, enough * float(b.sum()), DEPTH), key=lambda state: state[2])
+    u, v, error, _ = least_error(annealed(stream, stream.spread, eps, enough * float(b.sum()), MAX_DEPTH))
     _warn(u.new_tensor(error / float(b.sum())), enough)
     F, G = _balanced(u - eps * log_a, v - eps * (log_b + 1), a, b)
     in_x = _pull(x, stream.apply(u, v, eps, _beside_one(y)))
@@ -158,10 +145,10 @@ def _finite(largest: float, eps: float) -> None:
 
 
 def _logs(weights: Tensor) -> Tensor:
-    return weights.clamp_min(LEAST * float(weights.sum(-1).max())).log()
+    return weights.clamp_min(ABSENT_WEIGHT * float(weights.sum(-1).max())).log()
 
 
 def _warn(error: Tensor, tol: float) -> None:
     if not bool((error < tol).all()):
-        message = f"not converged: error {float(error.max()):.3g} after {DEPTH} layers, tol is {tol:g}; raise blur or tol"
-        warnings.warn(message, RuntimeWarning, stacklevel=5)
+        reached = f"error {float(error.max()):.3g} after {MAX_DEPTH} layers"
+        callers.warn(f"not converged: {reached}, tol is {tol:g}; raise blur or tol")

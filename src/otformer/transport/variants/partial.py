@@ -22,9 +22,11 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.executors.dense import Dense
-from otformer.transport.solvers.fixed_point import approach, descend, fixed_point
-from otformer.transport.solvers.newton import falling
-from otformer.transport.variants.unbalanced import Parts, UnbalancedResult
+from otformer.transport.problem.problem import Goal
+from otformer.transport.problem.read import read_cost, wants_gradient
+from otformer.transport.problem.result import Result
+from otformer.transport.solvers.fixed_point import descend
+from otformer.transport.variants.unbalanced import finish_variant
 
 
 def solve_partial(
@@ -35,48 +37,56 @@ def solve_partial(
     mass: float | None = None,
     tol: float = 1e-6,
     max_depth: int = 10_000,
-) -> UnbalancedResult:
+) -> Result:
     """Entropic partial transport: min Σ P M + λ Σ P log P with P1 ≤ a, Pᵀ1 ≤ b and Σ P = mass.
 
-    Parameters: as `solve_unbalanced`; mass, at most the lesser of Σ a and Σ b, which is the default. The value is
-    differentiable, once, in tensors M and reg, where its derivatives are P and Σ P log P; other gradients are an error.
-    Potentials: P_ij = exp((f_i + g_j − M_ij)/λ), t being part of g. ``error`` is the mass by which the next step would
-    change the columns, 0 at the solution only; ``tol`` is for it. Rows never exceed a, and the mass is exact.
+    Parameters
+    ----------
+    M, a, b, reg, max_depth
+        As in `solve_unbalanced`.
+    mass : float, optional
+        At most the lesser of Σ a and Σ b, which is the default.
+    tol : float
+        For ``error``, the mass by which the next step would change the columns, 0 at the solution only. Rows never exceed a,
+        and the mass is exact.
 
+    Returns
+    -------
+    Result
+        ``potentials`` are (f, g) with P_ij = exp((f_i + g_j − M_ij)/λ), t being part of g. The value is differentiable,
+        once, in tensors M and reg, where its derivatives are P and Σ P log P; other gradients are an error.
+
+    Examples
+    --------
     >>> r = solve_partial([[0.0, 4.0], [4.0, 1.0]], reg=0.05, mass=0.6)
     >>> r.converged, r.plan.round(3).tolist()
     (True, [[0.5, 0.0], [0.0, 0.1]])
     """
-    problem = Parts.of(M, a, b, reg, tol, max_depth)
     for name, given in (("a", a), ("b", b), ("mass", mass)):
-        if isinstance(given, Tensor) and given.requires_grad and torch.is_grad_enabled():
+        if wants_gradient(given):
             raise ValueError(f"{name} must not require a gradient: a partial problem has gradients in M and reg only")
-    most = min(float(problem.log_a.exp().sum()), float(problem.log_b.exp().sum()))
+    problem, goal = read_cost(M, a, b, reg, balanced=False).as_tensors(), Goal.read(tol, max_depth)
+    C, lam, log_a, log_b = problem.cost, problem.reg, problem.a.log(), problem.b.log()
+    if not len(log_a):
+        none = [log_a, log_b, log_a.sum()]
+        return finish_variant(problem, C, (log_a, log_b), 0.0, none, 0.0, goal, 0, "no layers: no points")
+    most = min(float(problem.a.sum()), float(problem.b.sum()))
     mass = most if mass is None else checks.positive("mass", mass)
     if mass > most * (1 + 1e-12):
         raise ValueError(f"mass must be at most the lesser sum of a and b, {most:g}, got {mass:g}")
-    f, g, error, depth = _partial(problem, mass, tol, max_depth)
-    log_P = (f[:, None] + g - problem.C) / problem.reg
+    executor, moved, start = Dense(C, log_a, log_b), mass, torch.zeros_like(log_b)
+    total = problem.b.new_tensor(mass)
+    g, rows, error, depth = descend(
+        lambda reg: _CappedBlocks(executor, moved, reg).step, start, problem.b, total, problem.spread, lam, goal.tol,
+        goal.max_depth,
+    )  # fmt: skip
+    f, g = rows[:-1], g.clamp_max(0.0) + rows[-1]
+    log_P = (f[:, None] + g - C) / lam
     P = log_P.exp()
     entropy = torch.where(P > 0, P * log_P, 0.0).sum()
-    gradients = torch.zeros_like(f), torch.zeros_like(g), entropy
-    network = "capped Sinkhorn blocks, Anderson-mixed"
-    return problem.result(P, f, g, problem.reg * entropy, gradients, error, tol, depth, network)
-
-
-def _partial(problem: Parts, mass: float, tol: float, max_depth: int) -> tuple[Tensor, Tensor, float, int]:
-    """(f [n], g + t [m], error, layers)."""
-    executor, spread = Dense(problem.C, problem.log_a, problem.log_b), float(problem.C.max() - problem.C.min())
-    g, depth = torch.zeros_like(problem.log_b), 0
-    for lam in falling(spread, problem.reg):
-        blocks = _CappedBlocks(executor, mass, lam)
-        steps = fixed_point(blocks.step, g, problem.log_b.exp(), spread + 100 * lam)
-        if lam == problem.reg:
-            g, error, depth = descend(steps, g, depth, max_depth - 1, tol)
-        else:
-            g, depth = approach(steps, g, depth, max_depth // 2, 1e-3 * mass)
-    f, t = blocks.rows(g)
-    return f, g.clamp_max(0.0) + t, float(error), depth + 1
+    gradients = [torch.zeros_like(f), torch.zeros_like(g), entropy]
+    method = "capped Sinkhorn blocks, Anderson-mixed"
+    return finish_variant(problem, P, (f, g + problem.low), lam * entropy, gradients, float(error), goal, depth, method)
 
 
 @dataclass(frozen=True)
@@ -90,18 +100,18 @@ class _CappedBlocks:
     def rows(self, g: Tensor) -> tuple[Tensor, Tensor]:
         """The best f and t for g, or for g without what is above 0."""
         nothing, log_a = torch.zeros_like(self.executor.log_a), self.executor.log_a
-        log_s = self.executor.excess(nothing, g.clamp_max(0.0) + self.reg, self.reg, rows=True) + log_a
+        log_s = self.executor.log_ratio(nothing, g.clamp_max(0.0) + self.reg, self.reg, rows=True) + log_a
         level = _level(log_s, log_a, self.mass)
         return self.reg * (log_a - log_s - level).clamp_max(0.0), self.reg * level
 
-    def step(self, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         (f, t), log_b = self.rows(g), self.executor.log_b
-        log_s = self.executor.excess(f, torch.full_like(g, self.reg), self.reg, rows=False) + log_b
+        log_s = self.executor.log_ratio(f, torch.full_like(g, self.reg), self.reg, rows=False) + log_b
         level = _level(log_s, log_b, self.mass)
         before = log_s + (t + g.clamp_max(0.0)) / self.reg
         after = torch.minimum(log_s + level, log_b)
         error = (after.exp() - before.exp()).abs().sum()
-        return self.reg * (log_b - log_s - level).clamp_max(0.0), error, error
+        return self.reg * (log_b - log_s - level).clamp_max(0.0), error, error, torch.cat([f, t[None]])
 
 
 def _level(log_s: Tensor, log_cap: Tensor, mass: float) -> Tensor:

@@ -30,36 +30,25 @@ are all higher by s are met by f and g that are s ρ_a/(λ + ρ_a + ρ_b) and s 
 from __future__ import annotations
 
 import math
-import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
+from otformer import callers, checks
 from otformer.transport.derivatives.envelope import Envelope, NotDifferentiable
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
-from otformer.transport.problem.problem import like_input
+from otformer.transport.problem.problem import Goal, Problem
+from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
-from otformer.transport.solvers.fixed_point import approach, descend, fixed_point
-from otformer.transport.solvers.newton import falling
+from otformer.transport.solvers.fixed_point import Step, descend
 
 REFUSED = "value has gradients; plan, value_linear and potentials of an unbalanced or partial problem have none"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class UnbalancedResult(Result):
-    """A `Result` whose marginals need not be a and b: ``marginal_error`` says how far they are, by design.
-
-    mass : Σ P.   error : how far from the solution; see the two functions. converged : error < tol, and nothing else.
-    potentials : (f [n], g [m]), see the two functions; 0 where a weight is 0.   value : what was minimised.
-    """
-
-    mass: float
-    error: float
 
 
 def solve_unbalanced(
@@ -71,36 +60,57 @@ def solve_unbalanced(
     tol: float = 1e-6,
     max_depth: int = 10_000,
     reg_type: str = "kl",
-) -> UnbalancedResult:
+    mask: Any = None,
+) -> Result:
     """Entropic transport with penalised marginals: min Σ P M + λ KL(P|R) + ρ_a KL(P1|a) + ρ_b KL(Pᵀ1|b).
 
-    Parameters: M (n, m); a, b of any mass, default uniform with mass 1; reg = λ; reg_m = ρ or (ρ_a, ρ_b), one of which may
-    be infinite (that marginal is then exact); reg_type as in POT, "kl" (R = a bᵀ, POT's default) or "entropy" (R = 1).
-    Potentials: P_ij = R_ij exp((f_i + g_j − M_ij)/λ). ``error`` bounds max|g − g*|/λ, and the same for f, so every entry of
-    the plan is within a factor exp(2·error) of the exact one; ``tol`` is for it. Value: the minimum, KL with its masses.
-    It is differentiable, once, in tensors M, a, b and reg; to differentiate anything else of the result is an error.
+    Parameters
+    ----------
+    M, a, b, reg, max_depth, mask
+        As in `solve`, but a and b may have any masses; by default uniform with mass 1.
+    reg_m : float or pair
+        ρ or (ρ_a, ρ_b), one of which may be infinite: that marginal is then exact.
+    tol : float
+        For ``error``, which bounds max|g − g*|/λ, and the same for f: every entry of the plan is within a factor
+        exp(2·error) of the exact one.
+    reg_type : str
+        As in POT, ``"kl"`` (R = a bᵀ, POT's default) or ``"entropy"`` (R = 1).
 
+    Returns
+    -------
+    Result
+        ``potentials`` are (f, g) with P_ij = R_ij exp((f_i + g_j − M_ij)/λ); ``value`` is the minimum, KL with its masses.
+        It is differentiable, once, in tensors M, a, b and reg; to differentiate anything else of the result is an error.
+
+    Examples
+    --------
     >>> r = solve_unbalanced([[0.0, 4.0], [4.0, 0.0]], [1.0, 1.0], [1.0, 2.0], reg=0.1, reg_m=1.0)
     >>> r.converged, [round(s, 3) for s in r.plan.sum(0).tolist()]
     (True, [1.0, 1.438])
     """
-    problem = Parts.of(M, a, b, reg, tol, max_depth)
+    problem = M if isinstance(M, Problem) else read_cost(M, a, b, reg, None, mask, balanced=False)
+    goal, problem = Goal.read(tol, max_depth), problem.as_tensors()
     checks.choice("reg_type", reg_type, ("kl", "entropy"))
-    strength, lam, log_a, log_b = _strength(reg_m), problem.reg, problem.log_a, problem.log_b
+    strength, lam, C = _strength(reg_m), problem.reg, problem.cost
+    log_a, log_b = problem.a.log(), problem.b.log()
     log_R = (log_a, log_b) if reg_type == "kl" else (log_a * 0, log_b * 0)
-    f, g, error, depth = damped(problem.C, log_a, log_b, log_R, lam, strength, tol, max_depth)
-    log_ratio = (f[:, None] + g - problem.C) / lam
+    if not len(log_a):
+        none = [log_a, log_b, log_a.sum()]
+        return finish_variant(problem, C, (log_a, log_b), 0.0, none, 0.0, goal, 0, "no layers: no points")
+    shape = problem.low, problem.spread
+    f, g, error, depth = damped(C, log_a, log_b, log_R, lam, strength, goal.tol, goal.max_depth, *shape)
+    log_ratio = (f[:, None] + g - C - problem.low) / lam
     P = (log_R[0][:, None] + log_R[1] + log_ratio).exp()
     r, s = (log_weights.exp() for log_weights in log_R)
-    apart = (P * log_ratio).sum() - P.sum() + r.sum() * s.sum()  # KL(P|R)
+    apart = torch.where(P > 0, P * log_ratio, 0.0).sum() - P.sum() + r.sum() * s.sum()  # KL(P|R)
     rest, slopes = lam * apart, []
     sides = (f, P.sum(1), log_a.exp(), s), (g, P.sum(0), log_b.exp(), r)
     for rho, (h, marginal, weights, other) in zip(strength, sides, strict=True):
         rest = rest + (0.0 if rho == math.inf else rho * _kl(marginal, weights))
         slope = h if rho == math.inf else -rho * torch.expm1(-h / rho)
         slopes.append(slope + lam * (other.sum() - marginal / weights) if reg_type == "kl" else slope)
-    gradients = (slopes[0], slopes[1], apart)
-    return problem.result(P, f, g, rest, gradients, float(error), tol, depth, "damped Sinkhorn blocks, Anderson-mixed")
+    method = "damped Sinkhorn blocks, Anderson-mixed"
+    return finish_variant(problem, P, (f, g), rest, [*slopes, apart], float(error), goal, depth, method)
 
 
 def _strength(reg_m: Any) -> tuple[float, float]:
@@ -116,123 +126,62 @@ def _strength(reg_m: Any) -> tuple[float, float]:
     return float(given.flat[0]), float(given.flat[-1])
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The points with mass of a checked problem, in float64, and where they belong."""
+def finish_variant(
+    problem: Problem, P: Tensor, potentials: tuple[Tensor, Tensor], rest: Any, gradients: Sequence[Tensor], error: float,
+    goal: Goal, depth: int, method: str,
+) -> Result:  # fmt: skip
+    """The result of a problem whose marginals need not be a and b.
 
-    C: Tensor
-    log_a: Tensor
-    log_b: Tensor
-    reg: float
-    rows: Tensor
-    columns: Tensor
-    inputs: tuple[Tensor, ...]  # M, a, b and λ, whole, in float64, with their gradients to be
-    given: Any  # M: results are what it is
-
-    @classmethod
-    def of(cls, M: Any, a: Any, b: Any, reg: Any, tol: float, max_depth: int) -> Parts:
-        like = checks.tensor("M", M)
-        whole = like.double()
-        lam = checks.positive("reg", reg.detach() if isinstance(reg, Tensor) else reg)
-        if whole.ndim != 2 or 0 in whole.shape:
-            raise ValueError(f"M must have shape (n, m) with n, m of at least 1, got {tuple(whole.shape)}")
-        checks.not_negative("tol", tol)
-        checks.count("max_depth", max_depth, least=4)
-        C = whole.detach()
-        low, high = float(C.min()), float(C.max())
-        if not math.isfinite(max(high - low, abs(low)) / lam):
-            raise ValueError(f"reg is too small: cost/reg overflows, got reg = {lam:g}, costs from {low:g} to {high:g}")
-        n, m = C.shape
-        w_a, w_b = (
-            C.new_full((size,), 1 / size)
-            if w is None
-            # a tensor must agree with M; other numbers are taken in full precision
-            else checks.weights(name, w, (size,), like if isinstance(w, Tensor) else C).double()
-            for name, w, size in (("a", a, n), ("b", b, m))
+    ``rest`` is the value beside Σ P M, ``gradients`` are those of the value in a, b and λ, ``error`` is what tol is for.
+    """
+    form, wanted = problem.form, problem.wanted
+    linear = torch.where(P > 0, P * problem.cost, 0.0).sum() + problem.low * P.sum()
+    value, mass = linear + rest, float(P.sum())
+    if not math.isfinite(float(value)):
+        raise ValueError(f"M is too low: the mass of the plan overflows, got costs down to {problem.low:g}")
+    converged = error < goal.tol or not P.numel()
+    if not converged:
+        callers.warn(
+            f"not converged: error {error:.3g} after {depth} layers, tol is {goal.tol:g} (reg = {problem.reg:g}); "
+            "raise reg, tol or max_depth"
         )
-        for name, w in (("a", w_a), ("b", w_b)):
-            if not 0 < float(w.detach().sum()) < math.inf:
-                raise ValueError(f"{name} must have a positive sum that is finite, got {float(w.detach().sum()):g}")
-        inputs = whole, w_a, w_b, torch.as_tensor(reg).to(C).reshape(())
-        w_a, w_b = w_a.detach(), w_b.detach()
-        rows, columns = w_a > 0, w_b > 0
-        return cls(C[rows][:, columns], w_a[rows].log(), w_b[columns].log(), lam, rows, columns, inputs, M)
-
-    def result(
-        self,
-        P: Tensor,
-        f: Tensor,
-        g: Tensor,
-        rest: Tensor,
-        gradients: tuple[Tensor, Tensor, Tensor],
-        error: float,
-        tol: float,
-        depth: int,
-        network: str,
-    ) -> UnbalancedResult:
-        """With zeros where there is no mass; ``rest`` is the value beside Σ P M, ``gradients`` its own in a, b and λ."""
-        linear = (P * self.C).sum()
-        value = linear + rest
-        if not math.isfinite(float(value)):
-            raise ValueError(f"M is too low: the mass of the plan overflows, got costs down to {float(self.C.min()):g}")
-        if not error < tol:
-            message = f"not converged: error {error:.3g} after {depth} layers, tol is {tol:g} (reg = {self.reg:g})"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
-        plan = torch.zeros_like(self.inputs[0], requires_grad=False)
-        plan[self.rows.nonzero(), self.columns.nonzero().T] = P
-        u, v, in_a, in_b = (
-            P.new_zeros(len(w)).masked_scatter(w, t)
-            for w, t in ((self.rows, f), (self.columns, g), (self.rows, gradients[0]), (self.columns, gradients[1]))
-        )
-        off = (P.sum(1) - self.log_a.exp()).abs().sum() + (P.sum(0) - self.log_b.exp()).abs().sum()
-        learning = torch.is_grad_enabled() and any(t.requires_grad for t in self.inputs)
-        if learning:
-            value = Envelope.apply(value, [plan, in_a, in_b, gradients[2]], *self.inputs)
-            plan, u, v, linear = NotDifferentiable.apply(REFUSED, (plan, u, v, linear), *self.inputs)
-        given = plan if learning else self.given
-        found = UnbalancedResult(
-            plan=like_input(given, plan),
-            potentials=(like_input(given, u), like_input(given, v)),
-            value=value if isinstance(given, Tensor) else float(value),
-            value_linear=linear if isinstance(given, Tensor) else float(linear),
-            marginal_error=float(off),
-            converged=error < tol,
-            depth=depth,
-            network=network,
-            mass=float(P.sum()),
-            error=error,
-        )
-        return found.to(checks.tensor("M", self.given).dtype)  # type: ignore[return-value]
+    off = float((P.sum(1) - problem.a).abs().sum() + (P.sum(0) - problem.target).abs().sum())
+    plan, u, v = problem.whole_plan(P), problem.whole(potentials[0], 0), problem.whole(potentials[1], 1)
+    if wanted is not None:
+        inputs = (*wanted.cost, wanted.a, wanted.b, wanted.reg)
+        value = Envelope.apply(value, [P, *gradients], *inputs)
+        plan, u, v, linear = NotDifferentiable.apply(REFUSED, (plan, u, v, linear), *inputs)
+    parts = {"plan": form.give(plan), "value_linear": form.number(linear) if wanted is None else form.give(linear)}
+    number = form.number(value) if wanted is None else form.give(value)
+    return Result((form.double.give(u), form.double.give(v)), number, off, converged, depth, method, mass, error, parts)
 
 
 def damped(
-    C: Tensor,
-    log_a: Tensor,
-    log_b: Tensor,
-    log_R: tuple[Tensor, Tensor],
-    reg: float,
-    strength: tuple[float, float],
-    tol: float,
-    max_depth: int,
-) -> tuple[Tensor, Tensor, Tensor, int]:
-    """(f [..., n], g [..., m], error [...], layers) of unbalanced problems with R_ij = r_i s_j, one or a batch of them."""
+    C: Tensor, log_a: Tensor, log_b: Tensor, log_R: tuple[Tensor, Tensor], reg: float, strength: tuple[float, float],
+    tol: float, max_depth: int, lower: float = 0.0, spread: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
+    """(f [..., n], g [..., m], error [...], layers) of unbalanced problems with R_ij = r_i s_j, one or a batch of them.
+
+    The cost is C + ``lower``; ``spread``, by default the range of C, is that of its finite entries.
+    """
     low = C.amin((-2, -1))[..., None]
     C = C - low[..., None]
-    spread = float(C.max())
+    spread = float(C.max()) if spread is None else spread
     # A kernel in memory will do where no sum can underflow: where the damping is within its range.
     near = spread < 50 * (min(strength) + reg)
     executor = Absorbed(C, log_a, log_b) if near else Dense(C, log_a, log_b)
-    g, depth = torch.zeros_like(log_b), 0
-    for lam in falling(spread, reg):
-        blocks = _DampedBlocks(executor, *log_R, lam, *strength)
-        steps = fixed_point(blocks.step, g, log_b.exp(), spread + 100 * lam)
-        if lam == reg:
-            g, error, depth = descend(steps, g, depth, max_depth - 1, tol)
-        else:
-            g, depth = approach(steps, g, depth, max_depth // 2, 1e-3 * log_b.exp().sum(-1))
+    blocks = partial(_damped_step, executor, log_R, strength)
+    mass = log_b.exp().sum(-1)
+    g, f, error, depth = descend(blocks, torch.zeros_like(log_b), log_b.exp(), mass, spread, reg, tol, max_depth)
     total = reg + sum(strength)
     share_a, share_b = (rho / total if total < math.inf else float(rho == math.inf) for rho in strength)
-    return blocks.rows(g) + share_a * low, g + share_b * low, error, depth + 1
+    return f + share_a * (low + lower), g + share_b * (low + lower), error, depth
+
+
+def _damped_step(
+    executor: Absorbed | Dense, log_R: tuple[Tensor, Tensor], strength: tuple[float, float], reg: float
+) -> Step:
+    return _DampedBlocks(executor, *log_R, reg, *strength).step
 
 
 @dataclass(frozen=True)
@@ -249,19 +198,19 @@ class _DampedBlocks:
     def rows(self, g: Tensor) -> Tensor:
         """f from g."""
         u, v = self.reg * (self.log_r + 1), g + self.reg * self.log_s
-        return -self.reg / (1 + self.reg / self.rho_a) * self.executor.excess(u, v, self.reg, rows=True)
+        return -self.reg / (1 + self.reg / self.rho_a) * self.executor.log_ratio(u, v, self.reg, rows=True)
 
-    def step(self, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         f = self.rows(g)
         u, v = f + self.reg * (self.log_r + 1), g + self.reg * self.log_s
-        excess = self.executor.excess(u, v, self.reg, rows=False)
-        image = (g - self.reg * excess) / (1 + self.reg / self.rho_b)
+        log_ratio = self.executor.log_ratio(u, v, self.reg, rows=False)
+        image = (g - self.reg * log_ratio) / (1 + self.reg / self.rho_b)
         slack = 1 - 1 / ((1 + self.reg / self.rho_a) * (1 + self.reg / self.rho_b))
         error = (image - g).abs().amax(-1) / (self.reg * slack)
-        before = self.executor.log_b + excess
+        before = self.executor.log_b + log_ratio
         after = before + (image - g) / self.reg
         level = self._level(f, image, torch.logsumexp(after, -1, keepdim=True))
-        return image + level, (after.exp() - before.exp()).abs().sum(-1), error
+        return image + level, (after.exp() - before.exp()).abs().sum(-1), error, f
 
     def _level(self, f: Tensor, g: Tensor, log_mass: Tensor) -> Tensor:
         """q; where a ρ is infinite its marginal decides the mass: L = log Σ a or log Σ b."""

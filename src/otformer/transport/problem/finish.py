@@ -1,0 +1,126 @@
+"""Finishing once: the marginal error of the plan that is returned, its value, a warning, derivatives, the caller's form."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer import callers
+from otformer.transport.derivatives.implicit import Potentials, Value, log_plan
+from otformer.transport.problem.problem import Array, Goal, Problem, Sides, Wanted
+from otformer.transport.problem.result import Result
+
+
+class Solved(NamedTuple):
+    """Potentials u [n], v [m] of a problem; layers run, and which they were; the plan, or its stream, if at hand."""
+
+    u: Array
+    v: Array
+    depth: int
+    method: str
+    plan: Any = None
+
+
+def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> Result:
+    """The result, and what is true of it once the plan is rounded to the caller's dtype."""
+    if isinstance(problem.cost, Sides):
+        from otformer.transport.streaming.finish import finish_streamed
+
+        return finish_streamed(problem, solved, goal, warn)
+    u, v, reg, form = solved.u, solved.v, problem.reg, problem.form
+    problem = problem.as_tensors() if isinstance(u, Tensor) else problem
+    P = solved.plan if solved.plan is not None else _plan(problem.cost, u, v, reg)
+    rows, columns = P.sum(1), P.sum(0)
+    mass = float(rows.sum())
+    # λ log P = u + v − C − λ, so Σ P C + λ Σ P log P needs no more than the marginals.
+    value = float(rows @ u + columns @ v) + (problem.low - reg) * mass
+    if form.single:
+        P = P.float() if isinstance(P, Tensor) else P.astype(np.float32)
+        rows, columns = (P.double() if isinstance(P, Tensor) else P.astype(np.float64)).sum(1), _columns(P)
+    error = float(abs(rows - problem.a).sum() + abs(columns - problem.target).sum())
+    if not math.isfinite(error):
+        raise ValueError(
+            f"schedule and max_depth do not fit this problem: after {solved.depth} layers its plan is still infinite"
+        )
+    potentials = form.double.give(problem.whole(u + problem.low, 0)), form.double.give(problem.whole(v, 1))
+    parts: dict[str, Any] = {"plan": form.give(problem.whole_plan(P))}
+    parts["value_linear"] = partial(_linear, problem, P)
+    number = form.number(value)
+    if problem.wanted is not None:
+        number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, v, value, P)
+    return judged(goal, error, solved, reg, mass, potentials, number, parts, form.single, warn)
+
+
+def judged(
+    goal: Goal, error: float, solved: Solved, reg: float, mass: float, potentials: tuple[Any, Any], value: Any,
+    parts: dict[str, Any], single: bool = False, warn: bool = True,
+) -> Result:  # fmt: skip
+    """A result that says whether its marginal error is below ``tol``; where it is not, so does a warning."""
+    converged = error < goal.tol or not len(solved.u)
+    if warn and not converged:
+        hint = ", or use float64" if single else ""
+        callers.warn(
+            f"not converged: marginal error {error:.3g} after {solved.depth} layers, tol is {goal.tol:g} (reg = {reg:g}); "
+            f"raise reg, tol or max_depth{hint}"
+        )
+    return Result(potentials, value, error, converged, solved.depth, solved.method, mass, error, parts)
+
+
+def _plan(C: Array, u: Array, v: Array, reg: float) -> Array:
+    """P_ij = exp((u_i + v_j − C_ij)/λ − 1), [n, m]."""
+    logs = u[:, None] + v
+    logs -= C
+    logs /= reg
+    logs -= 1
+    return logs.exp_() if isinstance(logs, Tensor) else np.exp(logs, out=logs)
+
+
+def _columns(P: Array) -> Array:
+    """Column sums of a float32 matrix, in float64."""
+    return P.sum(0, dtype=torch.float64 if isinstance(P, Tensor) else np.float64)
+
+
+def _linear(problem: Problem, P: Array) -> Any:
+    """Σ P C; forbidden pairs have no part in it."""
+    C, flat = problem.cost, P.reshape(-1)
+    if not math.isfinite(problem.spread) or bool((math.inf == C).any()):
+        C = torch.where(C.isinf(), 0.0, C) if isinstance(C, Tensor) else np.where(np.isinf(C), 0.0, C)
+    flat = flat.double() if isinstance(flat, Tensor) else flat.astype(np.float64, copy=False)
+    return problem.form.number(float(flat @ C.reshape(-1)) + problem.low * float(flat.sum()))
+
+
+def _with_derivatives(
+    problem: Problem, wanted: Wanted, u: Array, v: Array, value: float, P: Array
+) -> tuple[Tensor, dict[str, Any]]:
+    """The value, and the plan and its linear part when they are read, differentiable in what was wanted."""
+    (C,), a, b, reg = wanted
+    u, v, P = (torch.as_tensor(t, dtype=torch.float64, device=C.device) for t in (u, v, P))
+    if bool(C.isinf().any()):  # far enough for exp to be 0, and finite, so that 0 · log 0 is 0
+        C = torch.where(C.isinf(), float(u.max() + v.max()) + 800 * problem.reg, C)
+    number = Value.apply(value, C, a, b, reg, u, v, problem.low)
+    moving = Potentials.apply(C, a, b, reg, u, v)
+    linear = partial(_moving_linear, problem, C, reg, moving, P)
+    return problem.form.give(number), {"plan": partial(_moving_plan, problem, C, reg, moving, P), "value_linear": linear}
+
+
+def _moving(C: Tensor, reg: Tensor, moving: tuple[Tensor, Tensor], P: Tensor) -> Tensor:
+    """The plan found, with its derivatives."""
+    log_P = log_plan(C, *moving, reg)
+    return P * (log_P - log_P.detach()).exp()
+
+
+def _moving_plan(problem: Problem, C: Tensor, reg: Tensor, moving: tuple[Tensor, Tensor], P: Tensor) -> Any:
+    return problem.form.give(problem.whole_plan(_moving(C, reg, moving, P)))
+
+
+def _moving_linear(problem: Problem, C: Tensor, reg: Tensor, moving: tuple[Tensor, Tensor], P: Tensor) -> Any:
+    """Σ P C of the problem's own cost, whatever has become of the caller's, with its derivatives."""
+    plan = _moving(C, reg, moving, P)
+    linear = (plan * C).sum() + problem.low * plan.sum()
+    number = torch.as_tensor(float(_linear(problem, P)), dtype=torch.float64, device=C.device)
+    return problem.form.give(number + (linear - linear.detach()))

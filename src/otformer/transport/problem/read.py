@@ -1,0 +1,274 @@
+r"""Reading once: whatever a caller can hand over becomes a checked `Problem`.
+
+Costs as a matrix, or points with the name of a cost; lists, numpy arrays or tensors, in either precision, on a CPU or a GPU;
+weights that may be missing, or 0 for some points; pairs that may be forbidden; potentials of an earlier problem. The cost is
+looked at once, for its least and its greatest entry: a number that is none shows there too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer import checks
+from otformer.network.features import Features, cosine, inner_product, squared_euclidean
+from otformer.transport.derivatives.implicit import SquaredDistances
+from otformer.transport.problem.potentials import read_potentials, started
+from otformer.transport.problem.problem import Array, Form, Problem, Sides, Wanted, squared_distances
+from otformer.transport.problem.weights import Weights, read_weights
+
+SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up to here a problem is solved in numpy
+METRICS: dict[str, Callable[[Any, Any], Features]] = {"inner": inner_product, "cosine": cosine}
+NAMES = ("sqeuclidean", "euclidean", *METRICS)
+
+
+def is_small(n: int, m: int) -> bool:
+    """Whether Newton steps cost no more than the calls of other layers."""
+    return n * m * min(n, m) <= SMALL
+
+
+def wants_gradient(*given: Any) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in given)
+
+
+def read_cost(
+    M: Any, a: Any = None, b: Any = None, reg: Any = 0.1, potentials: Any = None, mask: Any = None, balanced: bool = True
+) -> Problem:
+    """The problem of a cost matrix M (n, m), or of `Features`; +inf, or False in ``mask`` (n, m), forbids a pair."""
+    if isinstance(M, Features):
+        M = M.cost()
+    C = checks.array("M", M)
+    form = Form(M.device if isinstance(M, Tensor) else None, C.dtype in (np.float32, torch.float32))
+    return _assembled(C, form, M if wants_gradient(M) else None, a, b, reg, potentials, mask, balanced)
+
+
+def read_points(
+    X_a: Any, X_b: Any, a: Any = None, b: Any = None, reg: Any = 0.1, potentials: Any = None, mask: Any = None,
+    metric: Any = "sqeuclidean", balanced: bool = True,
+) -> Problem:  # fmt: skip
+    """The problem between points X_a (n, d) and X_b (m, d) for a cost by name, `Features`, or a function of both."""
+    if isinstance(metric, Features):
+        _without_points(X_a, X_b)
+        return read_cost(metric, a, b, reg, potentials, mask, balanced)
+    if callable(metric):
+        return read_cost(metric(X_a, X_b), a, b, reg, potentials, mask, balanced)
+    x, y, form = _two_sets(X_a, X_b)
+    moving: Tensor | None = None
+    if metric in METRICS:
+        cost = METRICS[metric](x, y).cost()
+        if wants_gradient(X_a, X_b):
+            moving = METRICS[metric](*(_double(t) for t in (X_a, X_b))).cost()
+        C: Array = cost.numpy() if cost.device.type == "cpu" else cost
+    else:
+        checks.choice("metric", metric, NAMES)
+        C = squared_distances(x, y)
+        if wants_gradient(X_a, X_b):
+            moving = SquaredDistances.apply(_double(X_a), _double(X_b), torch.as_tensor(C))
+            moving = _root(moving) if metric == "euclidean" else moving
+        C = C**0.5 if metric == "euclidean" else C
+    try:
+        return _assembled(C, form, moving, a, b, reg, potentials, mask, balanced)
+    except ValueError:
+        _refuse_points(x, y, C)
+        raise
+
+
+def read_sides(
+    X_a: Any, X_b: Any, a: Any = None, b: Any = None, reg: Any = 0.1, potentials: Any = None, metric: Any = "sqeuclidean"
+) -> Problem:
+    """The problem between points for a cost with features, which is never formed: for a stream."""
+    from otformer.transport.executors.stream import box_spread, centred, own_costs
+
+    features, form = _read_features(X_a, X_b, metric)
+    n, m = len(features.x), len(features.y)
+    _something("X_a and X_b", n, m)
+    lam, weights = _read_reg(reg), read_weights(a, b, (n, m), features.x.device)
+    kept, device = weights.kept, features.x.device
+    w_a, w_b, target = (torch.as_tensor(w, device=device) for w in (weights.a, weights.b, weights.target))
+    start = None if potentials is None else read_potentials(potentials, features.x[:, 0], features.y[:, 0])
+    sides: tuple[Tensor, ...] = (features.x, features.y, *own_costs(features))
+    if kept is not None:
+        kept = kept.as_tensors(device)
+        sides = tuple(t[kept[k % 2]] for k, t in enumerate(sides))
+        start = None if start is None else (start[0][kept.rows], start[1][kept.columns])
+    sides = centred(*sides) if n else sides
+    still = Sides(*(t.detach() for t in sides))
+    spread = box_spread(still.x, still.y) if n else 0.0
+    if n and not math.isfinite(spread + float(still.p.abs().max() + still.q.abs().max())):
+        raise ValueError("X_a and X_b must have finite squared distances, got points too far apart")
+    _check_ratio(lam, spread)
+    wanted = None
+    if wants_gradient(*sides, a, b, reg):
+        wanted, form = _wanted(sides, a, b, reg, weights, device), Form(device, form.single)
+    return Problem(still, w_a, w_b, target, lam, weights.mass, 0.0, spread, form, kept, wanted, start)
+
+
+def _read_features(X_a: Any, X_b: Any, metric: Any) -> tuple[Features, Form]:
+    """In float64, differentiably, and what they were given as."""
+    if isinstance(metric, Features):
+        _without_points(X_a, X_b)
+        x, y, p, q = (checks.tensor(f"cost.{name}", getattr(metric, name)) for name in ("x", "y", "x_sq", "y_sq"))
+        if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or (p.shape, q.shape) != (x.shape[:1], y.shape[:1]):
+            raise ValueError(f"cost must be Features of one problem, got shapes {[tuple(t.shape) for t in (x, y, p, q)]}")
+        return Features(x.double(), y.double(), p.double(), q.double()), Form(x.device, x.dtype == torch.float32)
+    named = {"sqeuclidean": squared_euclidean, **METRICS}
+    if not isinstance(metric, str) or metric not in named:
+        raise ValueError(f"cost must be one of {', '.join(named)}, or Features, got {metric!r}")
+    *_, form = _two_sets(X_a, X_b)
+    x, y = checks.tensor("X_a", X_a).double(), checks.tensor("X_b", X_b).double()
+    if len(x) and not x.shape[1]:
+        raise ValueError(f"X_a and X_b must have coordinates, got shapes {tuple(x.shape)} and {tuple(y.shape)}")
+    return named[metric](x, y), form
+
+
+def _without_points(X_a: Any, X_b: Any) -> None:
+    if X_a is not None or X_b is not None:
+        raise ValueError("X_a and X_b must be None where cost is Features: they have the points already")
+
+
+def _two_sets(X_a: Any, X_b: Any) -> tuple[Array, Array, Form]:
+    """Both sets of points in float64, and what they were given as."""
+    x, y = checks.array("X_a", X_a), checks.array("X_b", X_b)
+    for name, t in (("X_a", x), ("X_b", y)):
+        if t.ndim != 2:
+            hint = ": for a batch there are solve_batch and nn.Transport" if t.ndim == 3 else ""
+            raise ValueError(f"{name} must have shape (n, d), got {tuple(t.shape)}{hint}")
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
+    places = tuple(t.device if isinstance(t, Tensor) else None for t in (X_a, X_b))
+    if x.dtype != y.dtype or ((places[0] or "cpu") != (places[1] or "cpu") and str(places[0]) != str(places[1])):
+        kinds = [f"{getattr(t, 'dtype', 'float64')} on {at or 'cpu'}" for t, at in zip((X_a, X_b), places, strict=True)]
+        raise ValueError(f"X_a and X_b must agree, got {kinds[0]} and {kinds[1]}")
+    form = Form(places[0], x.dtype in (np.float32, torch.float32))
+    if form.single:
+        x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
+    return x, y, form
+
+
+def _double(t: Any) -> Tensor:
+    return torch.as_tensor(t).double()
+
+
+def _root(squares: Tensor) -> Tensor:
+    """√C with gradient 0 where points coincide."""
+    there = squares > 0
+    return torch.where(there, torch.where(there, squares, 1.0).sqrt(), 0.0)
+
+
+def _refuse_points(x: Array, y: Array, C: Array) -> None:
+    """If it was the points that made a cost wrong, say which."""
+    for name, t in (("X_a", x), ("X_b", y)):
+        if not math.isfinite(float(abs(t).sum())) and not bool((torch if isinstance(t, Tensor) else np).isfinite(t).all()):
+            raise ValueError(f"{name} must be finite, got {checks.first_not_finite(t)}") from None
+    if 0 not in C.shape and not math.isfinite(float(C.max())):
+        largest = float(abs(x).max())
+        raise ValueError(f"X_a and X_b must have finite squared distances, got points up to {largest:g}") from None
+
+
+def _assembled(
+    C: Array, form: Form, moving: Tensor | None, a: Any, b: Any, reg: Any, potentials: Any, mask: Any, balanced: bool
+) -> Problem:
+    """The problem of a cost matrix; ``moving`` is the same as a tensor with a graph, where a gradient is wanted in it."""
+    if C.ndim != 2:
+        hint = ": for a batch there are solve_batch and nn.Transport" if C.ndim == 3 else ""
+        raise ValueError(f"M must have shape (n, m), got {tuple(C.shape)}{hint}")
+    n, m = C.shape
+    _something("M", n, m)
+    lam, device = _read_reg(reg), C.device if isinstance(C, Tensor) else None
+    weights = read_weights(a, b, (n, m), device, balanced)
+    kept = weights.kept
+    if mask is not None:
+        C = _masked(C, mask)
+    low, high, forbids = _ends(C) if n else (0.0, 0.0, False)
+    if kept is not None:
+        C = C[kept.rows][:, kept.columns]
+    if forbids:
+        _check_reachable(C)
+    _check_ratio(lam, high - low)
+    C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
+    wanted = None
+    if moving is not None or wants_gradient(a, b, reg):
+        cost = torch.as_tensor(C) if moving is None else moving.double() - low
+        cost = cost if kept is None or moving is None else cost[torch.as_tensor(kept.rows)][:, torch.as_tensor(kept.columns)]
+        cost = torch.where(torch.as_tensor(C).isinf(), math.inf, cost) if forbids else cost
+        wanted = _wanted((cost,), a, b, reg, weights, cost.device, balanced)
+        form = Form(cost.device, form.single)
+    problem = Problem(C, weights.a, weights.b, weights.target, lam, weights.mass, low, high - low, form, kept, wanted)
+    if device is None and not is_small(*C.shape):
+        problem = problem.as_tensors()
+    return problem if potentials is None else started(problem, potentials)
+
+
+def _ends(C: Array) -> tuple[float, float, bool]:
+    """The least and the greatest finite cost, and whether pairs are forbidden: one look at all costs."""
+    low, high = torch.stack(torch.aminmax(C)).tolist() if isinstance(C, Tensor) else (float(C.min()), float(C.max()))
+    if math.isfinite(low) and math.isfinite(high):
+        return low, high, False
+    t = torch.as_tensor(C)
+    if low == -math.inf or math.isnan(low):
+        wrong = checks.first_not_finite(torch.where(t == math.inf, 0.0, t))
+        raise ValueError(f"M must be finite, or inf for a forbidden pair, got {wrong}")
+    return low, float(torch.where(t.isinf(), -math.inf, t).max()), True
+
+
+def _masked(C: Array, mask: Any) -> Array:
+    """inf where the mask is False."""
+    allowed = torch.as_tensor(mask)
+    if allowed.dtype != torch.bool or tuple(allowed.shape) != tuple(C.shape):
+        kind = str(allowed.dtype).removeprefix("torch.")
+        expected = f"boolean of shape {tuple(C.shape)}, True where a pair may match"
+        raise ValueError(f"mask must be {expected}, got {kind} of shape {tuple(allowed.shape)}")
+    if isinstance(C, Tensor):
+        return torch.where(allowed.to(C.device), C, math.inf)
+    return np.where(allowed.cpu().numpy(), C, math.inf)
+
+
+def _check_reachable(C: Array) -> None:
+    """A point that has mass needs somebody to send it to."""
+    t = torch.as_tensor(C)
+    for side, name in ((1, "row"), (0, "column")):
+        lost = t.isinf().all(side).nonzero()
+        if len(lost):
+            raise ValueError(f"M forbids every pair of a {name} that has mass (the first is {int(lost[0])}): no plan exists")
+
+
+def _something(name: str, n: int, m: int) -> None:
+    if (n == 0) != (m == 0):
+        raise ValueError(f"{name} must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
+
+
+def _read_reg(reg: Any) -> float:
+    """λ as a number."""
+    if type(reg) is float and 1e-300 < reg <= 1e300:
+        return reg
+    lam = checks.positive("reg", reg.detach() if isinstance(reg, Tensor) else reg)
+    if lam > 1e300:
+        raise ValueError(f"reg must be at most 1e300, got {lam:g}")
+    return lam
+
+
+def _check_ratio(reg: float, spread: float) -> None:
+    if not spread / reg < math.inf:
+        raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
+
+
+def _wanted(
+    cost: tuple[Tensor, ...], a: Any, b: Any, reg: Any, weights: Weights, device: torch.device, balanced: bool = True
+) -> Wanted:
+    """Tensors with their graphs; weights that want no gradient are those read."""
+    kept = weights.kept
+    sides = []
+    for k, (given, read) in enumerate(((a, weights.a), (b, weights.target))):
+        if wants_gradient(given):
+            w = given.double()
+            sides.append(w if kept is None else w[torch.as_tensor(kept[k], device=device)])
+        else:
+            sides.append(torch.as_tensor(read, device=device))
+    w_a, target = sides
+    w_b = target * (w_a.sum() / target.sum()) if len(target) and balanced else target
+    return Wanted(cost, w_a, w_b, torch.as_tensor(reg, dtype=torch.float64, device=device).reshape(()))

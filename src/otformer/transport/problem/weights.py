@@ -1,0 +1,70 @@
+"""Reading weights: positive numbers of equal sum on both sides, in float64; points without mass are left out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer import checks
+from otformer.transport.problem.problem import Array, Kept
+
+
+class Weights(NamedTuple):
+    """Weights of the points that have mass, in float64; b scaled to the mass of a, and as given."""
+
+    a: Array
+    b: Array
+    target: Array
+    mass: float
+    kept: Kept | None
+
+
+def read_weights(
+    a: Any, b: Any, shape: tuple[int, int], device: torch.device | None, balanced: bool = True
+) -> Weights:
+    """By default uniform, with the mass of the other side (if balanced), or 1. Either precision is read in full."""
+    read = [None if w is None else _read_side(name, w, n, device) for name, w, n in zip("ab", (a, b), shape, strict=True)]
+    known = [side[2] for side in read if side is not None and balanced]
+    if len(known) == 2 and not checks.masses_agree(*known):
+        raise ValueError(f"a and b must have the same sum, got {known[0]:g} and {known[1]:g}")
+    whole = []
+    for side, n in zip(read, shape, strict=True):
+        whole.append(side or (np.full(n, (known[0] if known else 1.0) / max(n, 1)), known[0] / n if known else 1.0, 1.0))
+    (w_a, least_a, _), (target, least_b, _) = whole
+    if device is not None:
+        w_a, target = (torch.as_tensor(w, device=device) for w in (w_a, target))
+    mass = float(w_a.sum()) if shape[0] else 0.0
+    kept = None
+    if shape[0] and not (least_a > 0 and least_b > 0):
+        find = (lambda w: w.nonzero()[:, 0]) if device is not None else np.flatnonzero
+        kept = Kept(find(w_a), find(target), shape)
+        w_a, target = w_a[kept.rows], target[kept.columns]
+    b = target * (mass / float(target.sum())) if shape[0] and balanced else target
+    return Weights(w_a, b, target, mass, kept)
+
+
+def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tuple[Array, float, float]:
+    """The weights of one side in float64, the least of them, and their sum."""
+    w = checks.array(name, given)
+    if tuple(w.shape) != (n,):
+        raise ValueError(f"{name} must have shape ({n},), got {tuple(w.shape)}")
+    if isinstance(given, Tensor) and given.device.type != "cpu" and given.device != device:
+        raise ValueError(f"{name} must be on {device or 'cpu'} as the other input, got {given.device}")
+    w = w.double() if isinstance(w, Tensor) else np.array(w, np.float64)
+    with np.errstate(over="ignore"):  # it is said below
+        least, total = (float(w.min()), float(w.sum())) if n else (1.0, 1.0)
+    if not least >= 0:
+        if math.isnan(least):
+            raise ValueError(f"{name} must be finite, got {checks.first_not_finite(w)}")
+        raise ValueError(f"{name} must not be negative, got {least:g}")
+    if not total < math.inf:
+        if float(w.max()) == math.inf:
+            raise ValueError(f"{name} must be finite, got {checks.first_not_finite(w)}")
+        raise ValueError("a and b must have finite sums")
+    if total <= 0:
+        raise ValueError(f"{name} must have a positive sum, got all zeros")
+    return w, least, total

@@ -1,0 +1,59 @@
+"""The solver that is a network of the paper: fixed weights, layer by layer, to the depth it needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from otformer.network.schedule import Layer, Schedule, named
+from otformer.transport.executors.dense import Dense, run
+from otformer.transport.problem.finish import Solved
+from otformer.transport.problem.problem import Goal, Pair, Problem, Sides
+from otformer.transport.solvers.annealing import State, least_error
+
+LOOK_EVERY = 10  # layers from one look at the marginal error to the next
+
+
+@dataclass(frozen=True)
+class Network:
+    """The layers of `AligningTransformer` with a given schedule (network/schedule.py), on the cost matrix.
+
+    Parameters
+    ----------
+    schedule : str or Schedule
+        ``"paper"``, ``"gradient"``, ``"alternating"``, ``"relaxed"``, ``"annealed"``, or one of your own.
+
+    >>> import otformer as of
+    >>> of.solve([[0.0, 1.0], [1.0, 0.0]], reg=0.5, solver=of.Network("relaxed")).method
+    'Relaxed layers'
+    """
+
+    schedule: str | Schedule = "relaxed"
+
+    def __post_init__(self) -> None:
+        named(self.schedule)
+
+    def run(self, problem: Problem, goal: Goal) -> Solved:
+        if isinstance(problem.cost, Sides):
+            raise ValueError("executor 'stream' goes with neither schedule nor unbalanced")
+        problem, schedule = problem.as_tensors(), named(self.schedule)
+        dense = Dense(problem.cost, problem.a.log(), problem.b.log())
+        layers = schedule.layers(problem.reg, goal.max_depth)
+        u, v, _, depth = least_error(_states(dense, layers, goal.tol, problem.start))
+        return Solved(u, v, depth, f"{type(schedule).__name__} layers")
+
+
+def _states(dense: Dense, layers: tuple[Layer, ...], tol: float, start: Pair | None) -> Iterator[State]:
+    """Iterates with the error of their plan at the network's last λ, every LOOK_EVERY layers and after the last.
+
+    While λ is still falling that plan can be too large for a float: then the error is infinite.
+    """
+    a, b, reg = dense.log_a.exp(), dense.log_b.exp(), layers[-1].reg
+    for depth, (u, v) in enumerate(run(dense, layers, start)):
+        if depth and (depth % LOOK_EVERY == 0 or depth == len(layers)):
+            P = dense.plan(u, v, reg)
+            error = float((P.sum(1) - a).abs().sum() + (P.sum(0) - b).abs().sum())
+            yield u, v, error if math.isfinite(error) else math.inf, depth
+            if error < tol:
+                return

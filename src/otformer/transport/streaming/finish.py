@@ -1,0 +1,58 @@
+"""What is true of a streamed solution: its marginals, its value, and products with the plan, in O(n + m) memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from otformer.transport.executors.stream import Stream
+from otformer.transport.problem.finish import Solved, judged
+from otformer.transport.problem.problem import Goal, Problem, Sides, Wanted
+from otformer.transport.problem.result import Result
+from otformer.transport.streaming.plan import Operator, Parts, Product, StreamedPlan, StreamedPotentials, StreamedValue
+
+
+def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) -> Result:
+    """The result of potentials (u, v) of ‖x − y‖². Its plan is known by them, and never formed."""
+    sides, form = problem.cost, problem.form
+    assert isinstance(sides, Sides)
+    u, v, a, b = solved.u, solved.v, problem.a, problem.b
+    rows, columns = (torch.arange(len(w), device=w.device) for w in (a, b)) if problem.kept is None else problem.kept[:2]
+    if not len(u):
+        nothing = {"plan": form.give(a.new_zeros(problem.shape)), "value_linear": form.number(0.0)}
+        return judged(goal, 0.0, solved, problem.reg, 0.0, (form.give(u), form.give(v)), form.number(0.0), nothing)
+    reg = torch.as_tensor(problem.reg, dtype=u.dtype, device=u.device)
+    features = sides.features()
+    still = (features.x, features.y, features.x_sq, features.y_sq)
+    operator = Operator(solved.plan or Stream(features, a.log(), b.log()), (*still, u, v, reg))
+    wanted = problem.wanted or Wanted(tuple(sides), a, b, reg)
+    x, y, p, q = wanted.cost
+    alone = (x, y, (x * x).sum(-1), (y * y).sum(-1), wanted.reg)  # the problem without p and q
+    with torch.no_grad():
+        r, c = operator.right(torch.ones_like(v)), operator.left(torch.ones_like(u))
+        error = float((r - a).abs().sum() + (c - problem.target).abs().sum())
+        value, mass = r @ u + c @ v - reg * r.sum(), float(r.sum())
+    value = StreamedValue.apply(operator, value, wanted.a, wanted.b, *alone)
+    # Σ r (u + p) + Σ c (v + q) − λ Σ P: p and q do not change the plan and have no other part in the value.
+    value = value + (wanted.a + (r - wanted.a).detach()) @ p + (wanted.b + (c - wanted.b).detach()) @ q
+    moving = StreamedPotentials.apply(operator, wanted.a, wanted.b, *alone)
+    parts: Parts = (*alone[:4], *moving, wanted.reg)
+    plan = StreamedPlan(operator, parts, (rows, columns), problem.shape, numpy=form.device is None)
+    potentials = form.double.give(problem.whole(u + sides.p, 0)), form.double.give(problem.whole(v + sides.q, 1))
+    linear = partial(_linear, problem, operator, parts, p, q)
+    found: dict[str, Any] = {"plan": plan, "value_linear": linear}
+    return judged(goal, error, solved, problem.reg, mass, potentials, _number(problem, value), found, warn=warn)
+
+
+def _linear(problem: Problem, operator: Operator, parts: Parts, p: Tensor, q: Tensor) -> Any:
+    """Σ P C = Σ_i (p_i + ‖x_i‖²) r_i + (P(q + ‖y‖²))_i − 2 x_i·(Py)_i, one pass."""
+    x, y, x_sq, y_sq = parts[:4]
+    sums = Product.apply(operator, torch.cat([torch.ones_like(q)[:, None], (y_sq + q)[:, None], y], 1), *parts)
+    return _number(problem, ((x_sq + p) * sums[:, 0] + sums[:, 1] - 2 * (x * sums[:, 2:]).sum(1)).sum())
+
+
+def _number(problem: Problem, t: Tensor) -> Any:
+    return float(t) if problem.form.device is None else t.to(problem.form.dtype)
