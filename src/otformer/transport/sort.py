@@ -1,24 +1,28 @@
 r"""Sorting by transport: a list is sorted by moving it onto an increasing list.
 
 For d = 1 the optimal plan between x and y_1 < … < y_n is monotone, so y_j receives the j-th smallest value. Blocks run at
-falling λ; after every stage the answer is read by argmax and *checked*. It is returned only if it is a sorted permutation;
-otherwise there is an error that says which values were too close. Equal values are one point with the weight of all of
-them: ties need no rule.
+falling λ; after every stage the answer is read by argmax and *checked*: it counts only if it is a sorted permutation. Equal
+values are one point with the weight of all of them: ties need no rule.
 
-Two things are read off the *soft rank*. With any potential v, one row head that reads y,
+A plan has n² entries, so a long list is first cut, by its *soft rank*. With any potential v, one row head that reads y,
 
     r(x) = Σ_j y_j e^{(v_j − (x − y_j)²)/λ} / Σ_j e^{(v_j − (x − y_j)²)/λ},      r'(x) = (2/λ) Var(y | x) > 0,
 
-is increasing in x: it keeps the order exactly, and a plan near the optimal one spreads the values evenly. Where values
-crowd, a second round sorts their soft ranks instead. And a long list is first moved onto only ``BANDS`` places, λ falling
-until these are told apart: the values whose soft rank is near one place form a band, every value of a band lies below every
-value of the next, and each band is a shorter list of its own, scaled to [0, 1] again. No mass is left out, so there is no
-tail to bound: an inexact plan makes bands uneven, never wrong, and two bands between which rounding has swapped values are
-joined. n numbers so take O(n) memory and O(n log n) time, against n² for the plan of the whole list.
+is increasing in x: it keeps the order exactly, and a plan near the optimal one spreads the values evenly. Move the list onto
+m ≪ n places y, λ falling until these are told apart. The values with r(x) nearest to one place are a band: all of them lie
+below all of the next band, and each band is a shorter list of its own, scaled to [0, 1] again. This leaves out no mass
+that would need a bound: a plan that is not optimal makes bands uneven, never wrong. Only rounding could swap two values at
+the border of two bands; borders are therefore compared, and bands that overlap are joined. With m and the lengths of bands
+bounded, n numbers take O(n) memory and O(n log n) time.
+
+Where the values of a short list crowd, a second round sorts their soft ranks instead. If ``ROUNDS`` of these are not enough,
+the list is cut like a long one, with an exception: a list given so short, with two values that differ by less than ε of its
+range, the rounding of float64, is an error that names them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -32,14 +36,38 @@ from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.problem.problem import like_input, squared_distances
 from otformer.transport.solvers.blocks import Blocks
 
-ROUNDS = 6  # in which a short list is sorted, the soft ranks of one being the values of the next
-BANDS = 64  # places onto which a long list is moved first
-ENTRIES = 2**16  # of the plan of a short list, values × places
+ROUNDS = 6  # plans in which a short list is sorted, the soft ranks of one being the values of the next
+SHORT = 128  # numbers that a band should hold; lists up to twice as long are not cut
+BANDS = 64  # at most: the plan that cuts n numbers has n × BANDS entries
 
 
 def argsort(values: Any) -> Any:
-    """Indices that sort a list of numbers, stable, found by transport; numpy for lists and arrays, a tensor for tensors.
+    """Indices that sort a list of numbers, stable, found by transport.
 
+    Transport onto an increasing list is monotone: min_P Σ_ij P_ij (x_i − y_j)² over plans P gives y_j the j-th smallest x.
+    On one core 10,000 numbers take about 2 s and 200,000 half a minute, 2 KB of memory each.
+
+    Parameters
+    ----------
+    values : list, array or tensor of shape (n,)
+        Finite numbers, float32, float64 or whole numbers below 2**53.
+
+    Returns
+    -------
+    array or tensor of shape (n,)
+        Whole numbers: a tensor if ``values`` is one, otherwise a numpy array. Equal values keep their order.
+
+    Raises
+    ------
+    ValueError
+        If ``values`` are not such numbers, or crowd too much to be told apart: never a wrong answer.
+
+    References
+    ----------
+    Cuturi, Teboul, Vert (2019), *Differentiable Ranking and Sorting using Optimal Transport*.
+
+    Examples
+    --------
     >>> argsort([0.3, -1.0, 2.5, 0.3]).tolist()
     [1, 0, 3, 2]
     """
@@ -59,6 +87,10 @@ def _is_float(values: Any) -> bool:
 def sort(values: Any) -> Any:
     """A sorted copy of a list of numbers, by transport: exact, or a ValueError that says why not.
 
+    Parameters and errors are those of `argsort`; the result has the type and dtype of ``values``, a list becomes an array.
+
+    Examples
+    --------
     >>> sort([0.3, -1.0, 2.5]).tolist()
     [-1.0, 0.3, 2.5]
     """
@@ -83,56 +115,69 @@ def _order(x: Tensor) -> Tensor:
 
 def _ordered(distinct: Tensor, counts: Tensor) -> Iterator[int]:
     """Indices of the values in increasing order."""
-    waiting = [torch.arange(len(distinct), device=distinct.device)]  # lists of indices, the least values last
+    waiting = [torch.arange(len(distinct), device=distinct.device)]  # lists of indices, that of the least values last
     while waiting:
         some = waiting.pop()
         x, weights = distinct[some], counts[some]
-        if len(x) <= 1:
-            yield from some.tolist()
-        elif len(x) * int(weights.sum()) <= ENTRIES:
-            yield from some[_transport(x, weights)].tolist()
-        else:
-            waiting += [some[band] for band in reversed(_bands(x, weights))]
+        size = math.sqrt(len(x) * int(weights.sum()))  # squared, the entries of the plan
+        m = min(math.ceil(size / SHORT), BANDS)
+        if size <= 2 * SHORT:
+            order = _transport(x, weights)
+            if order is not None:
+                yield from some[order].tolist()
+                continue
+            if len(x) == len(distinct):
+                _check_gaps(x, torch.finfo(x.dtype).eps)
+            m = BANDS  # narrow ones: these values crowd
+        waiting += [some[band] for band in reversed(_bands(x, weights, m))]
 
 
-def _bands(values: Tensor, counts: Tensor) -> list[Tensor]:
-    """Indices of the values cut into bands: those of one are less than those of the next."""
-    log_b = torch.full((BANDS,), float(counts.sum()) / BANDS, dtype=values.dtype, device=values.device).log()
-    y = (torch.arange(BANDS, dtype=values.dtype, device=values.device) + 0.5) / BANDS
-    problem = Absorbed(squared_distances(_scaled(values)[:, None], y[:, None]), counts.log(), log_b)
-    v, lam = torch.zeros_like(y), 4.0
-    while lam > 0.4 / BANDS**2:
-        lam /= 4
-        _, v = _stage(problem, lam, v)
-    band = (_soft_rank(problem, v, lam, y) * BANDS).long().clamp(0, BANDS - 1)
-    least = values.new_full((BANDS,), torch.inf).scatter_reduce_(0, band, values, "amin")
-    greatest = values.new_full((BANDS,), -torch.inf).scatter_reduce_(0, band, values, "amax")
-    apart = greatest.cummax(0).values[:-1] < least.flip(0).cummin(0).values.flip(0)[1:]  # all below k + 1, and the others
-    if not bool((apart & (least[1:] < torch.inf)).any()):
-        raise ValueError(_too_close(values))
-    band = torch.cat([band.new_zeros(1), apart.cumsum(0)])[band]
-    return [(band == k).nonzero()[:, 0] for k in range(int(band.max()) + 1)]
-
-
-def _transport(distinct: Tensor, counts: Tensor) -> Tensor:
-    """Indices of the values in increasing order: for every place j the value that it receives, checked to be sorted."""
+def _transport(distinct: Tensor, counts: Tensor) -> Tensor | None:
+    """Indices of the values in increasing order, read off the plan and checked; None where they crowd."""
     n = int(counts.sum())
-    y = torch.linspace(0, 1, n, dtype=distinct.dtype, device=distinct.device)
-    x = _scaled(distinct)
-    start = 1.0
+    if len(distinct) <= 1:
+        return torch.arange(len(distinct), device=distinct.device)
+    x, y = _scaled(distinct), torch.linspace(0, 1, n, dtype=distinct.dtype, device=distinct.device)
+    start, tol = 1.0, 1e-2
     for _ in range(ROUNDS):
         problem = Absorbed(squared_distances(x[:, None], y[:, None]), counts.log(), torch.zeros_like(y))
-        v, lam = torch.zeros_like(y), 4 * start
-        while lam > 0.4 / n**2:  # at 0.1/n² neighbours in y are told apart
-            lam /= 4
-            u, v = _stage(problem, lam, v)
-            pick = (u[:, None] - problem.C).argmax(0)  # v_j is constant in a column
+        for lam, u, v in _anneal(problem, start, 1 / n, tol):  # noqa: B007
+            pick = (u[:, None] - problem.C).argmax(0)  # for every place a value; v_j is constant in a column
             if torch.equal(torch.bincount(pick, minlength=len(x)), counts) and bool((distinct[pick].diff() >= 0).all()):
-                # Places of one value are neighbours.
-                return pick[torch.cat([pick.new_ones(1, dtype=torch.bool), pick[1:] != pick[:-1]])]
-        x = _soft_rank(problem, v, lam, y)
-        start = min(1.0, 4 / n)
-    raise ValueError(_too_close(distinct))
+                return pick[torch.cat([pick.new_ones(1, dtype=torch.bool), pick.diff() != 0])]  # each value once
+        x, start, tol = _soft_rank(problem, v, lam, y), min(1.0, 4 / n), 1e-3
+    return None
+
+
+def _bands(values: Tensor, counts: Tensor, m: int) -> list[Tensor]:
+    """Indices of the values in at most m lists, those of one less than those of the next."""
+    y = (torch.arange(m, dtype=values.dtype, device=values.device) + 0.5) / m
+    share = counts * (m / counts.sum())
+    problem = Absorbed(squared_distances(_scaled(values)[:, None], y[:, None]), share.log(), torch.zeros_like(y))
+    *_, (lam, _, v) = _anneal(problem, 1.0, 1 / m, 1e-2)
+    band = (_soft_rank(problem, v, lam, y) * m).long().clamp(0, m - 1)
+    least = values.new_full((m,), torch.inf).scatter_reduce(0, band, values, "amin")
+    greatest = values.new_full((m,), -torch.inf).scatter_reduce(0, band, values, "amax")
+    cut = greatest.cummax(0).values[:-1] < least.flip(0).cummin(0).values.flip(0)[1:]  # all up to band k, all after it
+    band = torch.cat([band.new_zeros(1), cut.cumsum(0)])[band]
+    if bool((band == band[0]).all()):
+        _check_gaps(values, torch.inf)
+    return [(band == k).nonzero()[:, 0] for k in range(int(cut.sum()) + 1)]
+
+
+def _anneal(problem: Absorbed, start: float, gap: float, tol: float) -> Iterator[tuple[float, Tensor, Tensor]]:
+    """λ, u and v of stages whose λ falls from ``start`` until places y at distance ``gap`` are told apart, 0.1 gap².
+
+    At most twenty steps at one λ, fewer once every column is right to ``tol``.
+    """
+    v, lam = torch.zeros_like(problem.log_b), 4 * start
+    while lam > 0.4 * gap**2:
+        lam /= 4
+        steps = islice(Blocks(problem, lam, v, spread=1.0), 20)
+        for u, v, error in steps:  # noqa: B007
+            if float(error.max()) < tol:
+                break
+        yield lam, u, v
 
 
 def _scaled(values: Tensor) -> Tensor:
@@ -143,20 +188,14 @@ def _soft_rank(problem: Absorbed, v: Tensor, lam: float, y: Tensor) -> Tensor:
     return torch.softmax((v - problem.C) / lam, dim=1) @ y
 
 
-def _stage(problem: Absorbed, lam: float, v: Tensor) -> tuple[Tensor, Tensor]:
-    """At most twenty steps at one λ, fewer once every column is right to 1e-3."""
-    for u, v, error in islice(Blocks(problem, lam, v, spread=1.0), 20):  # noqa: B007
-        if float(error.max()) < 1e-3:
-            break
-    return u, v
-
-
-def _too_close(distinct: Tensor) -> str:
-    ordered = distinct.sort().values  # of an error's words alone
+def _check_gaps(values: Tensor, share: float) -> None:
+    """A ValueError if the nearest two values differ by less than this share of the range."""
+    ordered = values.sort().values  # for the words of the error alone
     gaps = ordered.diff()
     low, high = ordered[gaps.argmin() :][:2].tolist()
-    share = float(gaps.min() / (ordered[-1] - ordered[0]))
-    return (
-        f"values crowd too much to be told apart by transport in float64: {low!r} and {high!r} differ by {share:.2g} of the "
-        f"range {ordered[0].item()!r} to {ordered[-1].item()!r}"
-    )
+    found = float(gaps.min() / (ordered[-1] - ordered[0]))
+    if found < share:
+        raise ValueError(
+            f"values crowd too much to be told apart by transport in float64: {low!r} and {high!r} differ by {found:.2g} of "
+            f"the range {ordered[0].item()!r} to {ordered[-1].item()!r}"
+        )
