@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import otformer as of
+from otformer.transport import sort as module
 
 DRAWS = {
     "uniform": lambda rng, n: rng.random(n),
