@@ -51,7 +51,7 @@ if __name__ == "__main__":
     pairs = [Pair(" ".join(e.source), " ".join(e.target)) for e in examples("en-fr")]
     pairs.insert(7, Pair("", ""))
     made = dict(chunk=4, engine="ray", workers=2)
-    run(Job(Logged("en-fr", by="spaces"), **made), iter(pairs), folder / "ray", tell=kill_one)
+    run(Job(Logged("en-fr", by="spaces"), **made), iter(pairs), folder / "ray", progress=kill_one)
     print("the output", flush=True)
     run(Job(AlignWork("en-fr", by="spaces"), chunk=4), iter(pairs), folder / "local")
     try:

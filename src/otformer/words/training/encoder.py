@@ -17,7 +17,7 @@ from otformer.words.training.corpus import VOCABULARY
 from otformer.words.training.vocabulary import LONGEST
 
 PAD, SPECIAL, MASK = 0, 5, 4  # BERT's first tokens: [PAD] [UNK] [CLS] [SEP] [MASK]
-MASKED = 0.25  # of the tokens
+MASKED = 0.25  # share of the tokens
 
 
 def build(dropout: float = 0.0) -> Any:
