@@ -137,7 +137,7 @@ def _hmm(given: argparse.Namespace) -> None:
         print(f"{time.perf_counter() - start:5.0f} s  {text}", flush=True)
 
     check_writable(given.out)
-    text = list(islice(training_parts(given.languages), given.pairs))
+    text = list(islice(training_parts(LanguagePair.of(given.languages)), given.pairs))
     say(f"{len(text):,} sentence pairs")
     models = []
     for model in train_models(text, given.least):
