@@ -24,28 +24,11 @@ TOGETHER = 100  # resamples whose counts are in memory at a time
 def bootstrap(
     rows: Any, statistic: Callable[[Array], Any], level: float = 0.95, draws: Any = 1000, seed: int = 0
 ) -> tuple[Any, Any]:
-    """The ends of the bootstrap interval of a statistic of sums over rows.
+    """The ends of the bootstrap interval of a statistic of sums over rows [N, ...], one row per sentence.
 
-    Parameters
-    ----------
-    rows : array (N, ...)
-        What is summed, one row per sentence.
-    statistic : function
-        Maps sums (draws, ...) to values (draws, ...); all values are of the same resamples.
-    level : float
-        Share of the resamples between the ends.
-    draws : int or array (draws, N)
-        Number of resamples, or the resamples themselves as places 0 … N − 1.
-    seed : int
-        Seed of the resamples, where ``draws`` is their number.
+    statistic maps sums [draws, ...] to values [draws, ...], all of the same resamples; level is the share of them between
+    the ends; draws is their number, or the resamples themselves as places [draws, N] in 0 … N − 1.
 
-    Returns
-    -------
-    tuple
-        Lower and upper end, each a float or an array of the shape of one value.
-
-    Examples
-    --------
     >>> bootstrap([[0.0], [1.0], [1.0]], lambda sums: sums[:, 0] / 3)
     (0.0, 1.0)
     """

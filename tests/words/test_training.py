@@ -88,7 +88,7 @@ def test_bert_reads_the_wordpieces(tmp_path: Path) -> None:
     learn_wordpieces(LINES, tmp_path, 400)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     first = tokenizer.convert_tokens_to_ids(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    assert (first[0], first[4], max(first) + 1) == (encoder.PAD, encoder.MASK, encoder.SPECIAL)
+    assert (first[0], first[4], max(first) + 1) == (encoder.BERT_PAD, encoder.MASK, encoder.SPECIAL)
     assert tokenizer.tokenize("Été")[0].startswith("é")  # accents stay
 
 

@@ -121,7 +121,7 @@ def _letters(word: str, dim: int) -> Array:
 
 
 def read_vectors(file: str | Path, language: str | None = None, limit: int | None = None) -> WordVectors:
-    """Word vectors of a ``.vec`` text file, plain or gz (``word number number …`` a line, a first line of two numbers is
+    """Word vectors of a ``.vec`` text file, plain or gz (``word number number …`` per line, a first line of two numbers is
     passed over), or of an npz: ``words`` with ``vecs``, or with ``table`` and ``row``; an npz of two languages has
     ``en_words`` and ``en_vecs``, and ``language`` says which. limit: read so many words, the most frequent, and no more.
     """
@@ -176,7 +176,7 @@ def write_npz_vectors(file: str | Path, languages: Mapping[str, WordVectors], dt
         if dtype == "int8":
             top = np.abs(matrix).max(1, keepdims=True)
             matrix = np.rint(127 * matrix / np.where(top > 0, top, 1))
-        # Text as bytes: numpy's own strings would take four bytes a letter, and the longest word's length for all.
+        # Text as bytes: numpy's own strings would take four bytes per letter, and the longest word's length for all.
         arrays[f"{language}_words"] = np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)
         arrays[f"{language}_vecs"] = matrix.astype(dtype)
     write_npz(Path(file), **arrays)

@@ -61,21 +61,8 @@ class PairProbe:
 
 
 def look_at(model: Model | str | Path, pair: Pair | str, settings: Settings | None = None, device: str = "cpu") -> PairProbe:
-    """Read a model's attention for one sentence pair, and how near each layer is to the plan of the embeddings.
+    """What a model, given or loaded (`models.load`), does with a Pair or ``source ||| target``; settings.reg is λ.
 
-    Parameters
-    ----------
-    model : Model, str or Path
-        A loaded model, a folder or a hub name (`models.load`).
-    pair : Pair or str
-        A sentence and its translation, or ``source ||| target``.
-    settings : Settings, optional
-        How to read the model, and λ and the marginal error of the plan.
-    device : str
-        Where to load a model that comes by name.
-
-    Examples
-    --------
     >>> import pytest; _ = pytest.importorskip("transformers")
     >>> from otformer.words.models.shipped import folder
     >>> found = look_at(folder("en-fr"), "the black cat ||| le chat noir")

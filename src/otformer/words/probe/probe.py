@@ -92,7 +92,7 @@ class Tally:
     lost: Array
 
     def pack(self) -> bytes:
-        """As the bytes of an npz file."""
+        """The tally as the bytes of an npz file."""
         stream = io.BytesIO()
         arrays: dict[str, Any] = {"rows": np.array(json.dumps(self.rows))} | self.arrays()
         np.savez(stream, **arrays)
@@ -100,25 +100,25 @@ class Tally:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Tally:
-        """What `pack` gave."""
+        """The tally that `pack` was given."""
         with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
             rows = tuple(Row(*row) for row in json.loads(str(arrays["rows"])))
             return cls(rows, **{name: arrays[name] for name in arrays if name != "rows"})
 
     def arrays(self) -> dict[str, Array]:
-        """All but the rows, by name."""
+        """All arrays, by name; the rows are no array."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
 
     @classmethod
     def empty(cls, rows: tuple[Row, ...]) -> Tally:
-        """Of no sentences."""
+        """The tally of no sentences."""
         R = len(rows)
         shapes = {"pairs": (), "scores": (R, 2 + len(AT)), "likeness": (R, len(LIKENESS)), "links": (R, 4), "lost": ()}
         return cls(rows, **{name: np.zeros((0, *shape), dtype=np.float32) for name, shape in shapes.items()})
 
     @classmethod
     def joined(cls, tallies: Iterable[Tally]) -> Tally:
-        """One of all, in order."""
+        """One tally of the sentences of all, in order."""
         every = list(tallies)
         if not every:
             raise ValueError("tallies must not be empty")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -131,21 +130,16 @@ def _curve(given: argparse.Namespace) -> None:
 
 
 def _hmm(given: argparse.Namespace) -> None:
-    start = time.perf_counter()
-
-    def say(text: str) -> None:
-        print(f"{time.perf_counter() - start:5.0f} s  {text}", flush=True)
-
     check_writable(given.out)
     text = list(islice(training_parts(LanguagePair.of(given.languages)), given.pairs))
-    say(f"{len(text):,} sentence pairs")
+    print(f"{len(text):,} sentence pairs", flush=True)
     models = []
     for model in train_models(text, given.least):
-        models.append(model)
         letters = model.settings.stem_letters
-        say(f"{f'first {letters} letters' if letters else 'words'}: {len(model.pair_keys):,} pairs kept")
+        print(f"{f'first {letters} letters' if letters else 'words'}: {len(model.pair_keys):,} pairs kept", flush=True)
+        models.append(model)
     write_models(given.out, models)
-    say(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB")
+    print(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB")
 
 
 def _vectors(given: argparse.Namespace) -> None:
@@ -157,15 +151,7 @@ def _vectors(given: argparse.Namespace) -> None:
     print(f"{given.out}: {sizes} words, {sides[0].dim} numbers each, {given.out.stat().st_size / 1e6:.1f} MB")
 
 
-COMMANDS = {
-    "prepare": _prepare,
-    "train": _train,
-    "ship": _ship,
-    "score": _score,
-    "curve": _curve,
-    "hmm": _hmm,
-    "vectors": _vectors,
-}
+COMMANDS = dict(prepare=_prepare, train=_train, ship=_ship, score=_score, curve=_curve, hmm=_hmm, vectors=_vectors)
 
 if __name__ == "__main__":
     main()

@@ -92,7 +92,7 @@ def parts_to_words(matrix: Array, source: WordParts, target: WordParts) -> Array
 
 
 def training_parts(languages: str | LanguagePair) -> Iterator[TokenPair]:
-    """`training_text` in parts, sentences of 1 to 50 per side; words/text/training_text.py says what is never in it."""
+    """`training_text` in parts, sentences of 1 to 50 parts; words/text/training_text.py says what is never in it."""
     pair = LanguagePair.of(languages)
     for left, right in training_text(pair):
         sides = (
