@@ -48,16 +48,17 @@ from aligners_systems import (
 )
 from aligners_text import TESTS, Set, chooser, example_set, gold_set, news_set
 
+from otformer.statistics import bootstrap
 from otformer.words.align import aligners as ways
 from otformer.words.align.aligners import MATCHES
-from otformer.words.align.bilingual import TokenPair
 from otformer.words.align.hmm.file import SETTINGS
-from otformer.words.align.hmm.model import Settings
-from otformer.words.align.hmm.word_parts import training_pieces
-from otformer.words.probe.scores import bootstrap
+from otformer.words.align.hmm.model import AlignmentSettings
+from otformer.words.align.hmm.word_parts import training_parts
 from otformer.words.text.gold import AlignmentScore, rates, score_links
+from otformer.words.text.languages import LanguagePair
+from otformer.words.text.training_text import TokenPair
 
-DIAGONAL = Settings(order="diagonal", rounds=(5, 0), none=0.08)
+DIAGONAL = AlignmentSettings(order="diagonal", rounds=(5, 0), p_null=0.08)
 OURS = "HMM of words and of stems, joined by transport"
 STEM = 5  # first letters, as in SETTINGS
 PEERS = ("eflomal", f"eflomal of stems (first {STEM} letters)")
@@ -121,7 +122,7 @@ def systems(
     if folder is not None:
         yield from on_encoder(trained("encoder", encoder.layers, folder, sets), sets, both)
     if translators is not None:
-        places = {name: translators / name for name in (languages, "-".join(reversed(languages.split("-"))))}
+        places = {name: translators / name for name in (languages, str(LanguagePair.of(languages).reversed))}
         heads = [
             trained(f"translator-{name}", translator.best_head, place, sets, name != languages)
             for name, place in places.items()
@@ -222,7 +223,7 @@ def by_length(scores: dict[tuple[str, str], AlignmentScore], gold: Set) -> Itera
                 if inside.any():
                     counts = score.counts[inside].sum(0)
                     aer, links = 100 * rates(counts)[0], counts[2] / words[inside].sum()
-                    parts.append(f"from {least} words: AER {aer:.1f}, {links:.2f} links a word")
+                    parts.append(f"from {least} words: AER {aer:.1f}, {links:.2f} links per word")
             yield f"{name}; {'; '.join(parts)}"
 
 
@@ -262,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows: list[Row] = []
     start = time.perf_counter()
     for languages in given.languages:
-        text = list(training_pieces(languages))[: given.pairs]
+        text = list(training_parts(languages))[: given.pairs]
         sets = example_set(languages), news_set(languages), gold_set(languages)
         folder = given.encoder if languages == "en-fr" else None
         sizes = ", ".join(f"{sum(bool(g.possible) for g in which.gold)} of {which.name}" for which in sets)

@@ -12,8 +12,8 @@ from typing import Any
 
 from aligners_text import Set
 
-from otformer.words.align.bilingual import TokenPair
 from otformer.words.text.gold import Links, parse_links
+from otformer.words.text.training_text import TokenPair
 
 Both = list[tuple[Links, Links]]  # forward and reverse links of pieces, for every sentence pair
 
@@ -51,7 +51,7 @@ def with_priors(training: Sequence[TokenPair], sets: Sequence[Set], letters: int
 
 
 def _pairs(which: Set) -> Iterator[TokenPair]:
-    return ((s.pieces, t.pieces) for s, t in zip(which.source, which.target, strict=True))
+    return ((s.parts, t.parts) for s, t in zip(which.source, which.target, strict=True))
 
 
 def _run(pairs: Sequence[TokenPair], folder: Path, letters: int, priors: Any = None) -> list[tuple[str, str]]:

@@ -21,11 +21,12 @@ from aligners_text import Set, word_links
 
 from otformer.files import written
 from otformer.words.align.aligners import Aligner, join, links, similarity, symmetrise
-from otformer.words.align.bilingual import Recipe, TokenPair, train_vectors
+from otformer.words.align.bilingual import VectorRecipe, train_vectors
 from otformer.words.align.hmm import model as ibm
-from otformer.words.align.hmm.word_parts import of_words
+from otformer.words.align.hmm.word_parts import parts_to_words
 from otformer.words.align.methods import method
 from otformer.words.text.gold import Link, Links
+from otformer.words.text.training_text import TokenPair
 
 Choices = dict[str, Callable[[int], list[Links]]]
 Matrices = list[list[Any]]  # for every set, a matrix [m, n] of words for every sentence pair
@@ -99,11 +100,11 @@ class System(NamedTuple):
 
 
 def pairs_of(which: Set) -> list[TokenPair]:
-    return [(s.pieces, t.pieces) for s, t in zip(which.source, which.target, strict=True)]
+    return [(s.parts, t.parts) for s, t in zip(which.source, which.target, strict=True)]
 
 
 def all_to_words(matrices: Sequence[Any], which: Set) -> list[Any]:
-    return [of_words(*given) for given in zip(matrices, which.source, which.target, strict=True)]
+    return [parts_to_words(*given) for given in zip(matrices, which.source, which.target, strict=True)]
 
 
 # Peers
@@ -164,8 +165,8 @@ def simalign_choices(method: str, matrices: Matrices) -> Choices:
 Posteriors = list[tuple[list[Any], list[Any]]]  # of the pieces of every set, both directions
 
 
-def posteriors(training: Sequence[TokenPair], sets: Sequence[Set], settings: ibm.Settings) -> Posteriors:
-    model = ibm.train(training, settings)
+def posteriors(training: Sequence[TokenPair], sets: Sequence[Set], settings: ibm.AlignmentSettings) -> Posteriors:
+    model = ibm.train_model(training, settings)
     return [model.posteriors(pairs_of(which)) for which in sets]
 
 
@@ -180,7 +181,7 @@ def best_link_choices(sets: Sequence[Set], found: Posteriors) -> Choices:
 
 def vector_similarities(training: Sequence[TokenPair], sets: Sequence[Set]) -> Matrices:
     """Cosines of the static vectors of words/align/bilingual.py, trained on the same text."""
-    source, target = train_vectors(training, Recipe())
+    source, target = train_vectors(training, VectorRecipe())
     out = []
     for which in sets:
         made = [similarity(source.embed(e), target.embed(f)) for e, f in pairs_of(which)]

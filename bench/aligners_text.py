@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from otformer.words.align.hmm.word_parts import Pieces, pieces
-from otformer.words.align.vectors import plain
+from otformer.words.align.hmm.word_parts import WordParts, word_parts
 from otformer.words.text.dictionary import gold_pairs, muse
 from otformer.words.text.examples import examples
 from otformer.words.text.gold import Gold, Link, Links, read_gold, score_links
-from otformer.words.text.text import data_folder, fold, news_pairs, read_pairs, sample, words
+from otformer.words.text.languages import LanguagePair
+from otformer.words.text.text import data_folder, fold, news_pairs, plain, read_pairs, sample, words
 
 TESTS = {"en-fr": "Hansards", "de-en": "RWTH"}
 DRAWN, SEED = 400, 3  # news pairs, of which those of 3 to 50 pieces a side are kept
@@ -29,15 +29,15 @@ class Set(NamedTuple):
 
     name: str
     words: list[tuple[list[str], list[str]]]
-    source: list[Pieces]
-    target: list[Pieces]
+    source: list[WordParts]
+    target: list[WordParts]
     gold: list[Gold]
 
     @classmethod
     def of(cls, name: str, languages: str, given: Sequence[tuple[Sequence[str], Sequence[str]]], gold: list[Gold]) -> Set:
-        source, target = languages.split("-")
-        both = [(list(e), list(f)) for e, f in given]
-        return cls(name, both, [pieces(e, source) for e, _ in both], [pieces(f, target) for _, f in both], gold)
+        pair, both = LanguagePair.of(languages), [(list(e), list(f)) for e, f in given]
+        source, target = [word_parts(e, pair.source) for e, _ in both], [word_parts(f, pair.target) for _, f in both]
+        return cls(name, both, source, target, gold)
 
 
 def example_set(languages: str) -> Set:
@@ -47,10 +47,12 @@ def example_set(languages: str) -> Set:
 
 def news_set(languages: str) -> Set:
     """News; the gold is that of `gold_pairs`: words that stand there once, with one translation present."""
-    source, target = languages.split("-")
-    dictionary = muse(languages).joined(muse(f"{target}-{source}").inverse())
+    pair = LanguagePair.of(languages)
+    dictionary = muse(pair).joined(muse(pair.reversed).inverse())
     drawn = [(words(fold(e)), words(fold(f))) for e, f in sample(news_pairs(languages), DRAWN, SEED)]
-    kept = [(e, f) for e, f in drawn if all(3 <= len(pieces(*side).pieces) <= 50 for side in ((e, source), (f, target)))]
+    sides = pair.source, pair.target
+    parts = ([len(word_parts(*side).parts) for side in zip(both, sides, strict=True)] for both in drawn)
+    kept = [both for both, sizes in zip(drawn, parts, strict=True) if all(3 <= size <= 50 for size in sizes)]
     found = [frozenset(gold_pairs([plain(w) for w in e], [plain(w) for w in f], dictionary)) for e, f in kept]
     return Set.of("news", languages, kept, [Gold(links, links) for links in found])
 
@@ -83,6 +85,6 @@ def chooser(examples_found: Sequence[Links], news_found: Sequence[Links], sets: 
     return score_links(examples_found, sets[0].gold).aer, news_aer(news_found, sets[1].gold)
 
 
-def word_links(links: Iterable[Link], source: Pieces, target: Pieces) -> Links:
+def word_links(links: Iterable[Link], source: WordParts, target: WordParts) -> Links:
     """Links of words from links of their pieces."""
     return frozenset((source.owner[i], target.owner[j]) for i, j in links)

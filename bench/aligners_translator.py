@@ -13,7 +13,7 @@ from aligners_systems import Directions, Matrices
 from aligners_text import Set, chooser
 
 from otformer.words.align.aligners import Array, links
-from otformer.words.align.attention_head import all_heads, shares
+from otformer.words.align.attention_head import all_heads, per_source_word
 from otformer.words.models.models import load
 
 
@@ -44,5 +44,5 @@ def best_head(folder: Path, sets: Sequence[Set], exchanged: bool = False) -> Cho
 def directions(forward: Chosen, backward: Chosen | None = None) -> Directions:
     """Of two translators, or of one."""
     if backward is None:
-        return forward.matrices, [list(map(shares, of_set)) for of_set in forward.matrices]
+        return forward.matrices, [list(map(per_source_word, of_set)) for of_set in forward.matrices]
     return forward.matrices, backward.matrices

@@ -15,27 +15,27 @@ import aligners_systems as systems
 import aligners_translator as translator
 from aligners_text import Set, example_set, news_aer, word_links
 
-from otformer.words.align.hmm.word_parts import Pieces, cut, of_words, pieces
+from otformer.words.align.hmm.word_parts import WordParts, parts_to_words, split_contractions, word_parts
 from otformer.words.text.gold import Gold, score_links
 
 
 def test_words_are_cut_as_the_training_text():
-    made = pieces(["Feriez-vous", "du", "l'", "Mr.", "'s", "...", "cannot"], "fr")
-    assert made.pieces == ["feriez", "vous", "de", "le", "le", "mr", "'s", "...", "cannot"]
+    made = word_parts(["Feriez-vous", "du", "l'", "Mr.", "'s", "...", "cannot"], "fr")
+    assert made.parts == ["feriez", "vous", "de", "le", "le", "mr", "'s", "...", "cannot"]
     assert made.owner == [0, 0, 1, 1, 2, 3, 4, 5, 6]
-    assert cut("cannot", "en") == ["can", "not"]
-    assert cut("isn't", "en") == ["is", "not"]
-    assert cut("des", "de") == ["des"]
+    assert split_contractions("cannot", "en") == ["can", "not"]
+    assert split_contractions("isn't", "en") == ["is", "not"]
+    assert split_contractions("des", "de") == ["des"]
 
 
 def test_links_of_pieces_become_links_of_words():
-    source, target = Pieces(["do", "not"], [0, 0]), Pieces(["ne", "pas"], [0, 1])
+    source, target = WordParts(["do", "not"], [0, 0]), WordParts(["ne", "pas"], [0, 1])
     assert word_links({(1, 0), (1, 1), (0, 1)}, source, target) == {(0, 0), (0, 1)}
 
 
 def test_matrices_of_pieces_take_the_largest():
-    source, target = Pieces(["a", "b", "c"], [0, 0, 1]), Pieces(["d", "e"], [0, 0])
-    assert of_words(np.array([[0.1, 0.5, 0.3], [0.7, 0.2, 0.2]]), source, target).tolist() == [[0.7, 0.3]]
+    source, target = WordParts(["a", "b", "c"], [0, 0, 1]), WordParts(["d", "e"], [0, 0])
+    assert parts_to_words(np.array([[0.1, 0.5, 0.3], [0.7, 0.2, 0.2]]), source, target).tolist() == [[0.7, 0.3]]
 
 
 def test_news_counts_links_that_touch_a_gold_word():
@@ -62,7 +62,7 @@ def test_grow_diag_final_and_adds_only_words_that_are_both_alone():
 @pytest.fixture
 def sets():
     """Three sets of one sentence pair: on the examples and on news (0, 0) is right, on the gold (1, 1)."""
-    words, two = [(["a", "b"], ["a", "b"])], [Pieces(["a", "b"], [0, 1])]
+    words, two = [(["a", "b"], ["a", "b"])], [WordParts(["a", "b"], [0, 1])]
     right = {"examples": frozenset({(0, 0)}), "news": frozenset({(0, 0)}), "gold": frozenset({(1, 1)})}
     return [Set(name, words, two, two, [Gold(links, links)]) for name, links in right.items()]
 
@@ -93,7 +93,7 @@ def test_short_and_long_sentences_are_told_apart():
     which = Set.of("gold", "en-fr", [(["a"] * 2, ["b"] * 2), (["a"] * 20, ["b"] * 20)], gold)
     score = score_links([{(0, 0), (1, 1)}, {(0, 0)}], gold)
     (said,) = aligners.by_length({(aligners.SHIPPED[0], "no"): score, ("HMM", "no"): score}, which)
-    expected = "from 1 words: AER 0.0, 1.00 links a word; from 16 words: AER 33.3, 0.05 links a word"
+    expected = "from 1 words: AER 0.0, 1.00 links per word; from 16 words: AER 33.3, 0.05 links per word"
     assert said == f"{aligners.SHIPPED[0]}; {expected}"
 
 
@@ -143,7 +143,7 @@ def test_layers_of_an_encoder(sets, tmp_path):
 def test_heads_of_translators(sets, tmp_path):
     """The head is the one, by brute force, whose best links are most often right; the other way comes turned round."""
     from helpers import tiny_models
-    from otformer.words.align.attention_head import Head
+    from otformer.words.align.attention_head import AttentionHead
 
     folder = tiny_models.marian(tmp_path / "marian", layers=2, heads=2)
     words = [(["the", "cat", "sleeps"], ["le", "chat", "dort"]), (["the", "house"], ["la", "maison"])]
@@ -153,7 +153,7 @@ def test_heads_of_translators(sets, tmp_path):
         chosen = translator.best_head(folder, sets, exchanged)
         hits = {}
         for layer, head in itertools.product((1, 2), (1, 2)):
-            found = Head.of(folder, layer, head).attention([pair[::-1] if exchanged else pair for pair in words])
+            found = AttentionHead.of(folder, layer, head).attention([pair[::-1] if exchanged else pair for pair in words])
             hits[f"head {head} of layer {layer}"] = sum(int((A.argmax(1) == np.arange(len(A))).sum()) for A in found), found
         best = hits[chosen.name]
         assert best[0] == max(count for count, _ in hits.values())
@@ -166,7 +166,7 @@ def test_heads_of_translators(sets, tmp_path):
 
 def test_a_missing_peer_is_named(sets, monkeypatch, capsys, tmp_path):
     text = [(["a", "b"], ["a", "b"])] * 20
-    given = {"training_pieces": text, "example_set": sets[0], "news_set": sets[1], "gold_set": sets[2]}
+    given = {"training_parts": text, "example_set": sets[0], "news_set": sets[1], "gold_set": sets[2]}
     for name, value in given.items():
         monkeypatch.setattr(aligners, name, lambda _, value=value: value)
     for name in ("eflomal", "simalign", "transformers"):

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from otformer.jobs.jobs import Job, Parts, checked_out, chunks, run, stream, written
+from otformer.files import written
+from otformer.jobs.jobs import ChunkFolder, Job, checked_out, chunks, run, stream
 from otformer.words.text.text import Pair
 
 PAIRS = [Pair(f"a{k}", f"b{k}" if k % 3 else "") for k in range(25)]
@@ -57,9 +58,9 @@ def test_an_interrupted_run_goes_on_where_it_stopped(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(Job(Joined(log, stop_at="a12"), chunk=4), iter(PAIRS), out)
     assert out.read_bytes() == b"of an earlier run"
-    assert len(Parts(out)) == 3
+    assert len(ChunkFolder(out)) == 3
     log.unlink()
-    run(Job(Joined(log), chunk=4), iter(PAIRS), out, encode=bytes.upper, tell=told.append)
+    run(Job(Joined(log), chunk=4), iter(PAIRS), out, encode=bytes.upper, progress=told.append)
     assert out.read_bytes() == EXPECTED.upper()
     assert calls(log) == ["a12", "a16", "a20", "a24"]
     assert sum(told) == 25
@@ -140,7 +141,7 @@ def test_full_disk_leaves_nothing_half_written(tmp_path):
     with pytest.raises(ValueError, match=r"out cannot be written: File too large"):
         run(Job(Sources(), chunk=1), big, tmp_path / "out")  # the chunks are not, the output is
     assert os.listdir(tmp_path) == ["out.parts"]
-    assert len(Parts(tmp_path / "out")) == 2
+    assert len(ChunkFolder(tmp_path / "out")) == 2
 
 
 def test_devices_are_written_to_and_stay(tmp_path):
@@ -208,7 +209,7 @@ def test_ctrl_c_ends_the_worker_processes(tmp_path):
         "        return lambda pairs: (time.sleep(0.1), b'.')[1]\n"
         "if __name__ == '__main__':\n"
         "    run(Job(Slow(), chunk=1, workers=2), [(str(k), '') for k in range(1000)], sys.argv[1],\n"
-        "        tell=lambda done: print('done', flush=True))\n"
+        "        progress=lambda done: print('done', flush=True))\n"
     )
     done = subprocess.Popen(
         [sys.executable, script, tmp_path / "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
@@ -218,7 +219,7 @@ def test_ctrl_c_ends_the_worker_processes(tmp_path):
     _, errors = done.communicate(timeout=30)
     assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT)  # the second where Python's own end is interrupted
     assert errors.count(b"\nKeyboardInterrupt") == 1
-    assert len(Parts(tmp_path / "out")) >= 1
+    assert len(ChunkFolder(tmp_path / "out")) >= 1
     until = time.monotonic() + 10
     while (left := running(done.pid)) and time.monotonic() < until:
         time.sleep(0.1)

@@ -51,9 +51,11 @@ if __name__ == "__main__":
     pairs = [Pair(" ".join(e.source), " ".join(e.target)) for e in examples("en-fr")]
     pairs.insert(7, Pair("", ""))
     made = dict(chunk=4, engine="ray", workers=2)
-    run(Job(Logged("en-fr", by="spaces"), **made), iter(pairs), folder / "ray", tell=kill_one)
+    def lines(found):
+        return "".join(pair.line("json") + "\\n" for pair in found).encode()
+    run(Logged("en-fr", by="spaces").job(**made), iter(pairs), folder / "ray", lines, progress=kill_one)
     print("the output", flush=True)
-    run(Job(AlignWork("en-fr", by="spaces"), chunk=4), iter(pairs), folder / "local")
+    run(AlignWork("en-fr", by="spaces").job(chunk=4), iter(pairs), folder / "local", lines)
     try:
         list(stream(Job(Bad(), **made), pairs))
     except ValueError as error:

@@ -1,17 +1,19 @@
 """The aligner out of the box: links on sentences, the fall-back by spelling, directions, and lines there and back."""
 
 import json
+import pickle
 import re
 from importlib.resources import files
 
 import numpy as np
 import pytest
 
-from otformer.words.align.align import Aligned, AlignWork, align, read_aligned
+from otformer.words.align.align import Alignment, AlignWork, align, pack, unpack
 from otformer.words.align.aligners import Aligner
-from otformer.words.align.methods import LANGUAGES, Hmm, Vectors, look, method, spelling
+from otformer.words.align.methods import Hmm, Vectors, look, method, spelling
 from otformer.words.align.vectors import WordVectors
 from otformer.words.text.examples import examples
+from otformer.words.text.languages import LANGUAGES, LanguagePair
 from otformer.words.text.text import Pair, words
 
 
@@ -28,7 +30,7 @@ from otformer.words.text.text import Pair, words
 )
 def test_examples_are_aligned_in_both_directions(way, languages, most):
     """AER by its definition for sure links alone, 1 − 2|A∩S| / (|A| + |S|); the bounds leave room for other training."""
-    for name in (languages, "-".join(reversed(languages.split("-")))):
+    for name in (languages, str(LanguagePair.of(languages).reversed)):
         gold = examples(name)
         found = align([e.line for e in gold], name, way, by="spaces")
         right = sum(len(A & e.links) for A, e in zip(found, gold, strict=True))
@@ -91,7 +93,7 @@ def test_scores_are_plans_of_the_mean_of_the_models():
     assert P.shape == (5, 4)
     assert (P >= 0).all()
     assert max(P.sum(0).max(), P.sum(1).max()) < 1 + 1e-5
-    alone, twice = (Hmm(shipped.models[:1] * k, ("de", "en")).scores(pairs)[0] for k in (1, 2))
+    alone, twice = (Hmm(shipped.models[:1] * k, LanguagePair("de", "en")).scores(pairs)[0] for k in (1, 2))
     np.testing.assert_allclose(alone, twice, atol=1e-12)
 
 
@@ -120,21 +122,42 @@ def test_empty_sentences_and_plain_pairs():
     assert align([]) == []
 
 
-def test_work_gives_a_line_a_pair_and_reads_back():
-    pairs = [Pair("The cat sleeps", "Le chat dort"), Pair("", ""), Pair("one\x85two\u2028x", "un")]
-    data = AlignWork(matrix=True, by="spaces")()(pairs)
-    first, empty, odd = read_aligned(data)
-    assert (first.source, first.target) == (["The", "cat", "sleeps"], ["Le", "chat", "dort"])
-    assert [link[:2] for link in first.links] == [(0, 0), (1, 1), (2, 2)]
-    np.testing.assert_allclose(first.scores(), method("auto").scores([(first.source, first.target)])[0], atol=1e-6)
-    assert all(first.scores()[j, i] == pytest.approx(score, abs=1e-4) for i, j, score in first.links)
-    assert empty == Aligned([], [], [], [])
-    assert empty.scores().shape == (0, 0)
-    assert odd.source == ["one", "two", "x"]
+def test_one_text_gives_one_alignment_with_its_words_and_scores():
+    found = align("The black cat ||| Le chat noir")
+    assert found == {(0, 0), (1, 2), (2, 1)} == align([("The black cat", "Le chat noir")])[0]
+    assert (found.source_words, found.target_words) == (("The", "black", "cat"), ("Le", "chat", "noir"))
+    assert found.words == [("The", "Le"), ("black", "noir"), ("cat", "chat")]
+    assert (str(found), repr(found)) == ("0-0 1-2 2-1", "Alignment(The–Le, black–noir, cat–chat)")
+    (P,) = method("hmm", "en-fr").scores([(found.source_words, found.target_words)])
+    np.testing.assert_allclose(found.matrix, P, atol=1e-6)
+    assert found.scores == pytest.approx({(i, j): P[j, i] for i, j in found}, abs=1e-4)
+    again = pickle.loads(pickle.dumps(found))
+    assert (again, again.scores, again.words) == (found, found.scores, found.words)
+    assert len({found, frozenset(found)}) == 1  # as the set that it is
+
+
+@pytest.mark.parametrize("matrix", [True, False])
+def test_chunks_are_packed_and_come_back(matrix):
+    pairs = [Pair("The cat sleeps", "Le chat dort"), Pair("", ""), Pair("one\x85two\u2028x", "un \udc80"), Pair("a b", "")]
+    found = AlignWork(matrix=matrix, by="spaces")()(pairs)
+    back = unpack(pack(found))
+    assert [(a, a.scores, a.source_words, a.target_words) for a in back] == [
+        (a, a.scores, a.source_words, a.target_words) for a in found
+    ]
+    assert back[2].source_words == ("one", "two", "x")
+    for a, b in zip(found, back, strict=True):
+        if matrix:
+            assert (b.matrix.dtype, b.matrix.shape) == (np.float32, (len(a.target_words), len(a.source_words)))
+            np.testing.assert_array_equal(a.matrix, b.matrix)
+        else:
+            assert a.matrix is b.matrix is None
+    if not matrix:
+        with pytest.raises(ValueError, match=r"^matrix was not kept"):
+            back[0].grid()
 
 
 def test_lines_of_every_form():
-    pair = Aligned(["a", "b"], ["x", "y"], [(0, 1, 0.5), (1, 0, 0.996)], [[0.1, 0.996], [0.5, 0.0]])
+    pair = Alignment({(1, 0): 0.996, (0, 1): 0.5}, ["a", "b"], ["x", "y"], np.array([[0.1, 0.996], [0.5, 0.0]]))
     assert pair.line() == "0-1 1-0"
     assert pair.line(scores=True) == "0-1:0.50 1-0:1.00"
     assert pair.line("tokens") == "a b ||| x y ||| 0-1 1-0"
@@ -145,7 +168,7 @@ def test_lines_of_every_form():
         "scores": [0.5, 0.996],
     }
     assert pair.grid() == ["      a     b", "x  0.10  1.00", "y  0.50  0.00"]
-    assert Aligned(["a"], ["x", "yy"], [(0, 0, 0.9)]).table() == ["a  x 0.90", "–  yy"]
+    assert Alignment({(0, 0): 0.9}, ["a"], ["x", "yy"]).table() == ["a  x 0.90", "–  yy"]
 
 
 @pytest.mark.parametrize(

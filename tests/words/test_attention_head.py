@@ -10,9 +10,10 @@ import torch
 
 from helpers.tiny_models import bert, marian
 from otformer.words.align.aligners import Array
-from otformer.words.align.attention_head import Head
+from otformer.words.align.attention_head import AttentionHead
 from otformer.words.align.methods import HEADS, Attention, Hmm, method
 from otformer.words.models.shipped import shipped_folder
+from otformer.words.text.languages import LanguagePair
 
 PAIRS = [
     (["the", "cat", "sleeps", "in", "the", "house"], ["le", "chat", "dort", "dans", "la", "maison"]),
@@ -47,7 +48,7 @@ def expected(folder, source: list[str], target: list[str], layer: int, head: int
 
 @pytest.mark.parametrize(("layer", "head"), [(1, 2), (2, 1), (3, 2)])
 def test_attention_is_that_of_the_network(folder, layer, head):
-    made = Head.of(folder, layer, head)
+    made = AttentionHead.of(folder, layer, head)
     assert len(made.model.network.get_decoder().layers) == layer
     for pair, A in zip(PAIRS, made.attention(PAIRS), strict=True):
         np.testing.assert_allclose(A, expected(folder, *pair, layer, head), atol=1e-5)
@@ -56,14 +57,14 @@ def test_attention_is_that_of_the_network(folder, layer, head):
 def test_what_is_not_there_is_named(folder, tmp_path):
     for layer, head, message in ((4, 1, "layer must be 1 to 3, got 4"), (1, 3, "head must be 1 to 2"), (0, 1, "layer must")):
         with pytest.raises(ValueError, match=message):
-            Head.of(folder, layer, head)
+            AttentionHead.of(folder, layer, head)
     with pytest.raises(ValueError, match="model must be a translation model, got an encoder model"):
-        Head.of(bert(tmp_path / "bert"), 1, 1)
+        AttentionHead.of(bert(tmp_path / "bert"), 1, 1)
 
 
 def test_directions_are_means_of_posteriors_and_attention():
     """Rows that the head sees: half of each; columns: half of each source word's share of the attention."""
-    way, hmm = method("attention", "en-fr"), Hmm.shipped("en-fr")
+    way, hmm = method("attention", "en-fr"), Hmm.shipped(LanguagePair.of("en-fr"))
     pair = ["The", "black", "cat", "sleeps"], ["Le", "chat", "noir", "dort"]
     A, B = way.directions([pair])
     first, second = hmm.directions([pair])
@@ -73,7 +74,7 @@ def test_directions_are_means_of_posteriors_and_attention():
 
 
 def test_words_beyond_the_limit_have_their_posteriors():
-    way, hmm = Attention.shipped("de-en"), Hmm.shipped("de-en")
+    way, hmm = Attention.shipped(LanguagePair.of("de-en")), Hmm.shipped(LanguagePair.of("de-en"))
     words = ["Hund", "Haus", "Mann", "Frau", "Buch"] * 40, ["dog", "house", "man", "woman", "book"] * 40
     (A,), (B,) = way.directions([words])
     (first,), (second,) = hmm.directions([words])
@@ -104,7 +105,7 @@ def test_long_sentences_are_linked_as_short_ones():
 
 def test_odd_words_are_one_word_each(folder):
     """A space within a word, nothing at all, half of a surrogate pair: as many rows and columns as words."""
-    (A,) = Head.of(folder, 1, 1).attention([(["New York", "", "\ud83d"], ["a\u00a0b", "\u200b", " "])])
+    (A,) = AttentionHead.of(folder, 1, 1).attention([(["New York", "", "\ud83d"], ["a\u00a0b", "\u200b", " "])])
     assert A.shape == (3, 3)
     np.testing.assert_allclose(A.sum(1), 1, atol=1e-5)
 

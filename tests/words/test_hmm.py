@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from otformer.words.align.aligners import off_diagonal
-from otformer.words.align.hmm import file as hmm_file
 from otformer.words.align.hmm import model as ibm
 from otformer.words.align.hmm import orders
 from otformer.words.align.hmm.file import read_models, write_models
-from otformer.words.align.hmm.model import Settings, train
-from otformer.words.align.hmm.orders import FURTHEST, Direction, Seen
+from otformer.words.align.hmm.model import AlignmentSettings, train_model
+from otformer.words.align.hmm.orders import FURTHEST, Direction, OrderCounts
+from otformer.words.training import __main__ as commands
 
 
 def direction(m, kappa=2.0, seed=0):
@@ -28,7 +28,7 @@ def brute_force(t, null, d, settings):
         p, last, made = 1.0, -1, []
         for j, i in enumerate(a):
             if i == n:
-                p *= settings.none * null[j]
+                p *= settings.p_null * null[j]
                 continue
             if settings.order == "jumps":
                 steps = [max(-FURTHEST, min(FURTHEST, k - last)) + FURTHEST for k in range(n)]
@@ -36,7 +36,7 @@ def brute_force(t, null, d, settings):
                 made.append(steps[i])
             else:
                 weights = [np.exp(-d.kappa * abs((k + 0.5) / n - (j + 0.5) / m)) for k in range(n)]
-            p *= (1 - settings.none) * weights[i] / sum(weights) * t[j, i]
+            p *= (1 - settings.p_null) * weights[i] / sum(weights) * t[j, i]
         total += p
         for j, i in enumerate(a):
             if i < n:
@@ -49,9 +49,9 @@ def brute_force(t, null, d, settings):
 @pytest.mark.parametrize("shape", [(4, 3), (2, 5), (1, 1), (1, 4), (4, 1), (2, 20)])  # of 20 some jumps are beyond FURTHEST
 def test_posteriors_and_jumps_are_sums_over_all_alignments(order, shape):
     rng = np.random.default_rng(1)
-    settings, d = Settings(order=order, none=0.2), direction(shape[0])
+    settings, d = AlignmentSettings(order=order, p_null=0.2), direction(shape[0])
     t, null = 10 ** rng.uniform(-7, 0, (3, *shape)), 10 ** rng.uniform(-7, 0, (3, shape[0]))
-    post, found = orders.posterior(t, null, d, order, settings.none)
+    post, found = orders.posterior(t, null, d, order, settings.p_null)
     posts, jumps = zip(*(brute_force(t[k], null[k], d, settings) for k in range(3)), strict=True)
     np.testing.assert_allclose(post, posts, atol=1e-5)
     np.testing.assert_allclose(found.jumps, sum(jumps), atol=1e-5)
@@ -71,9 +71,9 @@ def test_kappa_is_found_again():
     for m, n in shapes:
         d = off_diagonal(m, n)
         p = orders.near(d, 6.5)
-        seen.append(Seen(float((p * d).sum()), float(p.sum())))
+        seen.append(OrderCounts(float((p * d).sum()), float(p.sum())))
     assert orders.fit_kappa(seen, shapes, 1.0) == pytest.approx(6.5, abs=0.01)
-    assert orders.fit_kappa([Seen()], [(2, 2)], 1.0) == 1.0
+    assert orders.fit_kappa([OrderCounts()], [(2, 2)], 1.0) == 1.0
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +94,10 @@ def language():
     return [(e, f) for e, f, _ in made], [links for _, _, links in made]
 
 
-@pytest.mark.parametrize("settings", [Settings(order="diagonal"), Settings(), Settings(letters=3)])
+@pytest.mark.parametrize("settings", [{"order": "diagonal"}, {}, {"stem_letters": 3}])
 def test_a_made_up_language_is_learned(language, settings):
     pairs, gold = language
-    model = train(pairs[:350], settings)
+    model = train_model(pairs[:350], AlignmentSettings(**settings))
     A, B = model.posteriors(pairs[350:])
     found = [{(int(i), int(j)) for j, i in np.argwhere(a * b > 0.25)} for a, b in zip(A, B, strict=True)]
     right = sum(len(x & y) for x, y in zip(found, gold[350:], strict=True))
@@ -107,8 +107,8 @@ def test_a_made_up_language_is_learned(language, settings):
 
 def test_directions_exchange_with_the_languages(language):
     pairs, _ = language
-    A, B = train(pairs[:50]).posteriors(pairs[:5])
-    C, D = train([(f, e) for e, f in pairs[:50]]).posteriors([(f, e) for e, f in pairs[:5]])
+    A, B = train_model(pairs[:50]).posteriors(pairs[:5])
+    C, D = train_model([(f, e) for e, f in pairs[:50]]).posteriors([(f, e) for e, f in pairs[:5]])
     for a, b, c, d in zip(A, B, C, D, strict=True):
         np.testing.assert_allclose(a, d.T, atol=1e-4)
         np.testing.assert_allclose(b, c.T, atol=1e-4)
@@ -116,7 +116,7 @@ def test_directions_exchange_with_the_languages(language):
 
 def test_unknown_words_go_by_spelling_and_empty_sentences_stay(language):
     pairs, _ = language
-    model = train(pairs)
+    model = train_model(pairs)
     A, B = model.posteriors([(["Zoltan", "e1"], ["f1", "Zoltan"]), ([], ["f1"]), (["e1"], [])])
     assert (A[0] * B[0])[1].argmax() == 0
     assert [a.shape for a in A] == [(2, 2), (1, 0), (0, 1)]
@@ -130,21 +130,20 @@ def test_letters_are_the_first_of_a_word(language):
     pairs, _ = language
     text = [([f"{w:_<3}" for w in e], [f"{w:_<3}" for w in f]) for e, f in pairs]
     longer = [([f"{w}x" for w in e], [f"{w}y" for w in f]) for e, f in text]
-    for found, expected in zip(
-        train(text, Settings(letters=3)).posteriors(longer[:3]), train(text).posteriors(text[:3]), strict=True
-    ):
+    stems, whole = train_model(text, AlignmentSettings(stem_letters=3)), train_model(text)
+    for found, expected in zip(stems.posteriors(longer[:3]), whole.posteriors(text[:3]), strict=True):
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_a_small_model_has_the_likely_pairs_only(language):
     pairs, _ = language
-    model = train(pairs)
-    small = model.small()
-    assert len(small.kinds) < len(model.kinds) / 3
-    for k, d in zip(small.kinds, zip(*(d.table for d in small.directions), strict=True), strict=True):
+    model = train_model(pairs)
+    small = model.pruned()
+    assert len(small.pair_keys) < len(model.pair_keys) / 3
+    for k, d in zip(small.pair_keys, zip(*(d.table for d in small.directions), strict=True), strict=True):
         assert np.sqrt(d[0] * d[1]) >= 0.03
-        assert k in model.kinds
+        assert k in model.pair_keys
     for found, expected in zip(small.posteriors(pairs[:20]), model.posteriors(pairs[:20]), strict=True):
         for a, b in zip(found, expected, strict=True):
             np.testing.assert_allclose(a[:-1], b[:-1], atol=0.01)  # the last word has no partner
@@ -152,33 +151,34 @@ def test_a_small_model_has_the_likely_pairs_only(language):
 
 def test_bad_input_is_one_line():
     with pytest.raises(ValueError, match="pairs must hold sentences with words"):
-        train([([], ["a"])])
-    for bad in ({"order": "random"}, {"letters": 0}, {"rounds": (0, 0)}, {"rounds": (5, -1)}, {"none": 1.0}, {"alpha": 0.0}):
+        train_model([([], ["a"])])
+    numbers = {"rounds": (0, 0)}, {"rounds": (5, -1)}, {"p_null": 1.0}, {"alpha": 0.0}
+    for bad in ({"order": "random"}, {"stem_letters": 0}, *numbers):
         with pytest.raises(ValueError, match=f"^{next(iter(bad))} must be "):
-            Settings(**bad)
+            AlignmentSettings(**bad)
 
 
 def test_long_sentences_of_unknown_words_are_placed_by_the_order_and_stay_finite(language):
     """All t are the floor: 200 factors of 1e-7 are beyond float32, and the answer is that of t = 1 everywhere."""
     pairs, _ = language
-    model = train(pairs)
+    model = train_model(pairs)
     long = [f"{k}?" for k in range(200)], [f"{k}!" for k in range(200)]
     (A,), (B,) = model.posteriors([long])
     for P, axis in ((A, 1), (B, 0)):
-        np.testing.assert_allclose(P.sum(axis), 1 - model.settings.none, atol=1e-4)
+        np.testing.assert_allclose(P.sum(axis), 1 - model.settings.p_null, atol=1e-4)
     ones = np.ones((1, 200, 200))
-    expected, _ = orders.forward_backward(ones, ones[:, 0], model.directions[0].jumps, model.settings.none)
+    expected, _ = orders.forward_backward(ones, ones[:, 0], model.directions[0].jumps, model.settings.p_null)
     np.testing.assert_allclose(A, expected[0], atol=1e-4)
 
 
 def test_a_file_keeps_probabilities_within_a_sixteenth_of_an_octave(language, tmp_path):
     pairs, _ = language
-    models = [train(pairs), train(pairs, Settings(letters=2))]
+    models = [train_model(pairs), train_model(pairs, AlignmentSettings(stem_letters=2))]
     write_models(tmp_path / "models.npz", models)
     read = read_models(tmp_path / "models.npz")
     assert [model.settings for model in read] == [model.settings for model in models]
     for model, stored in zip(models, read, strict=True):
-        assert (stored.words, stored.kinds.tolist()) == (model.words, model.kinds.tolist())
+        assert (stored.words, stored.pair_keys.tolist()) == (model.words, model.pair_keys.tolist())
         for d, s in zip(model.directions, stored.directions, strict=True):
             for exact, kept in ((d.table, s.table), (d.null, s.null)):
                 assert np.abs(np.log2(exact) - np.log2(kept)).max() <= 1 / 16 + 1e-5
@@ -191,20 +191,20 @@ def test_a_file_keeps_probabilities_within_a_sixteenth_of_an_octave(language, tm
 def test_words_without_pairs_are_not_kept(language, tmp_path):
     pairs, _ = language
     with pytest.raises(ValueError, match=r"least must leave some pairs of words, got 1.1"):
-        train(pairs).small(1.1)
-    some = train([*pairs, (["rare", "seldom"], ["mot", "peu"])]).small(0.5)
+        train_model(pairs).pruned(1.1)
+    some = train_model([*pairs, (["rare", "seldom"], ["mot", "peu"])]).pruned(0.5)
     write_models(tmp_path / "some.npz", [some])
     (read,) = read_models(tmp_path / "some.npz")
     used = {
         w
-        for e, f in zip(*np.divmod(some.kinds, len(some.words[1])), strict=True)
+        for e, f in zip(*np.divmod(some.pair_keys, len(some.words[1])), strict=True)
         for w in (list(some.words[0])[e], list(some.words[1])[f])
     }
     assert {*read.words[0], *read.words[1]} == used
     said = [
         (list(m.words[0])[k // len(m.words[1])], list(m.words[1])[k % len(m.words[1])])
         for m in (some, read)
-        for k in m.kinds
+        for k in m.pair_keys
     ]
     assert said[: len(said) // 2] == said[len(said) // 2 :]
 
@@ -213,9 +213,9 @@ def test_bad_files_of_models(language, tmp_path):
     pairs, _ = language
     file = tmp_path / "models.npz"
     with pytest.raises(ValueError, match="models must have order 'jumps'"):
-        write_models(file, [train(pairs[:20]), train(pairs[:20], Settings(order="diagonal"))])
+        write_models(file, [train_model(pairs[:20]), train_model(pairs[:20], AlignmentSettings(order="diagonal"))])
     assert not os.listdir(tmp_path)
-    write_models(file, [train(pairs[:20])])
+    write_models(file, [train_model(pairs[:20])])
     file.write_bytes(file.read_bytes()[:-300])
     with pytest.raises(ValueError, match="is not a readable file of alignment models"):
         read_models(file)
@@ -241,7 +241,7 @@ def test_bad_files_of_models(language, tmp_path):
 )
 def test_an_npz_that_is_no_model_is_named_in_one_line(language, tmp_path, name, change, message):
     file = tmp_path / "models.npz"
-    write_models(file, [train(language[0][:200]).small()])
+    write_models(file, [train_model(language[0][:200]).pruned()])
     arrays = dict(np.load(file))
     np.savez(file, **{**arrays, f"0_{name}": change(arrays[f"0_{name}"])})
     with pytest.raises(ValueError, match=message) as caught:
@@ -252,14 +252,14 @@ def test_an_npz_that_is_no_model_is_named_in_one_line(language, tmp_path, name, 
 
 def test_the_command_writes_the_same_file_again(language, tmp_path, monkeypatch, capsys):
     pairs, _ = language
-    monkeypatch.setattr(hmm_file, "training_pieces", lambda languages: iter(pairs))
+    monkeypatch.setattr(commands, "training_parts", lambda languages: iter(pairs))
     for name in ("one", "two"):
-        hmm_file.main(["--languages", "en-fr", "--out", str(tmp_path / f"{name}.npz"), "--pairs", "100"])
+        commands.main(["hmm", "--languages", "en-fr", "--out", str(tmp_path / f"{name}.npz"), "--pairs", "100"])
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
     said = capsys.readouterr().out
     assert "100 sentence pairs" in said
-    assert [model.settings.letters for model in read_models(tmp_path / "one.npz")] == [None, 5]
+    assert [model.settings.stem_letters for model in read_models(tmp_path / "one.npz")] == [None, 5]
     for bad in (["--languages", "en-es"], ["--languages", "en-fr", "--out", str(tmp_path / "none" / "x.npz")]):
         with pytest.raises(SystemExit):
-            hmm_file.main(["--out", str(tmp_path / "bad.npz"), *bad])
+            commands.main(["hmm", "--out", str(tmp_path / "bad.npz"), *bad])
     assert sorted(os.listdir(tmp_path)) == ["one.npz", "two.npz"]

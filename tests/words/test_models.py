@@ -187,6 +187,20 @@ def test_no_offsets(folder, tmp_path, monkeypatch):
         load(folder / "marian")
 
 
+def test_code_of_a_model_is_never_run_nor_asked_about(folder, tmp_path, monkeypatch):
+    """A folder with code of its own: without the flag transformers would ask on standard input, for 15 seconds."""
+    place = tmp_path / "own"
+    shutil.copytree(folder / "bert", place)
+    settings = json.loads((place / "config.json").read_text())
+    settings |= {"model_type": "own", "auto_map": {"AutoConfig": "own.Own", "AutoModel": "own.Model"}}
+    (place / "config.json").write_text(json.dumps(settings))
+    (place / "own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.setattr("builtins.input", lambda *asked: pytest.fail("asked on standard input"))
+    with pytest.raises(ValueError, match=r"^model .*own cannot be loaded \(configuration\): "):
+        load(place)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_no_start():
     configs = {"config": SimpleNamespace(decoder_start_token_id=None), "generation_config": SimpleNamespace()}
     with pytest.raises(ValueError, match=r"^model lost has no decoder_start_token_id"):

@@ -12,7 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
-from otformer.words.probe.scores import bootstrap, embedding_plan, likeness, ranks, retrieval, sentence_scores, summarize
+from otformer.words.probe.scores import embedding_plan, estimate, likeness, ranks, sentence_scores
 from otformer.words.text.dictionary import muse
 
 DATA = os.environ.get("OTFORMER_DATA")
@@ -69,9 +69,10 @@ def test_equations():
     assert np.isnan(sentence_scores(np.ones((2, 0)))).all()
 
 
-def test_retrieval_per_sentence_and_pooled():
+def test_scores_per_sentence_and_pooled():
     sentences = [[1, 1, 1, 1], [2], [], [4, 1]]
-    scores = retrieval(sentences, at=(1,), draws=200)
+    values = np.array([sentence_scores(r, at=(1,)) for r in sentences])
+    scores = {name: estimate(values[:, k], [4, 1, 0, 2], draws=200) for k, name in enumerate(("MRR", "Hits@1"))}
     each = [1.0, 0.5, (0.25 + 1) / 2]
     assert scores["MRR"].mean == pytest.approx(np.mean(each))
     assert scores["MRR"].std == pytest.approx(np.std(each))
@@ -85,7 +86,7 @@ def test_bootstrap_against_scipy():
     rng = np.random.default_rng(1)
     weight = rng.integers(1, 9, 300)
     value = rng.beta(2, 1, 300)
-    estimate = summarize(value, weight, draws=4000)
+    found = estimate(value, weight, draws=4000)
 
     def pooled(v, w, axis):
         return (v * w).sum(axis) / w.sum(axis)
@@ -94,12 +95,12 @@ def test_bootstrap_against_scipy():
     mean = stats.bootstrap((value,), np.mean, **options).confidence_interval
     both = stats.bootstrap((value, weight), pooled, paired=True, **options).confidence_interval
     width = mean.high - mean.low
-    assert np.allclose(estimate.interval, mean, atol=0.05 * width)
-    assert np.allclose(estimate.pooled_interval, both, atol=0.05 * width)
-    assert summarize(value, weight) == summarize(value, weight)
-    assert summarize(value, weight, seed=1).interval != summarize(value, weight).interval
-    narrow = summarize(value, weight, level=0.5).interval
-    assert estimate.interval[0] < narrow[0] < narrow[1] < estimate.interval[1]
+    assert np.allclose(found.interval, mean, atol=0.05 * width)
+    assert np.allclose(found.pooled_interval, both, atol=0.05 * width)
+    assert estimate(value, weight) == estimate(value, weight)
+    assert estimate(value, weight, seed=1).interval != estimate(value, weight).interval
+    narrow = estimate(value, weight, level=0.5).interval
+    assert found.interval[0] < narrow[0] < narrow[1] < found.interval[1]
 
 
 def test_plan_against_pot():
@@ -165,11 +166,11 @@ def test_bad_input():
         (lambda: ranks(A, [], ties="mean"), "^ties must be one of best, worst, got 'mean'$"),
         (lambda: sentence_scores([0, 1]), "^ranks must be at least 1, got 0$"),
         (lambda: sentence_scores([1], at=(0,)), "^at must be a whole number of at least 1"),
-        (lambda: summarize([1.0], [0]), "^pairs must not be 0 in every sentence, got 1 sentences"),
-        (lambda: summarize([1.0], [1, 2]), r"one shape \(N,\), got \(1,\) and \(2,\)$"),
-        (lambda: summarize([np.nan], [1]), "^values must be finite where"),
-        (lambda: retrieval([]), "^pairs must not be 0 in every sentence, got 0 sentences"),
-        (lambda: bootstrap([[1.0]], lambda s: s[:, 0], level=95), "^level must be between 0 and 1, got 95$"),
+        (lambda: estimate([1.0], [0]), "^pairs must not be 0 in every sentence, got 1 sentences"),
+        (lambda: estimate([1.0], [1, 2]), r"one shape \(N,\), got \(1,\) and \(2,\)$"),
+        (lambda: estimate([np.nan], [1]), "^values must be finite where"),
+        (lambda: estimate([], []), "^pairs must not be 0 in every sentence, got 0 sentences"),
+        (lambda: estimate([1.0], [1], level=95), "^level must be between 0 and 1, got 95$"),
         (lambda: embedding_plan([[0.0, 0.0]], [[1.0, 0.0]]), "^target must not have vectors of length 0, got one in row 0$"),
         (lambda: embedding_plan([[np.nan]], [[1.0]]), "^target must be finite"),
         (lambda: likeness(A, A.T), r"^matrix and plan must have the same rows and columns, got \(2, 3\) and \(3, 2\)$"),

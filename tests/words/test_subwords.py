@@ -13,7 +13,6 @@ from otformer.words.models.subwords import (
     covered,
     encode,
     encode_pair,
-    group_by_ids,
     group_by_offsets,
     pool_matrix,
     pool_vectors,
@@ -41,15 +40,16 @@ def test_offsets():
     assert members(over) == [[0], [1], [1], [1]]
 
 
-def test_ids():
-    member = group_by_ids([None, 0, 2, 2, None], words=4)
-    assert members(member) == [[1], [], [2, 3], []]
-    assert covered(member).tolist() == [True, False, True, False]
-    with pytest.raises(ValueError, match=r"^words must be at least 3 for these word_ids, got 2$"):
-        group_by_ids([0, 2], words=2)
+def grouped(word_ids, words):
+    """The grouping [W, T] of subwords whose words have these numbers."""
+    return np.array([[word == k for word in word_ids] for k in range(words)])
 
 
-ROWS, COLUMNS = group_by_ids([None, 0, 0, 1, 3, None], 4), group_by_ids([0, 1, 1, 1, 2, None, None])
+def test_covered():
+    assert covered(grouped([None, 0, 2, 2, None], 4)).tolist() == [True, False, True, False]
+
+
+ROWS, COLUMNS = grouped([None, 0, 0, 1, 3, None], 4), grouped([0, 1, 1, 1, 2, None, None], 3)
 
 
 @pytest.mark.parametrize("how", ["mean", "mass", "any"])
@@ -182,7 +182,7 @@ def test_offsets_agree_with_word_ids():
     for text in TEXT:
         words = text.split()
         out = tokenizer(words, is_split_into_words=True)
-        assert np.array_equal(encode(tokenizer, text).member, group_by_ids(out.word_ids(), len(words)))
+        assert np.array_equal(encode(tokenizer, text).member, grouped(out.word_ids(), len(words)))
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bytes", "metaspace"])

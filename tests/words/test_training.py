@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from otformer.words.text.examples import examples
+from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import Pair, fold
 from otformer.words.training import encoder, translator
 from otformer.words.training.__main__ import main
@@ -60,7 +61,7 @@ def test_no_sentence_that_is_held_out_is_trained_on() -> None:
 @pytest.fixture(scope="module")
 def pieces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pieces")
-    learn_pieces([fold(line) for line in LINES], folder, 300, ("en", "fr"))
+    learn_pieces([fold(line) for line in LINES], folder, 300, LanguagePair("en", "fr"))
     return folder
 
 
@@ -87,7 +88,7 @@ def test_bert_reads_the_wordpieces(tmp_path: Path) -> None:
     learn_wordpieces(LINES, tmp_path, 400)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     first = tokenizer.convert_tokens_to_ids(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    assert (first[0], first[4], max(first) + 1) == (encoder.PAD, encoder.MASK, encoder.SPECIAL)
+    assert (first[0], first[4], max(first) + 1) == (encoder.BERT_PAD, encoder.MASK, encoder.SPECIAL)
     assert tokenizer.tokenize("Été")[0].startswith("é")  # accents stay
 
 

@@ -135,7 +135,7 @@ def archive(file: Path) -> Iterator[Callable[[str, Any], None]]:
 
     import numpy as np
 
-    from otformer.jobs.jobs import written
+    from otformer.files import written
 
     with written(file) as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as zipped:
 
@@ -162,12 +162,12 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
 @contextmanager
 def resumable(out: Path | None) -> Iterator[None]:
     """Ctrl-C ends the command with 130 and says what is kept of the work for ``out``."""
-    from otformer.jobs.jobs import Parts
+    from otformer.jobs.jobs import ChunkFolder
 
     try:
         yield
     except KeyboardInterrupt:
-        kept = 0 if out is None else len(parts := Parts(out.resolve()))
+        kept = 0 if out is None else len(parts := ChunkFolder(out.resolve()))
         again = f"; {kept} chunks are in {parts.folder}, the same command goes on from there" if kept else ""
         typer.echo(f"otformer: interrupted{again}", err=True)
         sys.exit(130)

@@ -18,7 +18,7 @@ from otformer.cli.corpus import Corpus, archive, check_gold, corpus, progress, r
 
 if TYPE_CHECKING:
     from otformer.jobs.jobs import Job
-    from otformer.words.align.align import Aligned
+    from otformer.words.align.align import Alignment
     from otformer.words.text.gold import Gold
     from otformer.words.text.text import Pair
 
@@ -59,7 +59,7 @@ def align(
     With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
     interrupted run with --out goes on when the same command is given again.
     """
-    from otformer.jobs.jobs import Job, checked_out
+    from otformer.jobs.jobs import checked_out
     from otformer.words.align.align import AlignWork
     from otformer.words.align.methods import check
 
@@ -80,7 +80,7 @@ def align(
         lines = Lines(form, scores, keep=bool(expected) or given.total == 1)
         if matrix not in (None, "-"):
             lines.archive = stack.enter_context(archive(Path(str(matrix))))
-        job = Job(work, work.settings, engine=engine, workers=workers)
+        job = work.job(engine=engine, workers=workers)
         if by is None and default == "words" and given.kind == "file" and form == "pharaoh":
             _note_split(given.pairs())
         _go(job, given, lines, out, quiet=gold is not None)
@@ -108,19 +108,19 @@ class Lines:
     scores: bool = False
     keep: bool = False
     archive: Any = None
-    kept: list[Aligned] = field(default_factory=list)
+    kept: list[Alignment] = field(default_factory=list)
     done: int = 0
 
-    def __call__(self, data: bytes) -> bytes:
-        from otformer.words.align.align import read_aligned
-
-        found = read_aligned(data)
+    def text(self, found: list[Alignment]) -> str:
         for pair in found if self.archive is not None else ():
-            self.archive(str(self.done), pair.scores())
+            self.archive(str(self.done), pair.matrix)
             self.done += 1
         if self.keep:
             self.kept += found
-        return "".join(pair.line(self.form, self.scores) + "\n" for pair in found).encode("utf-8", "surrogateescape")
+        return "".join(pair.line(self.form, self.scores) + "\n" for pair in found)
+
+    def __call__(self, found: list[Alignment]) -> bytes:
+        return self.text(found).encode("utf-8", "surrogateescape")
 
 
 def _go(job: Job, given: Corpus, lines: Lines, out: Path | None, quiet: bool) -> None:
@@ -132,8 +132,8 @@ def _go(job: Job, given: Corpus, lines: Lines, out: Path | None, quiet: bool) ->
         if out is not None:
             run(job, given.pairs(), out, lines, tell)
             return
-        for data in stream(job, given.pairs(), tell):
-            made = lines(data).decode("utf-8", "surrogateescape")
+        for found in stream(job, given.pairs(), tell):
+            made = lines.text(found)
             if not quiet:
                 _print(sink, made)
 
@@ -150,10 +150,10 @@ def _print(sink: IO[str], text: str) -> None:
         raise ValueError(f"standard output cannot be written: {error.strerror}") from None
 
 
-def _tell_score(found: list[Aligned], gold: list[Gold], as_json: bool, err: bool) -> None:
+def _tell_score(found: list[Alignment], gold: list[Gold], as_json: bool, err: bool) -> None:
     from otformer.words.text.gold import score_links
 
-    score = score_links([{(i, j) for i, j, _ in pair.links} for pair in found], gold)
+    score = score_links(found, gold)
     numbers = {name: getattr(score, name) for name in ("aer", "precision", "recall", "f1")}
     if as_json:
         typer.echo(json.dumps({"pairs": len(found), **numbers}), err=err)
@@ -189,14 +189,15 @@ def probe(
     """
     from otformer import checks
     from otformer.files import output_folder
-    from otformer.jobs.jobs import Job, Parts, keep
-    from otformer.words.models.shipped import languages_of, named
+    from otformer.jobs.jobs import ChunkFolder, run_resumable
+    from otformer.words.models.shipped import languages_for, named
     from otformer.words.probe.figure import figure
-    from otformer.words.probe.probe import Settings, Tally
-    from otformer.words.probe.table import summarise, write_csv
+    from otformer.words.probe.one_pair import look_at
+    from otformer.words.probe.probe import Settings
+    from otformer.words.probe.table import tabulate, write_csv
     from otformer.words.probe.work import ProbeWork
 
-    languages = languages_of(model, languages)
+    languages = languages_for(model, languages)
     if pairs is not None:
         checks.count("pairs", pairs)
     with corpus(text or [], languages) as given, ExitStack() as stack:
@@ -204,22 +205,26 @@ def probe(
             raise ValueError(f"{' and '.join(text or [])} must have sentence pairs, got none")
         expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
         split = by or ("spaces" if expected else "words")
+        if given.kind == "text" and not expected and dictionary is None:
+            found = look_at(named(model), next(given.pairs()), Settings(by=split), device)
+            typer.echo(json.dumps(found.record()) if as_json else "\n".join(found.lines()))
+            return
         against = dictionary or (None if expected else "muse")
         work = ProbeWork(named(model), languages, against, device, Settings(by=split))
         work.check()
         file = stack.enter_context(output_folder(out)) / "probe.csv"
-        parts, job = Parts(file), Job(work, work.settings, chunk=64, engine=engine, workers=workers)
+        chunks, job = ChunkFolder(file), work.job(chunk=64, engine=engine, workers=workers)
         items = work.items(given.pairs(), expected, pairs, seed)
         with resumable(file), progress(min(given.total, pairs or given.total)) as tell:
-            keys = keep(job, items, parts, tell)
+            tallies = run_resumable(job, items, chunks, tell)
     try:
-        table = summarise(Tally.unpack(parts.file(key).read_bytes()) for key in keys)
+        table = tabulate(tallies)
     except ValueError:
-        parts.remove()  # there is nothing in them
+        chunks.remove()  # there is nothing in them
         raise
     write_csv(table, file)
     figure(table, file.with_suffix(".png"), title=Path(model).name)
-    parts.remove()
+    chunks.remove()
     _tell_table(table, file, as_json)
 
 

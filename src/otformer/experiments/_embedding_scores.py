@@ -24,9 +24,10 @@ import numpy as np
 from otformer.experiments import _sentences as sentences
 from otformer.experiments._sentences import NAMES, Corpus
 from otformer.experiments.experiment import Context, Row
+from otformer.statistics import ratio
 from otformer.transport.ragged.batch import solve_batch
 from otformer.words.align.vectors import Array, WordVectors, as_unit
-from otformer.words.probe.scores import ranks, ratio, sentence_scores, summarize
+from otformer.words.probe.scores import estimate, ranks, sentence_scores
 from otformer.words.text.gold import Link
 from otformer.words.text.text import words
 
@@ -147,13 +148,13 @@ def score(given: Sequence[Known], found: Sequence[Array], gold: Sequence[Sequenc
 
 
 def table(setting: Setting, reading: str, found: Scores, seed: int) -> list[Row]:
-    """A line for each method: what `summarize` says of each metric, and `gain`."""
+    """A line for each method: what `estimate` says of each metric, and `gain`."""
     rows: list[Row] = []
     for m, method in enumerate(METHODS):
         row: Row = {"vectors": setting.vectors, "languages": setting.languages, "reading": reading, "method": method}
         row |= {"sentences": len(found.pairs), "pairs": int(found.pairs.sum())}
         for q, metric in enumerate(METRICS):
-            e = summarize(found.values[:, m, q], found.pairs, seed=seed)
+            e = estimate(found.values[:, m, q], found.pairs, seed=seed)
             row |= {metric: e.mean, f"{metric}_std": e.std, f"{metric}_pooled": e.pooled}
             row |= {f"{metric}_low": e.interval[0], f"{metric}_high": e.interval[1]}
             row |= dict(zip((f"{metric}_pooled_low", f"{metric}_pooled_high"), e.pooled_interval, strict=True))

@@ -15,9 +15,10 @@ import numpy as np
 
 from otformer.experiments._sentences import Corpus
 from otformer.experiments.experiment import Context, Row
+from otformer.statistics import ratio
 from otformer.words.models.attention import Reading, read
 from otformer.words.models.models import Model
-from otformer.words.probe.scores import embedding_plan, likeness, ranks, ratio
+from otformer.words.probe.scores import embedding_plan, likeness, ranks
 from otformer.words.text.gold import Link
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -10,20 +10,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from otformer import figures
 from otformer.experiments.experiment import Context
 from otformer.files import writable_folder
-from otformer.jobs.jobs import Job, Parts, Work, keep, stream
+from otformer.jobs.jobs import ChunkFolder, run_resumable, stream
 from otformer.words.models.models import Model
-from otformer.words.probe.probe import Settings, Tally
-from otformer.words.probe.table import summarise
+from otformer.words.probe.probe import Settings
+from otformer.words.probe.table import tabulate
 from otformer.words.probe.work import ProbeWork
 from otformer.words.text import examples
 from otformer.words.text.dictionary import gold_pairs, muse
@@ -92,17 +90,6 @@ def one_to_one(links: Iterable[Link]) -> list[Link]:
 # The probe
 
 
-@dataclass(frozen=True)
-class OneThread:
-    """A worker's function that leaves the other cores to the other workers."""
-
-    work: ProbeWork
-
-    def __call__(self) -> Work:
-        torch.set_num_threads(1)
-        return self.work()
-
-
 def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
     """The table of a model on a corpus (words/probe/table.py).
 
@@ -119,13 +106,12 @@ def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
         context.progress(0.95 * done / len(items))
 
     cores = min(4, os.cpu_count() or 1) if context.full else 1
-    job = Job(OneThread(work) if cores > 1 else work, work.settings, CHUNK, workers=cores)
+    job = work.job(chunk=CHUNK, workers=cores)
     if not context.full:
-        return summarise(map(Tally.unpack, stream(job, items, tell)), seed=context.seed)
-    parts = Parts(writable_folder(cache_folder()) / name)
-    keys = keep(job, items, parts, tell)
-    table = summarise((Tally.unpack(parts.file(key).read_bytes()) for key in keys), seed=context.seed)
-    parts.remove()
+        return tabulate(stream(job, items, tell), seed=context.seed)
+    chunks = ChunkFolder(writable_folder(cache_folder()) / name)
+    table = tabulate(run_resumable(job, items, chunks, tell), seed=context.seed)
+    chunks.remove()
     return table
 
 

@@ -27,7 +27,7 @@ from otformer.experiments._embedding_scores import (
 )
 from otformer.experiments._sentences import NAMES, percent
 from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.words.align.align import Vectors
+from otformer.words.align.methods import Vectors
 from otformer.words.align.vectors import read_vectors
 from otformer.words.text.text import data_folder
 

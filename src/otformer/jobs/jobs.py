@@ -1,10 +1,10 @@
 r"""Work on a corpus of sentence pairs, chunk by chunk: memory stays bounded, and what was interrupted goes on.
 
-A `Job` makes, once a worker, a function from a chunk of pairs to bytes. `stream` gives the bytes of all chunks, in order.
-A pair may carry more than its two sentences: it is any tuple of texts.
-`run` writes them to a file, and keeps every finished chunk in a folder beside it, under a name that is a hash of the chunk's
-text and of the job's settings: the same command goes on where it stopped; another text or other settings find nothing there
-and start anew. A chunk is written under another name first, so that a file in the folder is always whole.
+A `Job` makes, once per worker, a function from a chunk of pairs to a result, any object. A pair may carry more than its two
+sentences: it is any tuple of texts. `stream` gives the results of all chunks, in order, and keeps nothing. `run_resumable`
+and `run` keep the result of every finished chunk, as bytes, in a folder beside the output, under a name that is a hash of
+the chunk's text and of the job's settings: the same command goes on where it stopped; another text or other settings find
+nothing there and start anew. A chunk is written under another name first, so that a file in the folder is always whole.
 
 Engines: ``local``, this process, or ``workers`` processes of this machine; ``ray``, the workers of a Ray cluster
 (jobs/ray_engine.py).
@@ -31,23 +31,26 @@ from otformer.files import written
 
 ENGINES = ("local", "ray")
 Item = tuple[str, ...]  # a Pair, perhaps with more
-Work = Callable[[Sequence[Any]], bytes]  # of items
-Tell = Callable[[int], Any]  # called with the number of pairs that are done
+Work = Callable[[Sequence[Any]], Any]  # from the items of a chunk to its result
+Progress = Callable[[int], Any]  # called with the number of pairs that were finished since the last call
 
 
 @dataclass(frozen=True)
 class Job:
     """What is done to a corpus, and where.
 
-    make : makes the function of a chunk; it is pickled, and called once in every worker.   settings : all but the text that
-    decides the bytes, as plain values.   chunk : pairs in a chunk.   workers : processes, or workers of the cluster.
+    factory : makes the function of a chunk; it is pickled, and called once in every worker.   settings : all but the text
+    that decides the results, as plain values.   chunk : pairs in a chunk.   workers : processes, or workers of the cluster.
+    pack, unpack : a result as bytes, and back; used only where chunks are kept.
     """
 
-    make: Callable[[], Work]
+    factory: Callable[[], Work]
     settings: Mapping[str, Any] = field(default_factory=dict)
     chunk: int = 256
     engine: str = "local"
     workers: int = 1
+    pack: Callable[[Any], bytes] = bytes
+    unpack: Callable[[bytes], Any] = bytes
 
     def __post_init__(self) -> None:
         checks.count("chunk", self.chunk)
@@ -76,12 +79,12 @@ def chunks(pairs: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield chunk
 
 
-def stream(job: Job, pairs: Iterable[Item], tell: Tell = lambda done: None) -> Iterator[bytes]:
-    """The bytes of every chunk, in order; nothing is kept."""
+def stream(job: Job, pairs: Iterable[Item], progress: Progress = lambda done: None) -> Iterator[Any]:
+    """The result of every chunk, in order; nothing is kept."""
     sizes: deque[int] = deque()
-    for data in _execute(job, _noting(sizes, chunks(pairs, job.chunk))):
-        tell(sizes.popleft())
-        yield data
+    for result in _execute(job, _noting(sizes, chunks(pairs, job.chunk))):
+        progress(sizes.popleft())
+        yield result
 
 
 def _noting(sizes: deque[int], given: Iterable[list[Item]]) -> Iterator[list[Item]]:
@@ -90,36 +93,36 @@ def _noting(sizes: deque[int], given: Iterable[list[Item]]) -> Iterator[list[Ite
         yield chunk
 
 
-def _execute(job: Job, given: Iterator[list[Item]]) -> Iterator[bytes]:
+def _execute(job: Job, given: Iterator[list[Item]]) -> Iterator[Any]:
     """The job's function on every chunk, in order."""
     if job.engine == "ray":
         from otformer.jobs.ray_engine import execute
 
-        return execute(job.make, given, job.workers)
-    return _in_processes(job, given) if job.workers > 1 else map(job.make(), given)
+        return execute(job.factory, given, job.workers)
+    return _in_processes(job, given) if job.workers > 1 else map(job.factory(), given)
 
 
 _work: Work  # of a worker process
 
 
-def _start(make: Callable[[], Work], workers: int) -> None:
-    """In a worker process: its share of the cores, as more threads than cores wait for each other, and the work."""
+def _start(factory: Callable[[], Work], workers: int) -> None:
+    """Set up a worker process: its share of the cores, as more threads than cores wait for each other, and the work."""
     global _work
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
-    _work = make()
+    _work = factory()
 
 
-def _one(chunk: list[Item]) -> bytes:
+def _one(chunk: list[Item]) -> Any:
     return _work(chunk)
 
 
-def _in_processes(job: Job, given: Iterator[list[Item]]) -> Iterator[bytes]:
+def _in_processes(job: Job, given: Iterator[list[Item]]) -> Iterator[Any]:
     from concurrent.futures import Future, ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
     from multiprocessing import get_context
 
-    pool = ProcessPoolExecutor(job.workers, get_context("spawn"), _start, (job.make, job.workers))
-    waiting: deque[Future[bytes]] = deque()
+    pool = ProcessPoolExecutor(job.workers, get_context("spawn"), _start, (job.factory, job.workers))
+    waiting: deque[Future[Any]] = deque()
     try:
         for chunk in given:
             with interrupts_held():
@@ -144,7 +147,7 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Parts:
+class ChunkFolder:
     """The folder of finished chunks of an output file, ``<out>.parts``."""
 
     def __init__(self, out: Path) -> None:
@@ -170,38 +173,40 @@ class Parts:
             self.folder.rmdir()
 
 
-def keep(job: Job, pairs: Iterable[Item], parts: Parts, tell: Tell = lambda done: None) -> list[str]:
-    """Makes the chunks that are not in ``parts`` yet, and gives the keys of all, in order."""
+def run_resumable(
+    job: Job, pairs: Iterable[Item], folder: ChunkFolder, progress: Progress = lambda done: None
+) -> Iterator[Any]:
+    """Make the chunks that are not in the folder yet; then give the results of all, in order, read from there one by one."""
     keys: list[str] = []
     missing: deque[tuple[str, int]] = deque()
 
     def unfinished() -> Iterator[list[Item]]:
         for chunk in chunks(pairs, job.chunk):
             keys.append(job.key(chunk))
-            if parts.file(keys[-1]).is_file():
-                tell(len(chunk))
+            if folder.file(keys[-1]).is_file():
+                progress(len(chunk))
             else:
                 missing.append((keys[-1], len(chunk)))
                 yield chunk
 
     try:
-        for data in _execute(job, unfinished()):
+        for result in _execute(job, unfinished()):
             key, size = missing.popleft()
-            parts.put(key, data)
-            tell(size)
+            folder.put(key, job.pack(result))
+            progress(size)
     finally:
-        parts.remove_if_empty()
-    return keys
+        folder.remove_if_empty()
+    return (job.unpack(folder.file(key).read_bytes()) for key in keys)
 
 
 def run(
     job: Job,
     pairs: Iterable[Item],
     out: str | Path,
-    encode: Callable[[bytes], bytes] = bytes,
-    tell: Tell = lambda done: None,
+    encode: Callable[[Any], bytes] = bytes,
+    progress: Progress = lambda done: None,
 ) -> None:
-    """Write ``encode`` of the bytes of every chunk, in order, to the file ``out``, whole or not at all.
+    """Write ``encode`` of the result of every chunk, in order, to the file ``out``, whole or not at all.
 
     Interrupted, it leaves the finished chunks in the folder ``<out>.parts``, and the same call goes on from them; the folder
     is removed when the output is there. A device or a pipe is written to as the chunks come.
@@ -209,13 +214,13 @@ def run(
     out = checked_out(out)
     if out.exists() and not out.is_file():
         with written(out) as file:
-            file.writelines(map(encode, stream(job, pairs, tell)))
+            file.writelines(map(encode, stream(job, pairs, progress)))
         return
-    parts = Parts(out)
-    keys = keep(job, pairs, parts, tell)
+    folder = ChunkFolder(out)
+    results = run_resumable(job, pairs, folder, progress)
     with written(out) as file:
-        file.writelines(encode(parts.file(key).read_bytes()) for key in keys)
-    parts.remove()
+        file.writelines(map(encode, results))
+    folder.remove()
 
 
 def checked_out(out: str | Path) -> Path:

@@ -1,7 +1,7 @@
 """The corpus engine over Ray Data: the same function, in the workers of a cluster.
 
 The chunks go through `Dataset.map` with a class, which Ray Data makes once in each of its actors. An actor that dies is
-started again and its chunk made again; a chunk's bytes arrive here once, when they are whole, in the order of the chunks.
+started again and its chunk made again; a chunk's result arrives here once, when it is whole, in the order of the chunks.
 The text is read here and travels in windows, so that neither this process nor the object store holds a corpus.
 
 Without a cluster (``RAY_ADDRESS``, or `ray.init` called before) one is started on this machine for the run, then ended.
@@ -22,34 +22,34 @@ from typing import Any
 
 from otformer.jobs.jobs import Item, Work
 
-WINDOW = 1000  # chunks given to Ray Data at a time
+WINDOW_CHUNKS = 1000  # chunks given to Ray Data at a time
 
 
 class _Worker:
     """The work as Ray Data calls it, on a row that holds a chunk."""
 
-    def __init__(self, make: Callable[[], Work]) -> None:
-        self.work = make()
+    def __init__(self, factory: Callable[[], Work]) -> None:
+        self.work = factory()
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         try:
-            return {"data": self.work(pickle.loads(row["chunk"])), "error": ""}
+            return {"data": pickle.dumps(self.work(pickle.loads(row["chunk"]))), "error": ""}
         except ValueError as error:  # bad input is an answer; Ray would add its traceback
             return {"data": b"", "error": str(error)}
 
 
-def execute(make: Callable[[], Work], chunks: Iterator[list[Item]], workers: int = 1) -> Iterator[bytes]:
-    """The bytes of every chunk, in order, made by ``workers`` actors."""
+def execute(factory: Callable[[], Work], chunks: Iterator[list[Item]], workers: int = 1) -> Iterator[Any]:
+    """The result of every chunk, in order, made by ``workers`` actors."""
     ray = _ray()
     with _cluster(ray, workers):
-        while window := list(itertools.islice(chunks, WINDOW)):
+        while window := list(itertools.islice(chunks, WINDOW_CHUNKS)):
             rows = [{"chunk": pickle.dumps(chunk)} for chunk in window]
             given = ray.data.from_items(rows, override_num_blocks=len(rows))
-            done = given.map(_Worker, fn_constructor_args=(make,), concurrency=min(workers, len(rows)), num_cpus=1)
+            done = given.map(_Worker, fn_constructor_args=(factory,), concurrency=min(workers, len(rows)), num_cpus=1)
             for row in done.iter_rows():
                 if row["error"]:
                     raise ValueError(row["error"])
-                yield row["data"]
+                yield pickle.loads(row["data"])
 
 
 def _ray() -> Any:

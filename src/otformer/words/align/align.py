@@ -1,126 +1,194 @@
 """Word alignment out of the box: `align` links the words of sentence pairs by a method of words/align/methods.py.
 
-`AlignWork` does the same for a corpus, in chunks (jobs/jobs.py), and `Aligned` writes it down.
+`AlignWork` does the same for a corpus, in chunks (jobs/jobs.py).
 """
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
-from otformer import __version__
-from otformer.jobs.jobs import Work
-from otformer.words.align.aligners import Array, Links
-from otformer.words.align.methods import AUTO, Method, Vectors, method
+from otformer._version import __version__
+from otformer.jobs.jobs import Job, Work
+from otformer.words.align import methods
+from otformer.words.align.aligners import Array
+from otformer.words.text.gold import Link, grid, pharaoh
 from otformer.words.text.text import Pair, parse_pairs, words
 
-__all__ = ["AlignWork", "Aligned", "Vectors", "align", "method", "read_aligned"]
-_named = method  # `align` has an argument of that name
 
+class Alignment(frozenset[Link]):
+    """The links (i, j) of a sentence pair, source word i with target word j: a frozenset that knows its words and scores.
 
-def align(
-    pairs: Iterable[Pair | tuple[str, str] | str], languages: str = "en-fr", method: str = "auto", by: str = "words"
-) -> list[Links]:
-    """Links (i, j) of every sentence pair, source word i with target word j; empty sentences have none.
+    scores : the score of every link, the share of a word that goes to the other, 0 to 1; in the order of the links.
+    source_words, target_words : the words that i and j count, from 0.
+    matrix : the scores of all words, [m, n] in float32, target words in rows; None where they were not kept.
 
-    pairs : (source, target), or ``source ||| target``.   by : what a word is, see `word_spans`.
-
-    >>> [sorted(links) for links in align(["The black cat sleeps ||| Le chat noir dort", ""])]
-    [[(0, 0), (1, 2), (2, 1), (3, 3)], []]
+    >>> found = Alignment({(0, 1): 0.9, (1, 0): 0.8}, ["black", "cat"], ["chat", "noir"])
+    >>> found == {(0, 1), (1, 0)}, str(found), found.words
+    (True, '0-1 1-0', [('black', 'noir'), ('cat', 'chat')])
     """
-    given = [next(parse_pairs([pair], "pairs")) if isinstance(pair, str) else Pair(*pair) for pair in pairs]
-    chosen = _named(method, languages)
-    return [chosen.links(scores) for scores in chosen.scores([(words(e, by), words(f, by)) for e, f in given])]
 
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    scores: dict[Link, float]
+    matrix: Array | None
 
-@dataclass(frozen=True)
-class Aligned:
-    """What an aligner says of a sentence pair: words, links with their scores, and all scores [m, n] where asked for."""
+    def __new__(
+        cls, scores: Mapping[Link, float], source_words: Iterable[str], target_words: Iterable[str], matrix: Any = None
+    ) -> Alignment:
+        made = super().__new__(cls, scores)
+        made.scores = {link: scores[link] for link in sorted(scores)}
+        made.source_words, made.target_words, made.matrix = tuple(source_words), tuple(target_words), matrix
+        return made
 
-    source: list[str]
-    target: list[str]
-    links: list[tuple[int, int, float]]
-    matrix: list[list[float]] | None = None
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Alignment, (self.scores, self.source_words, self.target_words, self.matrix)
 
-    def pharaoh(self, scores: bool = False) -> str:
-        """``i-j`` or ``i-j:0.87`` for every link.
+    @property
+    def words(self) -> list[tuple[str, str]]:
+        """The linked words, in the order of the source."""
+        return [(self.source_words[i], self.target_words[j]) for i, j in self.scores]
 
-        >>> Aligned(["a"], ["b"], [(0, 0, 0.871)]).pharaoh(scores=True)
-        '0-0:0.87'
-        """
-        return " ".join(f"{i}-{j}:{score:.2f}" if scores else f"{i}-{j}" for i, j, score in self.links)
+    def __repr__(self) -> str:
+        return f"Alignment({', '.join(f'{e}–{f}' for e, f in self.words)})"
+
+    def __str__(self) -> str:
+        return pharaoh(self)
 
     def line(self, form: str = "pharaoh", scores: bool = False) -> str:
-        """``i-j …``, with the words before it (form "tokens"), or a JSON object (form "json")."""
+        """``i-j …`` or ``i-j:0.87 …``, with the words before it (form "tokens"), or a JSON object (form "json")."""
         if form == "json":
-            links, weights = [[i, j] for i, j, _ in self.links], [score for *_, score in self.links]
-            given = {"source": self.source, "target": self.target, "links": links, "scores": weights}
-            return json.dumps(given, ensure_ascii=False)
-        words = f"{' '.join(self.source)} ||| {' '.join(self.target)} ||| " if form == "tokens" else ""
-        return words + self.pharaoh(scores)
+            links = {"links": [*self.scores], "scores": [*self.scores.values()]}
+            return json.dumps({"source": self.source_words, "target": self.target_words} | links, ensure_ascii=False)
+        sides = f"{' '.join(self.source_words)} ||| {' '.join(self.target_words)} ||| " if form == "tokens" else ""
+        return sides + (" ".join(f"{i}-{j}:{x:.2f}" for (i, j), x in self.scores.items()) if scores else str(self))
 
     def table(self) -> list[str]:
-        """A line for every source word: the target words it is linked to, with scores; then those without a link.
+        """A line per source word: the target words it is linked to, with scores; then target words without a link.
 
-        >>> Aligned(["the", "cat"], ["chat"], [(1, 0, 0.99)]).table()
+        >>> Alignment({(1, 0): 0.99}, ["the", "cat"], ["chat"]).table()
         ['the  –', 'cat  chat 0.99']
         """
-        wide = max(map(len, self.source), default=1)
+        wide = max(map(len, self.source_words), default=1)
         lines = []
-        for i, word in enumerate(self.source):
-            partners = [f"{self.target[j]} {score:.2f}" for k, j, score in self.links if k == i]
+        for i, word in enumerate(self.source_words):
+            partners = [f"{self.target_words[j]} {score:.2f}" for (k, j), score in self.scores.items() if k == i]
             lines.append(f"{word:<{wide}}  {', '.join(partners) or '–'}")
-        alone = sorted(set(range(len(self.target))) - {j for _, j, _ in self.links})
-        return lines + [f"{'–':<{wide}}  {self.target[j]}" for j in alone]
-
-    def scores(self) -> Array:
-        """All scores [m, n]."""
-        return np.array(self.matrix, dtype=np.float64).reshape(len(self.target), len(self.source))
+        alone = sorted(set(range(len(self.target_words))) - {j for _, j in self})
+        return lines + [f"{'–':<{wide}}  {self.target_words[j]}" for j in alone]
 
     def grid(self) -> list[str]:
-        """All scores as text: a row for every target word, a column for every source word."""
-        left, wide = max(map(len, self.target), default=0), [max(4, len(word)) for word in self.source]
-        head = " " * left + "".join(f"  {word:>{width}}" for word, width in zip(self.source, wide, strict=True))
-        rows = zip(self.target, self.scores().tolist(), strict=True)
-        return [head] + [
-            f"{word:<{left}}" + "".join(f"  {score:>{width}.2f}" for score, width in zip(row, wide, strict=True))
-            for word, row in rows
-        ]
+        """All scores as text: a row per target word, a column per source word."""
+        if self.matrix is None:
+            raise ValueError("matrix was not kept: there are scores of links only")
+        return grid(self.source_words, self.target_words, self.matrix)
+
+
+Given = Pair | tuple[str, str] | str
+
+
+@overload
+def align(pairs: str, languages: str = ..., method: str = ..., by: str = ...) -> Alignment: ...  # type: ignore[overload-overlap]
+@overload
+def align(pairs: Iterable[Given], languages: str = ..., method: str = ..., by: str = ...) -> list[Alignment]: ...
+def align(
+    pairs: Iterable[Given] | str, languages: str = "en-fr", method: str = "auto", by: str = "words"
+) -> Alignment | list[Alignment]:
+    """Link the words of sentences to the words of their translations.
+
+    Hidden Markov models of both directions give the probabilities A_ji that source word i is what target word j translates,
+    and B_ij the other way round. The scores are the entropic transport plan of the cost −½ log(A_ji B_ij), in which a null
+    word on each side takes the words without a partner; links are the entries above a threshold (docs/alignment.md).
+
+    Parameters
+    ----------
+    pairs : list of str or of (str, str), or one str
+        ``source ||| target`` or (source, target); an empty sentence has no links.
+    languages : str
+        "en-fr", "fr-en", "de-en" or "en-de", source first.
+    method : str
+        "hmm" (also "auto"), "attention" (fewer errors; needs the extra words) or "vectors".
+    by : str
+        "words" splits plain text into words, "spaces" takes what stands between spaces (`word_spans`).
+
+    Returns
+    -------
+    list of Alignment, or one Alignment for one str
+        Sets of links (i, j), source word i and target word j counted from 0, with their words and scores.
+
+    Examples
+    --------
+    >>> found = align("The black cat sleeps ||| Le chat noir dort")
+    >>> found
+    Alignment(The–Le, black–noir, cat–chat, sleeps–dort)
+    >>> sorted(found), str(found)
+    ([(0, 0), (1, 2), (2, 1), (3, 3)], '0-0 1-2 2-1 3-3')
+    >>> [len(links) for links in align([("The cat", "Le chat"), ""])]
+    [2, 0]
+
+    References
+    ----------
+    Vogel, Ney and Tillmann, HMM-based word alignment in statistical translation, COLING 1996.
+    Liang, Taskar and Klein, Alignment by agreement, NAACL 2006.
+    """
+    listed = [pairs] if isinstance(pairs, str) else pairs
+    given = [next(parse_pairs([pair], "pairs")) if isinstance(pair, str) else Pair(*pair) for pair in listed]
+    found = _aligned(methods.method(method, languages), given, by)
+    return found[0] if isinstance(pairs, str) else found
+
+
+def _aligned(chosen: methods.Method, pairs: Sequence[Pair], by: str, matrix: bool = True) -> list[Alignment]:
+    split = [(words(source, by), words(target, by)) for source, target in pairs]
+    return [
+        Alignment({(i, j): round(float(P[j, i]), 4) for i, j in chosen.links(P)}, *both, P.astype("f4") if matrix else None)
+        for both, P in zip(split, chosen.scores(split), strict=True)
+    ]
 
 
 @dataclass(frozen=True)
 class AlignWork:
-    """`align` as work for an engine (jobs/jobs.py): a JSON line for every pair, which `read_aligned` reads."""
+    """`align` as work on a corpus (jobs/jobs.py): an `Alignment` per pair; matrix : whether they keep all scores."""
 
     languages: str = "en-fr"
     method: str = "auto"
     by: str = "words"
     matrix: bool = False
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What decides the lines, for `Job`."""
-        return {**asdict(self), "method": AUTO if self.method == "auto" else self.method, "version": __version__}
+    def job(self, **options: Any) -> Job:
+        """The job of this work; options are those of `Job`: chunk, engine, workers."""
+        settings = {**asdict(self), "method": methods.resolved(self.method), "version": __version__}
+        return Job(self, settings, pack=pack, unpack=unpack, **options)
 
     def __call__(self) -> Work:
-        chosen = method(self.method, self.languages)
-        return lambda pairs: "".join(line + "\n" for line in self._lines(chosen, pairs)).encode()
-
-    def _lines(self, chosen: Method, pairs: Sequence[Pair]) -> Iterable[str]:
-        split = [(words(source, self.by), words(target, self.by)) for source, target in pairs]
-        for (source, target), P in zip(split, chosen.scores(split), strict=True):
-            found = [(i, j, round(float(P[j, i]), 4)) for i, j in sorted(chosen.links(P))]
-            record: dict[str, Any] = {"source": source, "target": target, "links": found}
-            if self.matrix:
-                record["matrix"] = np.round(P, 6).tolist()
-            yield json.dumps(record)
+        chosen = methods.method(self.method, self.languages)
+        return lambda pairs: _aligned(chosen, pairs, self.by, self.matrix)
 
 
-def read_aligned(data: bytes) -> list[Aligned]:
-    """The pairs of a chunk that `AlignWork` made."""
-    records = map(json.loads, data.splitlines())
-    return [Aligned(r["source"], r["target"], [tuple(link) for link in r["links"]], r.get("matrix")) for r in records]
+def pack(found: Sequence[Alignment]) -> bytes:
+    """A chunk as the bytes of an npz: words, links and scores as JSON, and all matrices, where kept, one after the other."""
+    records = [(a.source_words, a.target_words, [(*link, score) for link, score in a.scores.items()]) for a in found]
+    arrays = {"records": np.frombuffer(json.dumps(records).encode(), np.uint8)}
+    matrices = [a.matrix.ravel() for a in found if a.matrix is not None]
+    if matrices:
+        arrays["matrices"] = np.concatenate(matrices)
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
+    return stream.getvalue()
+
+
+def unpack(data: bytes) -> list[Alignment]:
+    """What `pack` was given."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        records, numbers = json.loads(arrays["records"].tobytes()), arrays.get("matrices")
+    found, first = [], 0
+    for source, target, links in records:
+        last = first + len(source) * len(target)
+        matrix = None if numbers is None else numbers[first:last].reshape(len(target), len(source))
+        found.append(Alignment({(i, j): score for i, j, score in links}, source, target, matrix))
+        first = last
+    return found

@@ -1,9 +1,8 @@
 r"""Word aligners: from similarities of a sentence pair to a matrix of scores, and from scores to links.
 
 Matrices have the target words as rows and the source words as columns (as in words/probe/scores.py); links are Pharaoh's
-(i, j),
-source word i with target word j. A sentence pair enters as similarities S [m, n], cosines of word vectors (`similarity`),
-or as attention, and all functions take a list of them: a corpus is one call.
+(i, j), source word i with target word j. A sentence pair enters as similarities S [m, n], cosines of word vectors
+(`similarity`), or as attention, and all functions take a list of them: a corpus is one call.
 
 `match` turns similarities into scores, for a cost C = 2 − 2 S, the squared distance of unit vectors, and λ = ``reg``:
 
@@ -14,13 +13,13 @@ or as attention, and all functions take a list of them: a corpus is one call.
     unbalanced   a plan whose marginals are only asked for, with strength ρ = ``strength``: words may stay alone
     null         a plan with a null word on each side that takes or gives any number of words at cost ``null`` each
 
-Plans are for weights of 1 a word on the longer side (and max/min on the shorter), so that a score is the share of a word
+Plans are for weights of 1 per word on the longer side (and max/min on the shorter), so that a score is the share of a word
 that goes to another, 0 to 1. `links` turns scores into pairs, by choice in one or both directions or by a threshold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +28,12 @@ import numpy as np
 from otformer import checks
 from otformer.transport.ragged.batch import solve_batch
 from otformer.transport.variants.unbalanced import solve_unbalanced
+from otformer.words.align.vectors import as_unit
+from otformer.words.text.gold import Link, Links
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Link = tuple[int, int]
-Links = frozenset[Link]
 MATCHES = ("similarity", "agreement", "transport", "exact", "unbalanced", "null")
-LONG = 50  # words
+LONG = 50  # words per sentence from which on the null word becomes no dearer, see `_with_null`
 RULES = ("source", "target", "intersection", "union", "grow-diag", "grow-diag-final", "threshold")
 
 
@@ -47,8 +46,7 @@ def similarity(source: Any, target: Any) -> Array:
     x, y = (_matrix(name, t) for name, t in (("source", source), ("target", target)))
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"source and target must have vectors of one length, got {x.shape[1]} and {y.shape[1]}")
-    x, y = (t / np.maximum(np.linalg.norm(t, axis=1, keepdims=True), 1e-300) for t in (x, y))
-    return np.asarray(y @ x.T)
+    return np.asarray(as_unit(y) @ as_unit(x).T)
 
 
 def off_diagonal(m: int, n: int) -> Array:
@@ -83,11 +81,13 @@ def match(
 
 
 def _match(S: list[Array], how: str, reg: float, strength: float, null: float) -> list[Array]:
+    from scipy.special import softmax
+
     costs = [2 - 2 * s for s in S]
     if how == "similarity":
         return S
     if how == "agreement":
-        return [_softmax(-C / reg, 1) * _softmax(-C / reg, 0) for C in costs]
+        return [softmax(-C / reg, axis=1) * softmax(-C / reg, axis=0) for C in costs]
     if how == "exact":
         return [_assignment(C) for C in costs]
     if how == "unbalanced":
@@ -98,7 +98,7 @@ def _match(S: list[Array], how: str, reg: float, strength: float, null: float) -
 
 
 def _weights(m: int, n: int) -> tuple[Array, Array]:
-    """1 a word on the longer side, and as much in all on the shorter."""
+    """Weights of 1 per word on the longer side, and of the same sum on the shorter."""
     return np.full(m, max(m, n) / m), np.full(n, max(m, n) / n)
 
 
@@ -133,11 +133,6 @@ def _assignment(C: Array) -> Array:
     out = np.zeros(C.shape)
     out[linear_sum_assignment(C)] = 1
     return out
-
-
-def _softmax(logits: Array, axis: int) -> Array:
-    weights = np.exp(logits - logits.max(axis, keepdims=True))
-    return np.asarray(weights / weights.sum(axis, keepdims=True))
 
 
 def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = None) -> list[Array]:
@@ -252,11 +247,6 @@ class Aligner:
     def __call__(self, similarities: Iterable[Any]) -> list[Links]:
         """Links of every sentence pair, in order; empty for an empty sentence."""
         return [links(P, self.rule, self.threshold) for P in self.scores(similarities)]
-
-
-def attention_links(attention: Sequence[Any]) -> list[Links]:
-    """Every target word with the source word it attends to most, for attention matrices [m, n]."""
-    return [links(A, "target") for A in attention]
 
 
 def _matrix(name: str, value: Any) -> Array:

@@ -3,8 +3,8 @@
     A[j, i] = the share of target word j's cross-attention that goes to source word i,   Σ_i A[j, i] = 1
 
 In each of our four translators one head of the decoder's second layer does little else than point from a word to its
-translation: `Head` reads that head, and runs no layer after it. Words that do not fit the model (more than 128 subwords a
-sentence) have nan. What `method("attention")` makes of it is in words/align/methods.py.
+translation: `AttentionHead` reads that head, and runs no layer after it. Words that do not fit the model (more than 128
+subwords per sentence) have nan. What `method("attention")` makes of it is in words/align/methods.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from otformer.words.text.text import Pair, fold
 
 
 @dataclass(frozen=True)
-class Head:
+class AttentionHead:
     """A head of a translation model; layer and head are counted from 1, as in the tables of `otformer probe`."""
 
     model: Model
@@ -32,8 +32,8 @@ class Head:
     head: int
 
     @classmethod
-    def of(cls, folder: Path | str, layer: int, head: int) -> Head:
-        """Of the model in a folder, whose decoder is cut after that layer."""
+    def of(cls, folder: Path | str, layer: int, head: int) -> AttentionHead:
+        """A head of the model in a folder, whose decoder is cut after that layer."""
         model = load(folder)
         if model.kind != "translation":
             raise ValueError(f"model must be a translation model, got an {model.kind} model: {folder}")
@@ -56,8 +56,8 @@ def all_heads(model: Model, pairs: Sequence[tuple[Sequence[str], Sequence[str]]]
         yield reading.matrices["cross-input"].astype(float)
 
 
-def shares(attention: Array) -> Array:
-    """For the direction in which a translator does not attend: [m, n] scaled to sum to one over the target words."""
+def per_source_word(attention: Array) -> Array:
+    """Attention [m, n] scaled to sum to one over the target words: the direction in which a translator does not attend."""
     return np.asarray(attention / np.maximum(np.nansum(attention, 0, keepdims=True), 1e-12))
 
 

@@ -14,36 +14,27 @@ and a few rounds, from counts of co-occurrence, explain frequent words away: le 
 **Vectors.** With the last Q, M = Q / (c_e c_f)^α ≈ U diag(σ) Vᵀ by randomised subspace iteration (Halko, Martinsson and
 Tropp 2011); the vectors are the unit rows of U diag(√σ) and V diag(√σ), so that x_e · y_f follows M[e, f].
 
-``python -m otformer.words.align.bilingual --languages en-fr --out FILE`` makes them in about a minute and a half on one
-core.
+``python -m otformer.words.training vectors --languages en-fr --out FILE`` makes them in a minute and a half on one core.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from otformer import checks
-from otformer.words.align.vectors import Array, WordVectors, as_unit, plain, write_npz_vectors
-from otformer.words.text.examples import examples
-from otformer.words.text.text import Pair, data_folder, fold, read_lines, read_pairs, words
-
-CODES = {"en": "eng", "fr": "fra", "de": "deu"}
-TATOEBA = {"fr": "fra-eng.2019-04-07.tsv.gz", "de": "deu-eng.2018.tsv.gz"}
-TokenPair = tuple[list[str], list[str]]
+from otformer.words.align.vectors import Array, WordVectors, as_unit
+from otformer.words.text.training_text import TokenPair
 
 
 @dataclass(frozen=True)
-class Recipe:
+class VectorRecipe:
     """Everything that decides the vectors."""
 
-    vocabulary: int = 20_000  # words a side, the most frequent
+    vocabulary: int = 20_000  # words per side, the most frequent
     least: int = 2  # occurrences a word must have
     longest: int = 30  # words of a sentence that is used
     rounds: int = 5
@@ -53,70 +44,15 @@ class Recipe:
     seed: int = 0
 
 
-def tokens(text: str) -> list[str]:
-    """The words of a sentence as vectors know them.
-
-    >>> tokens("L’été, c’est là !")
-    ['le', 'été', ',', 'ce', 'est', 'là', '!']
-    """
-    return [plain(word) for word in words(fold(text))]
-
-
-def languages_of(name: str) -> tuple[str, str, str]:
-    """(source, target, the one that is not English) of ``en-fr``, ``fr-en``, ``de-en`` or ``en-de``."""
-    checks.choice("languages", name, ("en-fr", "fr-en", "en-de", "de-en"))
-    source, target = name.split("-")
-    return source, target, target if source == "en" else source
-
-
-def training_text(languages: str, folder: Path | None = None) -> Iterator[TokenPair]:
-    """The words of `training_pairs`."""
-    return ((tokens(pair.source), tokens(pair.target)) for pair in training_pairs(languages, folder))
-
-
-def training_pairs(languages: str, folder: Path | None = None) -> Iterator[Pair]:
-    """Distinct pairs of tatoeba_manythings and po_catalogs; no side is a sentence of a test set or a shipped example."""
-    source, _, other = languages_of(languages)
-    folder = data_folder() if folder is None else folder
-    tests = _test_sentences(folder, other)
-    seen: set[tuple[str, str]] = set()
-    columns = (0, 1) if source == "en" else (1, 0)
-    files = [folder / "tatoeba_manythings" / TATOEBA[other], *sorted((folder / "po_catalogs").glob(f"*.en-{other}.tsv.gz"))]
-    for file in files:
-        for pair in read_pairs(file, columns=columns):
-            sides = tokens(pair.source), tokens(pair.target)
-            key = " ".join(sides[0]), " ".join(sides[1])
-            if all(sides) and key not in seen and not tests.intersection(map(_bare, sides)):
-                seen.add(key)
-                yield pair
-
-
-def _bare(sentence: Sequence[str]) -> str:
-    """A sentence for comparison: its words, without punctuation and spaces."""
-    return "".join(word for word in sentence if word[0].isalnum())
-
-
-def _test_sentences(folder: Path, other: str) -> set[str]:
-    """All sentences in the test sets, the gold and the shipped examples of a language pair."""
-    gold = folder / "gold_alignments"
-    files: list[Path] = [f for code in ("eng", CODES[other]) for f in sorted((folder / "wmt_newstest").glob(f"*.{code}.gz"))]
-    files += [gold / "hansards_en-fr" / "test.en-fr.src-tgt", gold / "rwth_de-en" / "de", gold / "rwth_de-en" / "en"]
-    sides = (tokens(side) for file in files for line in read_lines(file) for side in line.split("|||"))
-    shipped = (" ".join(side) for example in examples(f"en-{other}") for side in example[:2])
-    return {_bare(side) for side in sides} | {_bare(tokens(side)) for side in shipped}
-
-
-def train_vectors(pairs: Iterable[TokenPair], recipe: Recipe | None = None) -> tuple[WordVectors, WordVectors]:
+def train_vectors(pairs: Iterable[TokenPair], recipe: VectorRecipe | None = None) -> tuple[WordVectors, WordVectors]:
     """Vectors of the source's and of the target's words, unit rows in one space."""
-    recipe = recipe or Recipe()
+    recipe = recipe or VectorRecipe()
     kept = [pair for pair in pairs if all(0 < len(side) <= recipe.longest for side in pair)]
     sides = [_Side.of([pair[k] for pair in kept], recipe) for k in (0, 1)]
     Q, rows, columns = expected_links(sides[0], sides[1], recipe.rounds, recipe.diagonal)
     c = sides[0].counts[rows] * sides[1].counts[columns]
     U, V = _singular_vectors(Q / c**recipe.power, rows, columns, sides, recipe)
-    left, right = (
-        WordVectors(tuple(side.vocabulary), as_unit(matrix)) for side, matrix in zip(sides, (U, V), strict=True)
-    )
+    left, right = (WordVectors(tuple(side.vocabulary), as_unit(matrix)) for side, matrix in zip(sides, (U, V), strict=True))
     return left, right
 
 
@@ -132,7 +68,7 @@ class _Side:
     counts: Array  # [vocabulary]
 
     @classmethod
-    def of(cls, sentences: Sequence[Sequence[str]], recipe: Recipe) -> _Side:
+    def of(cls, sentences: Sequence[Sequence[str]], recipe: VectorRecipe) -> _Side:
         seen = Counter(word for sentence in sentences for word in sentence)
         order = sorted((-n, word) for word, n in seen.items() if n >= recipe.least)[: recipe.vocabulary]
         if not order:
@@ -170,7 +106,7 @@ def expected_links(source: _Side, target: _Side, rounds: int, diagonal: float) -
 
 
 def _singular_vectors(
-    values: Array, rows: Array, columns: Array, sides: Sequence[_Side], recipe: Recipe
+    values: Array, rows: Array, columns: Array, sides: Sequence[_Side], recipe: VectorRecipe
 ) -> tuple[Array, Array]:
     """U √σ and V √σ of the sparse matrix with these values, the ``dim`` largest σ."""
     from scipy.sparse import csr_matrix
@@ -187,27 +123,3 @@ def _singular_vectors(
     V, sigma, Ut = np.linalg.svd(Y, full_matrices=False)
     root = np.sqrt(sigma[:dim])
     return (X @ Ut.T)[:, :dim] * root, V[:, :dim] * root
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train and write vectors; one line on the standard output says what was made."""
-    default = Recipe()
-    parser = argparse.ArgumentParser(prog="python -m otformer.words.align.bilingual", description="bilingual word vectors")
-    parser.add_argument("--languages", default="en-fr", help="en-fr, fr-en, de-en or en-de")
-    parser.add_argument("--out", type=Path, required=True, help="npz file to write")
-    parser.add_argument("--words", type=int, default=default.vocabulary, help="words a side")
-    parser.add_argument("--dim", type=int, default=default.dim)
-    parser.add_argument("--dtype", choices=("float32", "float16", "int8"), default="float16")
-    given = parser.parse_args(arguments)
-    try:
-        source, target, _ = languages_of(given.languages)
-        vectors = train_vectors(training_text(given.languages), Recipe(vocabulary=given.words, dim=given.dim))
-        write_npz_vectors(given.out, dict(zip((source, target), vectors, strict=True)), given.dtype)
-    except ValueError as error:
-        parser.error(str(error))
-    sizes = " and ".join(f"{len(side)} {name}" for side, name in zip(vectors, (source, target), strict=True))
-    print(f"{given.out}: {sizes} words, {vectors[0].dim} numbers each, {given.out.stat().st_size / 1e6:.1f} MB")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,9 @@
 """The ways to align that the package has, by name: `method`.
 
 A method is made for a language pair, ``en-fr`` or ``fr-en`` say, source first. It gives scores [m, n] for the words of
-sentence pairs, rows the target's words, and links for scores.
+sentence pairs, rows being the target's words, and links for scores.
 
-    hmm         the two directions of the package's alignment models, joined by transport (words/align/hmm/model.py,
-    words/align/hmm/file.py)
+    hmm         the two directions of the package's alignment models (words/align/hmm), joined by transport
     attention   those, averaged with what one head of the package's translator attends to (words/align/attention_head.py)
     vectors     transport on the package's bilingual vectors (words/align/bilingual.py)
 
@@ -31,21 +30,22 @@ import numpy as np
 from otformer import checks
 from otformer.words.align.aligners import Aligner, Array, Links, join, links, similarity
 from otformer.words.align.hmm.file import read_models
-from otformer.words.align.hmm.model import Model
-from otformer.words.align.hmm.word_parts import Pieces, of_words, pieces, spelling
-from otformer.words.align.vectors import WordVectors, plain, read_vectors
+from otformer.words.align.hmm.model import AlignmentModel
+from otformer.words.align.hmm.word_parts import WordParts, parts_to_words, spelling, word_parts
+from otformer.words.align.vectors import WordVectors, read_vectors
 from otformer.words.models.shipped import shipped_folder
+from otformer.words.text.languages import LanguagePair
+from otformer.words.text.text import plain
 
 if TYPE_CHECKING:
-    from otformer.words.align.attention_head import Head
+    from otformer.words.align.attention_head import AttentionHead
 
-LANGUAGES = ("en-fr", "fr-en", "de-en", "en-de")
 Sentence = Sequence[str]  # its words
 # The lowest mean AER on the examples, 10.1 % en-fr and 9.3 % de-en, of 315 settings of transport, unbalanced and null.
-SETTINGS = Aligner("null", "grow-diag", threshold=0.2, diagonal=0.8, reg=0.3, null=1.5)
-JOINED = {"en-fr": (5.0, 0.4), "de-en": (5.0, 0.5)}  # null and threshold of `Hmm`, see docs/alignment.md
-HEADS = {"en-fr": (2, 6), "de-en": (2, 7)}  # layer and head of `Attention`, chosen as those were, and so are its
-ATTENTION = (1.5, 0.2)  # null and threshold
+VECTORS_ALIGNER = Aligner("null", "grow-diag", threshold=0.2, diagonal=0.8, reg=0.3, null=1.5)
+HMM_JOIN = {"en-fr": (5.0, 0.4), "de-en": (5.0, 0.5)}  # null and threshold of `Hmm`, chosen as docs/alignment.md says
+ATTENTION_JOIN = (1.5, 0.2)  # null and threshold of `Attention`, chosen likewise
+HEADS = {"en-fr": (2, 6), "de-en": (2, 7)}  # layer and head of the translator that `Attention` reads, counted from 1
 
 
 class Method(Protocol):
@@ -64,39 +64,37 @@ class Method(Protocol):
 class Hmm:
     """The mean of alignment models' posteriors, both directions joined by transport with a null word.
 
-    languages : those of the models, source first.   exchanged : whether pairs come with the other one first.
+    languages : those of the pairs; models are of these languages as they are stored.
     null, threshold : the cost of no partner in `join`, and what a link's score must be above.
     """
 
-    models: Sequence[Model]
-    languages: tuple[str, str]
-    exchanged: bool = False
+    models: Sequence[AlignmentModel]
+    languages: LanguagePair
     null: float = 2.0
     threshold: float = 0.3
 
     @classmethod
-    def shipped(cls, languages: str) -> Hmm:
-        """With the package's models of a language pair, which serve both its directions."""
-        stored, exchanged = _stored(languages)
-        source, target = stored.split("-")
-        with _data(f"hmm.{stored}.npz") as file:
-            return cls(read_models(file), (source, target), exchanged, *JOINED[stored])
+    def shipped(cls, languages: LanguagePair) -> Hmm:
+        """The method with the package's models of a language pair, which serve both its directions."""
+        with _data(f"hmm.{languages.stored}.npz") as file:
+            return cls(read_models(file), languages, *HMM_JOIN[str(languages.stored)])
 
     def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
-        A, B = self.directions([pair[::-1] if self.exchanged else pair for pair in pairs])
+        exchanged = self.languages.exchanged
+        A, B = self.directions([pair[::-1] if exchanged else pair for pair in pairs])
         plans = join(A, [b.T for b in B], self.null)
-        return [P.T if self.exchanged else P for P in plans]
+        return [P.T if exchanged else P for P in plans]
 
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
         """What is joined: A and B, [m, n] for every pair, whose languages are those of the models in their order."""
-        one, other = self.languages
-        return self.posteriors([(pieces(e, one), pieces(f, other)) for e, f in pairs])
+        stored = self.languages.stored
+        return self.posteriors([(word_parts(e, stored.source), word_parts(f, stored.target)) for e, f in pairs])
 
-    def posteriors(self, pairs: Sequence[tuple[Pieces, Pieces]]) -> list[list[Array]]:
-        """A and B of words, [m, n] for every pair (`Model.posteriors`)."""
-        found = [model.posteriors([(e.pieces, f.pieces) for e, f in pairs]) for model in self.models]
+    def posteriors(self, pairs: Sequence[tuple[WordParts, WordParts]]) -> list[list[Array]]:
+        """A and B of words, [m, n] for every pair (`AlignmentModel.posteriors`), the mean over the models."""
+        found = [model.posteriors([(e.parts, f.parts) for e, f in pairs]) for model in self.models]
         return [
-            [of_words(np.mean(same, axis=0), e, f) for same, (e, f) in zip(zip(*models, strict=True), pairs, strict=True)]
+            [parts_to_words(np.mean(same, axis=0), *both) for *same, both in zip(*models, pairs, strict=True)]
             for models in zip(*found, strict=True)
         ]
 
@@ -113,27 +111,27 @@ class Attention(Hmm):
     translator is always the package's own: its head was chosen for it.
     """
 
-    head: Head = field(kw_only=True)
+    head: AttentionHead = field(kw_only=True)
 
     @classmethod
-    def shipped(cls, languages: str) -> Attention:
-        """With the package's models; the translator of a language pair serves both its directions."""
-        from otformer.words.align.attention_head import Head
+    def shipped(cls, languages: LanguagePair) -> Attention:
+        """The method with the package's models; the translator of a language pair serves both its directions."""
+        from otformer.words.align.attention_head import AttentionHead
 
-        hmm, stored = Hmm.shipped(languages), _stored(languages)[0]
-        head = Head.of(shipped_folder() / stored, *HEADS[stored])
-        return cls(hmm.models, hmm.languages, hmm.exchanged, *ATTENTION, head=head)
+        stored = str(languages.stored)
+        head = AttentionHead.of(shipped_folder() / stored, *HEADS[stored])
+        return cls(Hmm.shipped(languages).models, languages, *ATTENTION_JOIN, head=head)
 
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
-        from otformer.words.align.attention_head import shares
+        from otformer.words.align.attention_head import per_source_word
 
         found = self.head.attention(pairs)
-        both = zip(super().directions(pairs), (found, map(shares, found)), (1, 0), strict=True)
+        both = zip(super().directions(pairs), (found, map(per_source_word, found)), (1, 0), strict=True)
         return [[_mean(p, a, axis) for p, a in zip(p_all, a_all, strict=True)] for p_all, a_all, axis in both]
 
 
 def _mean(posterior: Array, attention: Array, axis: int) -> Array:
-    """Half of each. Attention over the words that are seen has the share that these have of the posterior."""
+    """The mean of both, where attention over the words that are seen has the share that these have of the posterior."""
     unseen = np.isnan(attention)
     total = np.maximum(posterior.sum(axis, keepdims=True), 1e-12)
     share = 1 - np.where(unseen, posterior, 0).sum(axis, keepdims=True) / total
@@ -146,14 +144,14 @@ class Vectors:
 
     source: WordVectors
     target: WordVectors
-    aligner: Aligner = field(default_factory=lambda: SETTINGS)
+    aligner: Aligner = field(default_factory=lambda: VECTORS_ALIGNER)
 
     @classmethod
-    def shipped(cls, languages: str) -> Vectors:
-        """With the package's vectors of a language pair, which serve both its directions."""
-        source, target = languages.split("-")
-        with _data(f"vectors.{_stored(languages)[0]}.npz") as file:
-            return cls(read_vectors(file, source), read_vectors(file, target))
+    def shipped(cls, languages: str | LanguagePair) -> Vectors:
+        """The method with the package's vectors of a language pair, which serve both its directions."""
+        pair = LanguagePair.of(languages)
+        with _data(f"vectors.{pair.stored}.npz") as file:
+            return cls(read_vectors(file, pair.source), read_vectors(file, pair.target))
 
     def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
         return self.aligner.scores(self._similarity(source, target) for source, target in pairs)
@@ -202,39 +200,35 @@ def _digits(word: str) -> str:
     return "".join(c for c in word if c.isalnum())
 
 
-def _stored(languages: str) -> tuple[str, bool]:
-    """The name under which a language pair is stored, and whether that has the languages exchanged."""
-    source, target = checks.choice("languages", languages, LANGUAGES).split("-")
-    return (languages, False) if languages in JOINED else (f"{target}-{source}", True)
-
-
 def _data(name: str) -> AbstractContextManager[Path]:
     return as_file(files("otformer.words").joinpath("data", name))
 
 
-METHODS: dict[str, Callable[[str], Method]] = {
+METHODS: dict[str, Callable[[LanguagePair], Method]] = {
     "hmm": Hmm.shipped,
     "attention": Attention.shipped,
     "vectors": Vectors.shipped,
 }
-AUTO = "hmm"
 
 
-def method(name: str = "auto", languages: str = "en-fr") -> Method:
-    """The method of this name for a language pair, source first; "auto" is hmm.
+def resolved(name: str) -> str:
+    """The name of a method; "auto" is hmm."""
+    return "hmm" if checks.choice("method", name, ("auto", *METHODS)) == "auto" else name
+
+
+def method(name: str = "auto", languages: str | LanguagePair = "en-fr") -> Method:
+    """The method of this name for a language pair, source first.
 
     >>> method("vectors", "en-fr").scores([(["the", "cat"], ["le", "chat"])])[0].round(1).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
-    check(name, languages)
-    return METHODS[AUTO if name == "auto" else name](languages)
+    return METHODS[resolved(name)](LanguagePair.of(languages))
 
 
 def check(name: str, languages: str) -> None:
-    """A ValueError if there is no such method, before anything is loaded."""
-    checks.choice("method", name, ("auto", *METHODS))
-    checks.choice("languages", languages, LANGUAGES)
-    if name == "attention":
+    """Raise the ValueError that `method` would raise for these names, before anything is loaded."""
+    if resolved(name) == "attention":
         from otformer.words.models.models import library
 
         library()
+    LanguagePair.of(languages)

@@ -1,13 +1,4 @@
-r"""Word vectors: reading them, finding words in them, and bringing two languages into one space.
-
-**Procrustes.** For dictionary pairs with rows x_k, y_k the map W that keeps lengths and takes X closest to Y,
-
-    min ‖X W − Y‖²  over  W Wᵀ = I,      is  W = U Vᵀ  with  Xᵀ Y = U Σ Vᵀ                   (d_x ≤ d_y).
-
-**Refined by transport.** With W the plan P of `otformer.solve` between the most frequent words of both languages (unit rows
-x W and y, cost 2 − 2 x·y, uniform weights) is a soft dictionary. Pairs that choose each other in it, P_ij the largest of its
-row and of its column, join the given ones, and Procrustes on all of them gives the next W.
-"""
+"""Word vectors: files of them, and the vectors of any words, known or made of what is known of them."""
 
 from __future__ import annotations
 
@@ -24,22 +15,9 @@ import numpy as np
 
 from otformer import checks
 from otformer.files import write_npz
-from otformer.transport.solve import solve
-from otformer.words.text.text import FOLDING, read_lines
+from otformer.words.text.text import plain, read_lines
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_FULL = ("ce", "de", "je", "le", "me", "ne", "se", "te", "que", "jusque", "lorsque", "puisque", "quoique")
-ELIDED = {word[:-1] + "'": word for word in _FULL}
-
-
-def plain(word: str) -> str:
-    """A word as vectors know it: folded case (ß is ss) and punctuation, elided French words in full.
-
-    >>> [plain(word) for word in ("Été", "Daß", "L’", "qu'")]
-    ['été', 'dass', 'le', 'que']
-    """
-    word = word.translate(FOLDING).casefold()
-    return ELIDED.get(word, word)
 
 
 def as_unit(matrix: Array) -> Array:
@@ -135,15 +113,6 @@ class WordVectors:
                 stems.setdefault(word[:5], []).append(word)
         return stems
 
-    def mapped(self, W: Array) -> WordVectors:
-        """The same words with the vectors x W."""
-        return WordVectors(self.words, self.matrix @ W)
-
-    def normalised(self) -> WordVectors:
-        """Unit rows, centred, and unit again: what Procrustes on unrelated vectors needs."""
-        unit = as_unit(self.matrix.astype(np.float32))
-        return WordVectors(self.words, as_unit(unit - unit.mean(0)))
-
 
 def _letters(word: str, dim: int) -> Array:
     marked = f"<{word}>"
@@ -152,7 +121,7 @@ def _letters(word: str, dim: int) -> Array:
 
 
 def read_vectors(file: str | Path, language: str | None = None, limit: int | None = None) -> WordVectors:
-    """Word vectors of a ``.vec`` text file, plain or gz (``word number number …`` a line, a first line of two numbers is
+    """Word vectors of a ``.vec`` text file, plain or gz (``word number number …`` per line, a first line of two numbers is
     passed over), or of an npz: ``words`` with ``vecs``, or with ``table`` and ``row``; an npz of two languages has
     ``en_words`` and ``en_vecs``, and ``language`` says which. limit: read so many words, the most frequent, and no more.
     """
@@ -207,83 +176,7 @@ def write_npz_vectors(file: str | Path, languages: Mapping[str, WordVectors], dt
         if dtype == "int8":
             top = np.abs(matrix).max(1, keepdims=True)
             matrix = np.rint(127 * matrix / np.where(top > 0, top, 1))
-        # Text as bytes: numpy's own strings would take four bytes a letter, and the longest word's length for all.
+        # Text as bytes: numpy's own strings would take four bytes per letter, and the longest word's length for all.
         arrays[f"{language}_words"] = np.frombuffer("\n".join(vectors.words).encode(), dtype=np.uint8)
         arrays[f"{language}_vecs"] = matrix.astype(dtype)
     write_npz(Path(file), **arrays)
-
-
-def procrustes(X: Array, Y: Array) -> Array:
-    """W [d_x, d_y], orthonormal rows, that minimises ‖X W − Y‖ for rows X [n, d_x] and Y [n, d_y], d_x ≤ d_y.
-
-    >>> X = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> np.allclose(procrustes(X, X @ [[0.0, 1.0], [-1.0, 0.0]]), [[0.0, 1.0], [-1.0, 0.0]])
-    True
-    """
-    if X.ndim != 2 or Y.ndim != 2 or len(X) != len(Y) or X.shape[1] > Y.shape[1]:
-        raise ValueError(f"X and Y must be (n, d) and (n, e) with d ≤ e, got {X.shape} and {Y.shape}")
-    U, _, Vt = np.linalg.svd(X.astype(np.float64).T @ Y, full_matrices=False)
-    return np.asarray(U @ Vt)
-
-
-Rows = tuple[list[int], list[int]]
-
-
-def dictionary_rows(source: WordVectors, target: WordVectors, pairs: Iterable[tuple[str, str]]) -> Rows:
-    """Rows of the dictionary pairs whose words both have vectors."""
-    found = [(source.row(e), target.row(f)) for e, f in pairs]
-    known = [(i, j) for i, j in found if i is not None and j is not None]
-    return [i for i, _ in known], [j for _, j in known]
-
-
-def refine_map(
-    source: WordVectors,
-    target: WordVectors,
-    W: Array,
-    given: Rows = ([], []),
-    frequent: int = 2000,
-    reg: float = 0.05,
-    rounds: int = 5,
-) -> Array:
-    """W after alternating transport of the ``frequent`` first words of both and Procrustes; ``given`` pairs always count."""
-    size = min(frequent, len(source), len(target))
-    X, Y = source.matrix[:size], target.matrix[:size]
-    for _ in range(rounds):
-        rows, columns = mutual(transport_plan(as_unit(X @ W), as_unit(Y), reg))
-        i, j = np.concatenate([rows, given[0]]).astype(int), np.concatenate([columns, given[1]]).astype(int)
-        W = procrustes(source.matrix[i], target.matrix[j])
-    return W
-
-
-def transport_plan(X: Array, Y: Array, reg: float = 0.05) -> Array:
-    """Entropic plan between unit rows, uniform weights, squared Euclidean cost 2 − 2 x·y."""
-    return np.asarray(solve((2 - 2 * X @ Y.T).astype(np.float64), reg=reg, tol=1e-4).plan)
-
-
-def mutual(plan: Array) -> tuple[Array, Array]:
-    """(i, j) where P_ij is the largest of its row and of its column."""
-    best = plan.argmax(1)
-    rows = np.flatnonzero(plan.argmax(0)[best] == np.arange(len(plan)))
-    return rows, best[rows]
-
-
-def precision_at_1(source: WordVectors, target: WordVectors, pairs: Iterable[tuple[str, str]], csls: int = 0) -> float:
-    """Share of source words of a dictionary whose nearest target word, of all, is one of their translations.
-
-    As in MUSE: words without a vector, and those none of whose translations has one, do not count. csls = k corrects for
-    hubs: 2 x·y less the mean similarity of y to its k nearest source words (that of x changes no order).
-    """
-    answers: dict[int, set[int]] = {}
-    for i, j in zip(*dictionary_rows(source, target, pairs), strict=True):
-        answers.setdefault(i, set()).add(j)
-    if not answers:
-        raise ValueError("pairs must hold words that both languages have, got none")
-    queries = list(answers)
-    Y = as_unit(target.matrix.astype(np.float32))
-    scores = as_unit(source.matrix[queries].astype(np.float32)) @ Y.T
-    if csls:
-        X = as_unit(source.matrix[:20_000].astype(np.float32))
-        near = [np.partition(part @ X.T, -csls, axis=1)[:, -csls:].mean(1) for part in np.array_split(Y, 1 + len(Y) // 1000)]
-        scores = 2 * scores - np.concatenate(near)
-    best = scores.argmax(1).tolist()
-    return float(np.mean([found in answers[i] for i, found in zip(queries, best, strict=True)]))

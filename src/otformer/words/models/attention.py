@@ -27,14 +27,14 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.words.models.inputs import TEMPLATE, Prepared, prepare, split_template
+from otformer.words.models.inputs import TEMPLATE, Prepared, model_inputs, split_template
 from otformer.words.models.models import Model
 from otformer.words.models.subwords import HOW, Member, covered, pool_matrix, pool_vectors
 from otformer.words.text.text import Pair
 
 Array = np.ndarray[Any, np.dtype[Any]]
-WINDOW = 512  # pairs that are sorted by length at a time
-ROOM = 2**25  # numbers in the attention matrices of a batch, and in those kept for a window
+WINDOW = 512  # sentence pairs that are sorted by length together
+ROOM = 2**25  # most numbers in the attention matrices of a batch, and in those kept for a window
 
 
 class View(NamedTuple):
@@ -122,7 +122,7 @@ def read(
     batch = checks.count("batch", batch)
 
     def answers() -> Iterator[Reading]:
-        prepared = (prepare(model, pair, by, parts) for pair in pairs)
+        prepared = (model_inputs(model, pair, by, parts) for pair in pairs)
         vectors = (model.layers + 2) * model.network.config.hidden_size if states else 0
         for window in _windows(prepared, model.layers * model.heads * len(chosen), vectors):
             out: dict[int, Reading] = {}
@@ -138,7 +138,8 @@ def read(
 
 
 def _windows(prepared: Iterable[Prepared], matrices: int, vectors: int) -> Iterator[list[Prepared]]:
-    """Lists of at most WINDOW pairs for which about ROOM numbers are kept: ``matrices`` a pair, ``vectors`` a word."""
+    """Lists of at most WINDOW pairs for which about ROOM numbers are kept: ``matrices`` per pair of words, ``vectors`` per
+    word."""
     window: list[Prepared] = []
     size = 0
     for item in prepared:

@@ -25,7 +25,7 @@ class Prepared(NamedTuple):
     places: Places
 
 
-def prepare(model: Model, pair: Pair, by: str, template: Template) -> Prepared:
+def model_inputs(model: Model, pair: Pair, by: str, template: Template) -> Prepared:
     """The inputs of a pair; errors name it by its text, since a chunk of a corpus does not know its lines."""
     spans = [word_spans(side, by) for side in pair]
     words = [[side[i:j] for i, j in places] for side, places in zip(pair, spans, strict=True)]

@@ -60,10 +60,30 @@ class Model:
 
 
 def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
-    """The model of a folder as ``save_pretrained`` writes it, or of a hub name; ready to read (see
-    words/models/attention.py).
+    """Load a model so that its attention can be read (words/models/attention.py).
 
-    A folder never touches the network; a name goes through transformers' own download and cache.
+    A folder never touches the network; a hub name goes through transformers' own download and cache. Code that comes with a
+    model is never run: a model that needs some is refused.
+
+    Parameters
+    ----------
+    name : str or Path
+        A folder as ``save_pretrained`` writes it, or a hub name.
+    device : str or torch.device
+        "cpu" or "cuda".
+
+    Returns
+    -------
+    Model
+        The network in float32, its tokenizer, and its kind, layers and heads.
+
+    Examples
+    --------
+    >>> import pytest; _ = pytest.importorskip("transformers")
+    >>> from otformer.words.models.shipped import folder
+    >>> model = load(folder("bert-en-fr"))
+    >>> model.kind, model.layers, model.heads
+    ('encoder', 12, 5)
     """
     local = _is_local(name)
     place = checks.device(device)
@@ -123,7 +143,7 @@ def _from_pretrained(transformers: Any, name: str | Path, local: bool) -> tuple[
 
     def made(part: str, maker: Any, **options: Any) -> Any:
         try:
-            return maker.from_pretrained(name, local_files_only=local, **options)
+            return maker.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
         except Exception as error:  # files of others, read by code of others: anything can be wrong with them
             raise ValueError(f"model {name} cannot be loaded ({part}): {_first_line(error)}") from None
 

@@ -13,7 +13,7 @@ import os
 from importlib.resources import files
 from pathlib import Path
 
-MODELS = {"en-fr": "en-fr", "de-en": "de-en", "bert-en-fr": "en-fr"}  # and their languages, source first
+MODELS = {"en-fr": "en-fr", "de-en": "de-en", "bert-en-fr": "en-fr"}  # names, and their languages, source first
 
 
 def folder(name: str) -> Path:
@@ -37,10 +37,10 @@ def named(model: str) -> str:
     return str(folder(model)) if model in MODELS and not Path(model).exists() else model
 
 
-def languages_of(model: str, asked: str | None = None) -> str:
+def languages_for(model: str, asked: str | None = None) -> str:
     """The languages to give a model: those of ours by its name, of any other what is asked for, or en-fr.
 
-    >>> languages_of("bert-en-fr"), languages_of("path/to/marian", "fr-en"), languages_of("path/to/marian")
+    >>> languages_for("bert-en-fr"), languages_for("path/to/marian", "fr-en"), languages_for("path/to/marian")
     ('en-fr', 'fr-en', 'en-fr')
     """
     own = MODELS.get(model) if not Path(model).exists() else None

@@ -38,20 +38,6 @@ def group_by_offsets(offsets: Sequence[Span], spans: Sequence[Span]) -> Member:
     return np.asarray(shared | before)
 
 
-def group_by_ids(word_ids: Sequence[int | None], words: int | None = None) -> Member:
-    """The grouping [W, T] from a fast tokenizer's ``word_ids()``, for text given to it in ``words`` words.
-
-    >>> group_by_ids([None, 0, 1, 1, None]).astype(int).tolist()
-    [[0, 1, 0, 0, 0], [0, 0, 1, 1, 0]]
-    """
-    ids = np.array([-1 if word is None else word for word in word_ids], dtype=int)
-    needed = int(ids.max(initial=-1)) + 1
-    words = needed if words is None else checks.count("words", words, least=0)
-    if needed > words:
-        raise ValueError(f"words must be at least {needed} for these word_ids, got {words}")
-    return np.asarray(ids == np.arange(words)[:, None])
-
-
 def covered(member: Member) -> Member:
     """Which words have subwords [W]: not those cut off, nor those that a tokenizer drops. Leave out the others' pairs."""
     return np.asarray(member.any(1))
@@ -217,7 +203,7 @@ def pool_vectors(vectors: Any, member: Member) -> Any:
 
     Numpy or tensor, as given, on the same device.
 
-    >>> pool_vectors([[1.0, 0.0], [0.0, 1.0], [4.0, 2.0]], group_by_ids([0, 0, 1])).tolist()
+    >>> pool_vectors([[1.0, 0.0], [0.0, 1.0], [4.0, 2.0]], np.array([[1, 1, 0], [0, 0, 1]]) > 0).tolist()
     [[0.5, 0.5], [4.0, 2.0]]
     """
     x = _tensor("vectors", vectors, (member.shape[1], None))
@@ -234,7 +220,7 @@ def pool_matrix(matrix: Any, rows: Member, columns: Member, how: str = "mean") -
     A word without subwords has nan; False for booleans.
 
     >>> A = [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]
-    >>> one, two = group_by_ids([0, 1]), group_by_ids([0, 0, 1])
+    >>> one, two = np.eye(2) > 0, np.array([[1, 1, 0], [0, 0, 1]]) > 0
     >>> [pool_matrix(A, one, two, how).round(2).tolist() for how in ("mean", "mass", "any")]
     [[[0.4, 0.2], [0.1, 0.8]], [[0.8, 0.2], [0.2, 0.8]], [[0.5, 0.2], [0.1, 0.8]]]
     """

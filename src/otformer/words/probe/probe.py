@@ -26,6 +26,7 @@ import numpy as np
 
 from otformer import checks
 from otformer.transport.ragged.batch import solve_batch
+from otformer.words.align.vectors import as_unit
 from otformer.words.models.attention import Reading, read, readings_of
 from otformer.words.models.inputs import TEMPLATE
 from otformer.words.models.models import Model
@@ -37,7 +38,7 @@ from otformer.words.text.text import Pair, fold
 Array = np.ndarray[Any, np.dtype[Any]]
 AT = (1, 3)
 LIKENESS = ("distance", "uniform", "marginal_error", "row_entropy", "column_entropy", "distance_states")
-GROUP = 128  # sentences whose plans are solved together
+GROUP = 128  # sentences per call of `solve_batch`
 
 
 class Row(NamedTuple):
@@ -91,7 +92,7 @@ class Tally:
     lost: Array
 
     def pack(self) -> bytes:
-        """As the bytes of an npz file."""
+        """The tally as the bytes of an npz file."""
         stream = io.BytesIO()
         arrays: dict[str, Any] = {"rows": np.array(json.dumps(self.rows))} | self.arrays()
         np.savez(stream, **arrays)
@@ -99,25 +100,25 @@ class Tally:
 
     @classmethod
     def unpack(cls, packed: bytes) -> Tally:
-        """What `pack` gave."""
+        """The tally that `pack` was given."""
         with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
             rows = tuple(Row(*row) for row in json.loads(str(arrays["rows"])))
             return cls(rows, **{name: arrays[name] for name in arrays if name != "rows"})
 
     def arrays(self) -> dict[str, Array]:
-        """All but the rows, by name."""
+        """All arrays, by name; the rows are no array."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
 
     @classmethod
     def empty(cls, rows: tuple[Row, ...]) -> Tally:
-        """Of no sentences."""
+        """The tally of no sentences."""
         R = len(rows)
         shapes = {"pairs": (), "scores": (R, 2 + len(AT)), "likeness": (R, len(LIKENESS)), "links": (R, 4), "lost": ()}
         return cls(rows, **{name: np.zeros((0, *shape), dtype=np.float32) for name, shape in shapes.items()})
 
     @classmethod
     def joined(cls, tallies: Iterable[Tally]) -> Tally:
-        """One of all, in order."""
+        """One tally of the sentences of all, in order."""
         every = list(tallies)
         if not every:
             raise ValueError("tallies must not be empty")
@@ -145,27 +146,18 @@ def probe_chunk(
 ) -> Tally:
     """The scores of every pair, in order.
 
-    Gold pairs of words come from the dictionary, or, without one, are the sure links of ``gold``, one for every pair; where
-    there is ``gold``, links are scored against it. Words are folded for the dictionary, not for the model.
+    Gold pairs of words come from the dictionary, or, without one, are the sure links of ``gold``, one per sentence pair;
+    where there is ``gold``, links are scored against it. Words are folded for the dictionary, not for the model.
     """
     if dictionary is None and gold is None:
         raise ValueError("dictionary or gold must be given: there is nothing to score against")
     s = Settings() if settings is None else settings
     rows = rows_of(model, s.readings)
-    if any("self" in row.reading for row in rows):
-        raise ValueError(f"readings must be between source and target words, got {s.readings}")
-    checks.positive("reg", s.reg)
-    found = read(
-        model, pairs, by=s.by, readings=s.readings, states=True, how=s.how, template=s.template, batch=s.batch
-    )
-    tallies = [Tally.empty(rows)]
-    for group in _groups(_with_gold(found, gold)):
-        plans = _plans([part.cosines for part in group], s)
-        tallies += [_scored(rows, part, plan, dictionary, s) for part, plan in zip(group, plans, strict=True)]
-    return Tally.joined(tallies)
+    scored = (_scored(rows, *found, dictionary, s) for found in read_with_plans(model, pairs, gold, s))
+    return Tally.joined([Tally.empty(rows), *scored])
 
 
-class Part(NamedTuple):
+class ReadPair(NamedTuple):
     """A sentence pair without the words that have no subwords; ``source`` and ``target`` say where the others stood."""
 
     reading: Reading
@@ -176,7 +168,22 @@ class Part(NamedTuple):
     cosines: Array  # [1 + layers + 1, m, n]: of the embeddings and of the states of every layer
 
 
-def _with_gold(readings: Iterator[Reading], gold: Iterable[Gold] | None) -> Iterator[Part]:
+def read_with_plans(
+    model: Model, pairs: Iterable[Pair], gold: Iterable[Gold] | None, s: Settings
+) -> Iterator[tuple[ReadPair, Array]]:
+    """Every sentence pair as the model reads it, and its plans [vectors, m, n], of mass 1, for the costs 2 − 2 cosine."""
+    if any("self" in name for name in readings_of(model, s.readings)):
+        raise ValueError(f"readings must be between source and target words, got {s.readings}")
+    checks.positive("reg", s.reg)
+    found = read(
+        model, pairs, by=s.by, readings=s.readings, states=True, how=s.how, template=s.template, batch=s.batch
+    )
+    parts = _with_gold(found, gold)
+    while group := list(islice(parts, GROUP)):
+        yield from zip(group, _plans([part.cosines for part in group], s), strict=True)
+
+
+def _with_gold(readings: Iterator[Reading], gold: Iterable[Gold] | None) -> Iterator[ReadPair]:
     """Readings with their links: as many of one as of the other, and links of words that are there."""
     if gold is None:
         yield from (_part(reading, None) for reading in readings)
@@ -189,30 +196,20 @@ def _with_gold(readings: Iterator[Reading], gold: Iterable[Gold] | None) -> Iter
         yield _part(reading, links)
 
 
-def _part(reading: Reading, gold: Gold | None) -> Part:
+def _part(reading: Reading, gold: Gold | None) -> ReadPair:
     source, target = (np.flatnonzero(side) for side in reading.kept)
     heads = np.stack([A[..., target[:, None], source] for A in reading.matrices.values()]).astype(float)
     attention = np.concatenate([heads, heads.mean(2, keepdims=True)], axis=2)
-    vectors = {name: _unit(x[..., source if "source" in name else target, :]) for name, x in reading.states.items()}
+    kept = {name: x[..., source if "source" in name else target, :] for name, x in reading.states.items()}
+    vectors = {name: as_unit(x.astype(float)) for name, x in kept.items()}
     x, y = vectors["source"], vectors["target"]
     x = x[np.minimum(np.arange(len(y)), len(x) - 1)]  # an encoder of fewer layers than the decoder gives its last
     of_tokens = vectors["target-embeddings"] @ vectors["source-embeddings"].T
-    return Part(reading, gold, source, target, attention, np.concatenate([of_tokens[None], y @ x.swapaxes(1, 2)]))
-
-
-def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
-    while group := list(islice(parts, GROUP)):
-        yield group
-
-
-def _unit(vectors: Array) -> Array:
-    """Vectors [..., d] scaled to length 1; those of length 0 stay."""
-    x = vectors.astype(float)
-    return np.asarray(x / np.maximum(np.linalg.norm(x, axis=-1, keepdims=True), 1e-300))
+    return ReadPair(reading, gold, source, target, attention, np.concatenate([of_tokens[None], y @ x.swapaxes(1, 2)]))
 
 
 def _plans(cosines: Sequence[Array], s: Settings) -> list[Array]:
-    """The plans [vectors, m, n] of every sentence, solved together; of mass 1."""
+    """The plans [vectors, m, n] of every sentence, all solved in one call."""
     problems = [2 - 2 * S for sentence in cosines if sentence.size for S in sentence]
     solved = iter(solve_batch(problems, reg=s.reg, tol=s.tol))
     return [np.stack([next(solved).plan for _ in S]) if S.size else S for S in cosines]
@@ -221,7 +218,7 @@ def _plans(cosines: Sequence[Array], s: Settings) -> list[Array]:
 # One sentence
 
 
-def _scored(rows: tuple[Row, ...], part: Part, plan: Array, dictionary: Dictionary | None, s: Settings) -> Tally:
+def _scored(rows: tuple[Row, ...], part: ReadPair, plan: Array, dictionary: Dictionary | None, s: Settings) -> Tally:
     """The tally of one sentence."""
     m, n = len(part.target), len(part.source)
     first = len(rows) - 2 * len(plan)  # those of attention
@@ -232,13 +229,13 @@ def _scored(rows: tuple[Row, ...], part: Part, plan: Array, dictionary: Dictiona
     sums = np.stack([(1 / found).sum(-1), *((found <= k).sum(-1) for k in AT), tied.sum(-1)], -1)
     alike = np.full((len(rows), len(LIKENESS)), np.nan)
     if m and n:
-        alike[:first] = _likeness(part.attention, plan)
+        alike[:first] = likeness_of(part.attention, plan)
     lost = len(part.reading.source) + len(part.reading.target) - m - n
     values = (len(pairs), sums, alike, _links(matrices, part), lost)
     return Tally(rows, *(np.array(value, dtype=np.float32)[None] for value in values))
 
 
-def _gold(part: Part, dictionary: Dictionary | None, s: Settings) -> list[Link]:
+def _gold(part: ReadPair, dictionary: Dictionary | None, s: Settings) -> list[Link]:
     """Gold pairs of the words that are there, by their places among them."""
     if dictionary is not None:
         source, target = ([fold(word) for word in side] for side in (part.reading.source, part.reading.target))
@@ -249,7 +246,7 @@ def _gold(part: Part, dictionary: Dictionary | None, s: Settings) -> list[Link]:
     return [(i_at[i], j_at[j]) for i, j in pairs if i in i_at and j in j_at]
 
 
-def _links(matrices: Array, part: Part) -> Array:
+def _links(matrices: Array, part: ReadPair) -> Array:
     """|A∩S|, |A∩P|, |A|, |S| [rows, 4] of every target word's best source word."""
     counts = np.zeros((len(matrices), 4))
     if part.gold is None:
@@ -265,7 +262,7 @@ def _links(matrices: Array, part: Part) -> Array:
     return counts
 
 
-def _likeness(attention: Array, plans: Array) -> Array:
+def likeness_of(attention: Array, plans: Array) -> Array:
     """[readings · layers · (heads + 1), LIKENESS] for attention, and the plans of embeddings and of states 0, 1, ….
 
     A row that gives nothing to any word counts as uniform.

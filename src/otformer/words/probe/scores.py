@@ -6,7 +6,7 @@ are (i, j) with i the source word and j the target word, as in Pharaoh.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from otformer import checks
+from otformer.statistics import ratio
 from otformer.transport.solve import solve_sample
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -88,10 +89,11 @@ class Estimate:
     pairs: int
 
 
-def summarize(values: Any, pairs: Any, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Estimate:
-    """From a score of each sentence [N] and its number of gold pairs [N]; sentences without pairs are left out.
+def estimate(values: Any, pairs: Any, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Estimate:
+    """The `Estimate` of a score, from its value for each sentence [N] and their numbers of gold pairs [N]; sentences without
+    pairs are left out.
 
-    >>> e = summarize([1.0, 0.0, float("nan")], [1, 3, 0])
+    >>> e = estimate([1.0, 0.0, float("nan")], [1, 3, 0])
     >>> e.mean, e.std, e.pooled, e.sentences, e.pairs
     (0.5, 0.5, 0.25, 2, 4)
     """
@@ -115,57 +117,6 @@ def summarize(values: Any, pairs: Any, level: float = 0.95, draws: int = 1000, s
         sentences=len(value),
         pairs=int(weight.sum()),
     )
-
-
-def retrieval(
-    ranks: Iterable[Any], at: Sequence[int] = (1, 3), level: float = 0.95, draws: int = 1000, seed: int = 0
-) -> dict[str, Estimate]:
-    """MRR and Hits@k of a corpus from the ranks of each sentence; only the scores of a sentence are kept.
-
-    >>> {name: round(e.pooled, 3) for name, e in retrieval([[1, 2], [4], []]).items()}
-    {'MRR': 0.583, 'Hits@1': 0.333, 'Hits@3': 0.667}
-    """
-    kept = [(sentence_scores(r, at), np.asarray(r).shape[-1]) for r in ranks]
-    values = np.array([scores for scores, _ in kept]).reshape(len(kept), 1 + len(at))
-    sizes = [size for _, size in kept]
-    names = ["MRR", *(f"Hits@{k}" for k in at)]
-    return {name: summarize(values[:, k], sizes, level, draws, seed) for k, name in enumerate(names)}
-
-
-def bootstrap(
-    rows: Any, statistic: Callable[[Array], Any], level: float = 0.95, draws: int = 1000, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile interval of a statistic of column sums: rows [N, c] are drawn again, with replacement, ``draws`` times.
-
-    ``statistic`` takes sums [draws, c] and gives a number for each.
-
-    >>> low, high = bootstrap([[0.0], [1.0]] * 200, lambda sums: sums[..., 0] / 400)
-    >>> 0.44 < low < 0.46, 0.54 < high < 0.56      # 0.5 ± 1.96 · 0.5/√400
-    (True, True)
-    """
-    table = np.asarray(rows, dtype=float)
-    if table.ndim != 2 or not len(table):
-        raise ValueError(f"rows must have shape (N, c) with N ≥ 1, got {table.shape}")
-    if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level!r}")
-    rng, N = np.random.default_rng(seed), len(table)
-    sums = [np.bincount(rng.integers(N, size=N), minlength=N) @ table for _ in range(checks.count("draws", draws))]
-    low, high = np.quantile(statistic(np.stack(sums)), [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def ratio(parts: Any, wholes: Any, level: float = 0.95, draws: int = 1000, seed: int = 0) -> tuple[float, float, float]:
-    """Σ parts / Σ wholes over sentences [N], and its bootstrap interval: a sentence is drawn with both.
-
-    >>> ratio([1, 1, 0], [1, 2, 1])[0]
-    0.5
-    """
-
-    def share(sums: Array) -> Array:
-        return np.asarray(sums[..., 0] / sums[..., 1])
-
-    both = np.stack([parts, wholes], 1).astype(float)
-    return float(share(both.sum(0))), *bootstrap(both, share, level, draws, seed)
 
 
 # How OT-like a matrix is

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from otformer import checks
 from otformer.files import written
+from otformer.statistics import bootstrap
 from otformer.words.models.models import Model
 from otformer.words.probe.probe import AT, LIKENESS, Settings, Tally, probe_chunk
 from otformer.words.text.dictionary import Dictionary
@@ -29,12 +29,41 @@ def probe(
     gold: Iterable[Gold] | None = None,
     settings: Settings | None = None,
 ) -> list[dict[str, Any]]:
-    """The table of a model and a corpus, in one go: `probe_chunk`, then `summarise`."""
-    return summarise([probe_chunk(model, pairs, dictionary, gold, settings)])
+    """Score every layer and head of a model as a word aligner, and how near its attention is to transport.
+
+    Parameters
+    ----------
+    model : Model
+        A network that `models.load` loaded.
+    pairs : iterable of Pair
+        Sentences and their translations.
+    dictionary : Dictionary, optional
+        Gives the gold pairs of words: those of its entries that occur in both sentences (`gold_pairs`).
+    gold : iterable of Gold, optional
+        Links made by hand, one per pair; they are the gold pairs where there is no dictionary, and give the AER.
+    settings : Settings, optional
+        How to read the model, to take gold pairs and to solve for the plans.
+
+    Returns
+    -------
+    list of dict
+        The table of `tabulate`, one dict per way to get a matrix of words.
+
+    Examples
+    --------
+    >>> import pytest; _ = pytest.importorskip("transformers")
+    >>> from otformer.words.models.models import load
+    >>> from otformer.words.models.shipped import folder
+    >>> from otformer.words.text.gold import parse_links
+    >>> table = probe(load(folder("en-fr")), [Pair("the cat sleeps", "le chat dort")], gold=[parse_links("0-0 1-1 2-2")])
+    >>> [line["Hits@1"] for line in table if (line["reading"], line["layer"], line["head"]) == ("cross-input", 2, 6)]
+    [1.0]
+    """
+    return tabulate([probe_chunk(model, pairs, dictionary, gold, settings)])
 
 
-def summarise(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, seed: int = 0) -> list[dict[str, Any]]:
-    """A dict for every `Row`: its name, then what `summarize` says of each metric, AER and its kin, and OT-likeness.
+def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, seed: int = 0) -> list[dict[str, Any]]:
+    """A dict for every `Row`: its name, then what `scores.estimate` says of each metric, AER and its kin, and OT-likeness.
 
     For a metric q: ``q`` is the mean over sentences, with ``q_std`` across them and ``q_low``, ``q_high``, its bootstrap
     interval; ``q_pooled`` with its own is the mean over all gold pairs. All rows are drawn alike. AER, precision, recall and
@@ -50,44 +79,32 @@ def summarise(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, 
     weights = tally.pairs[scored].astype(float)
     sums, tied = np.split(tally.scores[scored].astype(float), [len(METRICS)], -1)
     values = sums / weights[:, None, None]  # [N, rows, metrics]
-    columns = np.concatenate([values, sums], -1).reshape(len(values), -1)
-    drawn = _drawn(np.column_stack([columns, np.ones_like(weights), weights]), draws, seed)
-    single, pooled = np.split(drawn[:, :-2].reshape(len(drawn), *values.shape[1:-1], -1), 2, axis=-1)
-    ends = [(1 - level) / 2, (1 + level) / 2]
+    drawing, shape = (level, draws, seed), values.shape[1:]
+    both = np.column_stack([sums.reshape(len(sums), -1), weights])
+    ends = bootstrap(values, lambda drawn: drawn / len(values), *drawing)
+    pooled = bootstrap(both, lambda drawn: drawn[:, :-1] / drawn[:, -1:], *drawing)
     estimates = {
         "": values.mean(0),
         "_std": values.std(0),
-        **_ends("", np.quantile(single / drawn[:, -2, None, None], ends, axis=0)),
+        **dict(zip(("_low", "_high"), ends, strict=True)),
         "_pooled": sums.sum(0) / weights.sum(),
-        **_ends("_pooled", np.quantile(pooled / drawn[:, -1, None, None], ends, axis=0)),
+        **{f"_pooled_{name}": end.reshape(shape) for name, end in zip(("low", "high"), pooled, strict=True)},
     }
     table: list[dict[str, Any]] = []
     for r, row in enumerate(tally.rows):
         line = row._asdict() | {"sentences": len(values), "pairs": int(weights.sum()), "lost": int(tally.lost.sum())}
         line |= {metric + part: float(x[r, q]) for q, metric in enumerate(METRICS) for part, x in estimates.items()}
         table.append(line | {"tied": float(tied[:, r].sum() / weights.sum())})
-    _add_links(table, tally.links, ends, draws, seed)
+    _add_links(table, tally.links, drawing)
     _add_likeness(table, tally.likeness)
     return table
 
 
-def _drawn(rows: Array, draws: int, seed: int) -> Array:
-    """Sums [draws, c] of rows [N, c] drawn again with replacement; the draws of `scores.bootstrap`, for many columns."""
-    rng, N = np.random.default_rng(seed), len(rows)
-    counts = [np.bincount(rng.integers(N, size=N), minlength=N) for _ in range(checks.count("draws", draws))]
-    return np.concatenate([np.stack(counts[k : k + 100]) @ rows for k in range(0, len(counts), 100)])
-
-
-def _ends(name: str, ends: Array) -> dict[str, Array]:
-    return {f"{name}_low": ends[0], f"{name}_high": ends[1]}
-
-
-def _add_links(table: list[dict[str, Any]], counts: Array, ends: Sequence[float], draws: int, seed: int) -> None:
+def _add_links(table: list[dict[str, Any]], counts: Array, drawing: tuple[float, int, int]) -> None:
     """AER with its interval, precision, recall, F1 from counts [N, rows, 4]."""
     if not counts.any():
         return
-    drawn = _drawn(counts.reshape(len(counts), -1).astype(float), draws, seed).reshape(-1, *counts.shape[1:])
-    low, high = np.quantile(rates(drawn)[0], ends, axis=0)
+    low, high = bootstrap(counts, lambda sums: rates(sums)[0], *drawing)
     found = rates(counts.sum(0, dtype=float))
     for r, line in enumerate(table):
         aer, precision, recall, f1 = (float(rate[r]) for rate in found)
@@ -103,18 +120,8 @@ def _add_likeness(table: list[dict[str, Any]], alike: Array) -> None:
         line |= {name: None if np.isnan(x) else float(x) for name, x in zip(LIKENESS, row, strict=True)}
 
 
-def best(
-    table: Sequence[dict[str, Any]], metric: str = "Hits@1", method: str = "attention", heads: bool = False
-) -> dict[str, Any]:
-    """The row of a method with the highest metric (lowest for AER), of means over heads or of single heads."""
-    rows = [line for line in table if line["method"] == method and (line["head"] > 0) == heads]
-    if not rows or metric not in rows[0]:
-        raise ValueError(f"table must have {metric} of {method}, got {len(rows)} rows of it")
-    return min(rows, key=lambda line: line[metric] * (1 if metric == "AER" else -1))
-
-
 def write_csv(table: Sequence[dict[str, Any]], file: str | Path) -> None:
-    """The table as CSV, a line a row, whole or not at all; six digits."""
+    """Write the table as CSV, six digits, whole or not at all."""
     stream = io.StringIO(newline="")
     writer = csv.DictWriter(stream, list(table[0]), lineterminator="\n")
     writer.writeheader()

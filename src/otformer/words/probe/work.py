@@ -1,16 +1,17 @@
-"""The probe (words/probe/probe.py) as work for an engine (jobs/jobs.py)."""
+"""The probe (words/probe/probe.py) as work on a corpus (jobs/jobs.py)."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from otformer import __version__
-from otformer.jobs.jobs import Item, Work
+from otformer._version import __version__
+from otformer.jobs.jobs import Item, Job, Work
 from otformer.words.models.models import load
-from otformer.words.probe.probe import Settings, probe_chunk
+from otformer.words.probe.probe import Settings, Tally, probe_chunk
 from otformer.words.text.dictionary import Dictionary, muse, read_dictionary
 from otformer.words.text.gold import Gold, check_links, parse_links
 from otformer.words.text.text import Pair, sample, word_spans
@@ -18,7 +19,7 @@ from otformer.words.text.text import Pair, sample, word_spans
 
 @dataclass(frozen=True)
 class ProbeWork:
-    """A chunk's packed `Tally`, for items that are a pair, or a pair and its gold as a talp line.
+    """The `Tally` of a chunk, for items that are a pair, or a pair and its gold as a talp line.
 
     model : folder or hub name.   dictionary : a file, ``muse``, or None where items have gold.
     """
@@ -29,16 +30,22 @@ class ProbeWork:
     device: str = "cpu"
     probing: Settings = field(default_factory=Settings)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """What decides the tallies, for `Job`: a model's files count by name, size and time."""
+    def job(self, **options: Any) -> Job:
+        """The job of this work; options are those of `Job`: chunk, engine, workers. A model's files count for its settings
+        by name, size and time."""
         files = sorted(Path(self.model).glob("*")) if Path(self.model).is_dir() else []
         files += [Path(self.dictionary)] if self.dictionary not in (None, "muse") else []
         seen = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
-        return {**asdict(self), "files": seen, "version": __version__}
+        settings = {**asdict(self), "files": seen, "version": __version__}
+        return Job(self, settings, pack=Tally.pack, unpack=Tally.unpack, **options)
 
     def check(self) -> None:
         """Say before the work begins that the model or the dictionary cannot be used."""
+        if self.dictionary == "muse" and not os.environ.get("OTFORMER_DATA"):
+            raise ValueError(
+                "there is nothing to score against: give --gold FILE or --dictionary FILE, "
+                "or name the folder of the MUSE dictionaries in OTFORMER_DATA"
+            )
         self._dictionary()
         load(self.model, self.device)
 
@@ -62,9 +69,9 @@ class ProbeWork:
     def __call__(self) -> Work:
         model, dictionary = load(self.model, self.device), self._dictionary()
 
-        def work(items: Sequence[Item]) -> bytes:
+        def work(items: Sequence[Item]) -> Tally:
             gold = [parse_links(item[2]) for item in items] if len(items[0]) > 2 else None
-            return probe_chunk(model, [Pair(*item[:2]) for item in items], dictionary, gold, self.probing).pack()
+            return probe_chunk(model, [Pair(*item[:2]) for item in items], dictionary, gold, self.probing)
 
         return work
 

@@ -1,4 +1,4 @@
-"""Bilingual dictionaries of the MUSE kind, and the gold pairs they give a sentence pair.
+"""Bilingual dictionaries of the MUSE kind, and the gold pairs they give for a sentence pair.
 
 The paper takes as gold the dictionary pairs that occur in both sentences, and leaves two things open: what happens to words
 that stand there twice, and to words with several translations present. Both are fixed by a named rule here (`gold_pairs`).
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from otformer import checks
+from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import data_folder, read_lines
 
-LANGUAGES = ("en-fr", "fr-en", "en-de", "de-en")
 SPLITS = {"full": "", "train": ".0-5000", "test": ".5000-6500"}
 REPEATED = ("once", "order", "first", "all")
 SEVERAL = ("single", "listed", "first", "all")
@@ -68,13 +68,12 @@ def read_dictionary(file: str | Path) -> Dictionary:
     return Dictionary(pairs())
 
 
-def muse(languages: str, split: str = "full", folder: str | Path | None = None) -> Dictionary:
+def muse(languages: str | LanguagePair, split: str = "full", folder: str | Path | None = None) -> Dictionary:
     """A MUSE dictionary: en-fr, fr-en, en-de or de-en; "full", "train" (its words 0–5000) or "test" (5000–6500).
 
     From ``folder``, by default muse_dict under OTFORMER_DATA; files named as by MUSE (en-fr.txt, en-fr.0-5000.txt) or gz.
     """
-    checks.choice("languages", languages, LANGUAGES)
-    name = f"{languages}{SPLITS[checks.choice('split', split, SPLITS)]}.txt"
+    name = f"{LanguagePair.of(languages)}{SPLITS[checks.choice('split', split, SPLITS)]}.txt"
     folder = data_folder() / "muse_dict" if folder is None else Path(folder)
     for file in (folder / name, folder / f"{name}.gz"):
         if file.exists():

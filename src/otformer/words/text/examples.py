@@ -1,8 +1,8 @@
 """Sentence pairs written for the project, 60 English–French and 40 German–English, with word alignments made by hand.
 
 They ship with the package, for commands and the report where no text is given; the paper's fox pair is the first. A file has
-a pair a line, four columns with tabs between: source, target, links ``i-j`` from 0, and the words that have no partner on
-purpose, ``s3`` in the source, ``t5`` in the target (``-`` for none). Every word is in one of the last two columns.
+one pair per line, four columns with tabs between: source, target, links ``i-j`` from 0, and the words that have no partner
+on purpose, ``s3`` in the source, ``t5`` in the target (``-`` for none). Every word is in one of the last two columns.
 
 How they were aligned: all links are sure. Verb forms of several words are linked as a whole (bought: a acheté; fährt … ab:
 leaves), and so are fixed phrases; negations with both their parts (not: ne … pas). An article or preposition that only one
@@ -15,10 +15,8 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from otformer import checks
 from otformer.words.text.gold import Links, parse_links
-
-LANGUAGES = ("en-fr", "de-en")
+from otformer.words.text.languages import LanguagePair
 
 
 class Example(NamedTuple):
@@ -45,12 +43,10 @@ def examples(languages: str = "en-fr") -> tuple[Example, ...]:
     >>> [(fox.source[i], fox.target[j]) for i, j in sorted(fox.links)][1:4]
     [('quick', 'rapide'), ('brown', 'brun'), ('fox', 'renard')]
     """
-    exchanged = "-".join(reversed(str(languages).split("-")))
-    checks.choice("languages", languages, (*LANGUAGES, "fr-en", "en-de"))
-    if languages not in LANGUAGES:
-        return tuple(_exchange(example) for example in examples(exchanged))
-    text = files("otformer.words").joinpath("data", f"{languages}.tsv").read_text(encoding="utf-8")
-    return tuple(_parse(line) for line in text.splitlines())
+    pair = LanguagePair.of(languages)
+    text = files("otformer.words").joinpath("data", f"{pair.stored}.tsv").read_text(encoding="utf-8")
+    given = map(_parse, text.splitlines())
+    return tuple(map(_exchange, given) if pair.exchanged else given)
 
 
 def _parse(line: str) -> Example:

@@ -1,4 +1,4 @@
-"""Word alignments: Pharaoh and talp lines, and their scores against gold made by hand.
+"""Word alignments: Pharaoh and talp lines, matrices as text, and scores against gold made by hand.
 
 A link (i, j) joins word i of the source to word j of the target, counted from 0. In a line ``0-0 2p1`` the first link is
 sure, the second only possible. Every sure link is possible too: S ⊆ P.
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from otformer.words.probe.scores import bootstrap
+from otformer.statistics import bootstrap
 from otformer.words.text.text import read_lines
 
 Link = tuple[int, int]
@@ -64,11 +64,6 @@ def read_gold(file: str | Path, one_based: bool = False) -> list[Gold]:
     return lines
 
 
-def read_links(file: str | Path, one_based: bool = False) -> list[Links]:
-    """The links of every line of a Pharaoh file, an aligner's answer; as `read_gold`, sure or not."""
-    return [gold.possible for gold in read_gold(file, one_based)]
-
-
 def check_links(number: int, links: Gold, n: int, m: int) -> None:
     """That the gold of a pair of n and m words is of words that are there."""
     for i, j in links.sure | links.possible:
@@ -83,6 +78,19 @@ def pharaoh(links: Iterable[Link]) -> str:
     '0-2 1-0'
     """
     return " ".join(f"{i}-{j}" for i, j in sorted(links))
+
+
+def grid(source: Sequence[str], target: Sequence[str], scores: Any) -> list[str]:
+    """A matrix [m, n] as text: a row per target word, a column per source word.
+
+    >>> grid(["the", "cat"], ["chat"], [[0.012, 0.98]])
+    ['       the   cat', 'chat  0.01  0.98']
+    """
+    left, wide = max(map(len, target), default=0), [max(4, len(word)) for word in source]
+    lines = [" " * left + "".join(f"  {word:>{width}}" for word, width in zip(source, wide, strict=True))]
+    for word, row in zip(target, np.asarray(scores).tolist(), strict=True):
+        lines.append(f"{word:<{left}}" + "".join(f"  {x:>{width}.2f}" for x, width in zip(row, wide, strict=True)))
+    return lines
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ class AlignmentScore:
 
 
 def score_links(predicted: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> AlignmentScore:
-    """AER, precision, recall and F1 of predicted links, a set for every sentence.
+    """AER, precision, recall and F1 of predicted links, one set per sentence.
 
     Further sentences on one side change nothing where they are empty, as the blank last line of some gold files; anything
     else is an error.

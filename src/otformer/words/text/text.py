@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from otformer import checks
+from otformer.words.text.languages import LanguagePair
 
 BAR = "|||"
 Span = tuple[int, int]  # first character of a word and the one after its last
@@ -63,10 +64,10 @@ def _decode(line: bytes, file: Path, number: int) -> str:
 
 
 def read_pairs(file: str | Path, second: str | Path | None = None, columns: tuple[int, int] = (0, 1)) -> Iterator[Pair]:
-    """Sentence pairs, one a line: from two files, or from one that is TSV (named .tsv or .tsv.gz) or has ``a ||| b`` lines.
+    """Sentence pairs, one per line: of two files, or of one that is TSV (named .tsv or .tsv.gz) or has ``a ||| b`` lines.
 
-    columns says which fields of a line are source and target: (1, 0) exchanges them. Empty lines are empty pairs. Unequal
-    files are found at their end; `count_pairs` finds them before.
+    columns says which fields of a line are source and target: (1, 0) exchanges them. Empty lines are empty pairs. That one
+    file is shorter is found at its end.
 
     >>> import tempfile; folder = tempfile.TemporaryDirectory()
     >>> file = Path(folder.name, "pairs.txt")
@@ -114,11 +115,6 @@ def parse_pairs(
         yield Pair(fields[left].strip(), fields[right].strip())
 
 
-def count_pairs(file: str | Path, second: str | Path | None = None) -> int:
-    """How many pairs `read_pairs` gives; reads everything once, so whatever is wrong with the files is said here."""
-    return sum(1 for _ in read_pairs(file, second))
-
-
 def _folding() -> dict[int, str]:
     """Unicode punctuation and spaces to ASCII; what is not to be seen (soft hyphen, zero-width space) to nothing."""
     groups = {"'": "‘’‚‛ʼ′‹›`´", '"': "“”„‟«»″", "-": "‐‑‒–—―−", "...": "…", "*": "•", "/": "⁄∕"}
@@ -143,6 +139,20 @@ def fold(text: str) -> str:
     '" l\\'été - déjà... "'
     """
     return unicodedata.normalize("NFC", text).translate(FOLDING).lower()
+
+
+_FULL = ("ce", "de", "je", "le", "me", "ne", "se", "te", "que", "jusque", "lorsque", "puisque", "quoique")
+ELIDED = {word[:-1] + "'": word for word in _FULL}
+
+
+def plain(word: str) -> str:
+    """A word as vectors and alignment models know it: case (ß is ss) and punctuation folded, elided French words in full.
+
+    >>> [plain(word) for word in ("Été", "Daß", "L’", "qu'")]
+    ['été', 'dass', 'le', 'que']
+    """
+    word = word.translate(FOLDING).casefold()
+    return ELIDED.get(word, word)
 
 
 _ELIDED = r"\b(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu)['’](?=\w)"  # l'homme: l' and homme
@@ -209,22 +219,18 @@ def sample(pairs: Iterable[Pair], size: int, seed: int = 0) -> list[Pair]:
     return [pair for _, pair in sorted(kept)]
 
 
-NEWS = {"en-fr": ("eng-fra", "eng", "fra"), "de-en": ("deu-eng", "deu", "eng")}
-
-
-def news_pairs(languages: str, folder: str | Path | None = None) -> Iterator[Pair]:
+def news_pairs(languages: str | LanguagePair, folder: str | Path | None = None, test: str = "news*") -> Iterator[Pair]:
     """The WMT news test sets under ``folder`` (default: of OTFORMER_DATA), as they stand: en-fr 21,076 pairs, de-en 34,316.
 
-    fr-en and en-de are the same pairs exchanged. newstestB2020 is a second translation of newstest2020.
+    fr-en and en-de are the same pairs exchanged. newstestB2020 is a second translation of newstest2020. ``test`` is a
+    pattern for the names of the test sets, ``newstest2014`` for instance.
     """
-    source, _, target = languages.partition("-")
-    checks.choice("languages", languages, [*NEWS, *("-".join(reversed(key.split("-"))) for key in NEWS)])
-    swapped = languages not in NEWS
-    stem, first, second = NEWS[f"{target}-{source}" if swapped else languages]
+    pair = LanguagePair.of(languages)
+    first, second = pair.stored.codes
     folder = data_folder() / "wmt_newstest" if folder is None else Path(folder)
-    files = sorted(folder.glob(f"{stem}.news*.{first}.gz"))
+    files = sorted(folder.glob(f"{first}-{second}.{test}.{first}.gz"))
     if not files:
-        raise ValueError(f"{folder} holds no {stem}.news*.{first}.gz")
+        raise ValueError(f"{folder} holds no {first}-{second}.{test}.{first}.gz")
     for file in files:
         other = file.with_name(file.name.removesuffix(f"{first}.gz") + f"{second}.gz")
-        yield from read_pairs(file, other, columns=(1, 0) if swapped else (0, 1))
+        yield from read_pairs(file, other, columns=(1, 0) if pair.exchanged else (0, 1))

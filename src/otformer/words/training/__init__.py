@@ -1,11 +1,13 @@
-"""Making the models that ship with otformer: four small Marian translators and a BERT-like encoder, from text to folders.
+"""Making what ships with otformer: four small Marian translators and a BERT-like encoder, alignment models, word vectors.
 
     python -m otformer.words.training prepare --out made/text          # vocabularies and token numbers, minutes on a CPU
     python -m otformer.words.training train en-fr --text made/text --out made/en-fr     # on a GPU
     python -m otformer.words.training ship en-fr --text made/text \
         --weights made/en-fr/model.safetensors --out models/en-fr
     python -m otformer.words.training score en-fr --text made/text --folder models/en-fr
+    python -m otformer.words.training hmm --languages en-fr --out hmm.en-fr.npz          # minutes on a CPU
+    python -m otformer.words.training vectors --languages en-fr --out vectors.en-fr.npz
 
-Text: tatoeba_manythings and po_catalogs under OTFORMER_DATA, without every sentence of a test set
-(words/align/bilingual.py).
+Text: tatoeba_manythings and po_catalogs under OTFORMER_DATA, without any sentence of a test set
+(words/text/training_text.py).
 """

@@ -15,9 +15,9 @@ from typing import Any
 from otformer.words.models.models import load
 from otformer.words.probe.table import probe
 from otformer.words.text.dictionary import muse
+from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import news_pairs, prepare, sample
 from otformer.words.training import translator
-from otformer.words.training.corpus import PAIRS
 from otformer.words.training.export import ship
 
 COLUMNS = ("step", "seconds", "loss", "method", "reading", "layer", "Hits@1", "Hits@1_low", "Hits@1_high")
@@ -37,7 +37,7 @@ def curve(
     rows: list[dict[str, Any]] = []
     for step, file in snapshots.items():
         with TemporaryDirectory() as folder:
-            ship(translator.build(), file, text / PAIRS[name], Path(folder))
+            ship(translator.build(), file, text / str(LanguagePair.of(name).stored), Path(folder))
             table = probe(load(Path(folder)), drawn, dictionary=gold)
         when = log[min((k for k in log if k >= step), default=max(log))]
         kept = [line for line in table if not line["head"] and line["reading"] != "states"]

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from otformer.words.align.bilingual import training_pairs
+from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import Pair, fold, words
+from otformer.words.text.training_text import training_pairs
 from otformer.words.training.batches import Sentences, write_sides
 from otformer.words.training.vocabulary import LONGEST, learn_pieces, learn_wordpieces, load_pieces, wordpieces
 
-VOCABULARY = 6144
-PAIRS = {"en-fr": "en-fr", "fr-en": "en-fr", "de-en": "de-en", "en-de": "de-en"}  # both directions share text and vocabulary
-HELD_OUT = 1 / 150  # of the sentences of the source side
+VOCABULARY = 6144  # tokens, of both languages together; both directions of a language pair share text and vocabulary
+HELD_OUT = 1 / 150  # share of the sentences of the source side
 
 
 class Split(NamedTuple):
@@ -62,24 +62,24 @@ def forms(pairs: list[Pair]) -> Iterator[Pair]:
         yield from dict.fromkeys(Pair(form(pair.source), form(pair.target)) for form in (fold, in_words))
 
 
-def prepare(languages: str, out: Path) -> str:
-    """Vocabulary and token numbers of a language pair, in ``out``/languages; says in a line what was made."""
+def prepare_translator(languages: str, out: Path) -> str:
+    """Make vocabulary and token numbers of a language pair, in ``out``/languages; says in a line what was made."""
     parts, folder = split(languages), out / languages
     text = list(forms(parts.training))
-    source, target = languages.split("-")
-    learn_pieces((side for pair in text for side in pair), folder, VOCABULARY, (source, target))
+    named = LanguagePair.of(languages)
+    learn_pieces((side for pair in text for side in pair), folder, VOCABULARY, named)
     pieces = load_pieces(folder)
     numbered = [(pieces.encode(pair.source), pieces.encode(pair.target)) for pair in text]
     kept = [pair for pair in numbered if all(0 < len(side) < LONGEST for side in pair)]
     end = pieces.eos_id()
     sides = (Sentences.of([[*pair[k], end] for pair in kept]) for k in (0, 1))
-    write_sides(folder / "text.npz", **dict(zip((source, target), sides, strict=True)))
+    write_sides(folder / "text.npz", **dict(zip((named.source, named.target), sides, strict=True)))
     (folder / "held_out.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in parts.held_out), encoding="utf-8")
     return f"{folder}: {len(kept)} rows, {len(parts.held_out)} held out, {VOCABULARY} pieces"
 
 
 def prepare_encoder(languages: str, out: Path) -> str:
-    """The same for the encoder: WordPieces, and each pair in one row, [CLS] source [SEP] target [SEP]."""
+    """Make the same for the encoder: WordPieces, and each pair in one row, [CLS] source [SEP] target [SEP]."""
     text, folder = list(forms(split(languages).training)), out / f"bert-{languages}"
     learn_wordpieces((side for pair in text for side in pair), folder, VOCABULARY)
     tokenizer = wordpieces(folder)

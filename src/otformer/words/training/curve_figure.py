@@ -1,4 +1,4 @@
-"""The figure of alignment against training time, from the rows of curve.py."""
+"""The figure of alignment against training time, from the rows of alignment_over_training.py."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Rows = Sequence[dict[str, Any]]
-READINGS = {"cross-input": figures.BLUE, "cross-output": figures.ORANGE}
+READING_COLOURS = {"cross-input": figures.BLUE, "cross-output": figures.ORANGE}
 
 
 def draw(rows: Rows, title: str = "") -> Figure:
     """A panel for each reading: Hits@1 of every layer against the seconds of training, the deeper the layer the darker its
     line, and that of transport and nearest neighbours on the embeddings, with their intervals."""
     made, panels = figures.figure(9.2, 4.0, columns=2, sharey=True)
-    for axes, (reading, colour) in zip(panels, READINGS.items(), strict=True):
+    for axes, (reading, colour) in zip(panels, READING_COLOURS.items(), strict=True):
         layers = sorted({row["layer"] for row in rows if row["reading"] == reading})
         for layer in layers:
             own = [row for row in rows if (row["reading"], row["layer"]) == (reading, layer)]

@@ -16,8 +16,8 @@ from otformer.words.training.batches import Array, Gatherer, endless, read_sides
 from otformer.words.training.corpus import VOCABULARY
 from otformer.words.training.vocabulary import LONGEST
 
-PAD, SPECIAL, MASK = 0, 5, 4  # BERT's first tokens: [PAD] [UNK] [CLS] [SEP] [MASK]
-MASKED = 0.25  # of the tokens
+BERT_PAD, SPECIAL, MASK = 0, 5, 4  # BERT's first tokens: [PAD] [UNK] [CLS] [SEP] [MASK]
+MASKED = 0.25  # share of the tokens
 
 
 def build(dropout: float = 0.0) -> Any:
@@ -35,7 +35,7 @@ def build(dropout: float = 0.0) -> Any:
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=0.0,
             max_position_embeddings=LONGEST,
-            pad_token_id=PAD,
+            pad_token_id=BERT_PAD,
         )
     )
 
@@ -58,7 +58,7 @@ class MaskedPairs:
 
     def loss(self, network: Any, numbers: Array) -> Tensor:
         """Cross-entropy of a quarter of the tokens; of these 80 % are hidden, 10 % replaced, 10 % left, as in BERT."""
-        tokens = self.pairs.rows(numbers, PAD)
+        tokens = self.pairs.rows(numbers, BERT_PAD)
         which = torch.as_tensor(numbers, device=tokens.device)
         types = (torch.arange(tokens.shape[1], device=tokens.device) >= self.first[which][:, None]).long()
         chosen = (torch.rand(tokens.shape, device=tokens.device) < MASKED) & (tokens >= SPECIAL)

@@ -5,34 +5,32 @@ BLEU needs sacrebleu (pip install sacrebleu). Alignment is measured by `otformer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from otformer.words.text.text import Pair, data_folder, fold, read_pairs
-from otformer.words.training.corpus import PAIRS
+from otformer.words.text.languages import LanguagePair
+from otformer.words.text.text import Pair, fold, news_pairs, read_pairs
 
 
-def held_out(text: Path, languages: str, swapped: bool, size: int) -> list[Pair]:
-    """Every so manieth pair of those held out."""
-    file = text / languages / "held_out.tsv"
+def held_out(text: Path, languages: LanguagePair, size: int) -> list[Pair]:
+    """Every k-th held-out pair, ``size`` of them."""
+    file = text / str(languages.stored) / "held_out.tsv"
     if not file.exists():
         raise ValueError(f"text must be a folder made by `prepare`, got no {file}")
-    pairs = list(read_pairs(file, columns=(1, 0) if swapped else (0, 1)))
-    return pairs[:: max(len(pairs) // size, 1)][:size]
+    return every_kth(read_pairs(file, columns=(1, 0) if languages.exchanged else (0, 1)), size)
 
 
-def news(languages: str, size: int) -> list[Pair]:
-    """Every so manieth pair of newstest2014."""
-    codes = {"en": "eng", "fr": "fra", "de": "deu"}
-    source, target = (codes[name] for name in languages.split("-"))
-    folder = data_folder() / "wmt_newstest"
-    stem = next(stem for stem in (f"{source}-{target}", f"{target}-{source}") if list(folder.glob(f"{stem}.newstest2014.*")))
-    first, second = (folder / f"{stem}.newstest2014.{code}.gz" for code in (source, target))
-    pairs = list(read_pairs(first, second))
-    return pairs[:: max(len(pairs) // size, 1)][:size]
+def every_kth(pairs: Iterable[Pair], size: int) -> list[Pair]:
+    """Every k-th pair, ``size`` of them.
+
+    >>> [pair.source for pair in every_kth([Pair(letter, "") for letter in "abcdefg"], 3)]
+    ['a', 'c', 'e']
+    """
+    listed = list(pairs)
+    return listed[:: max(len(listed) // size, 1)][:size]
 
 
 @torch.inference_mode()
@@ -85,19 +83,19 @@ def score(name: str, model: Path, text: Path, size: int = 300) -> dict[str, floa
 
     if not (model / "config.json").is_file():
         raise ValueError(f"folder must be one that ship made, got {str(model)!r}")
+    options = {"trust_remote_code": False}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model, **options)
     if name.startswith("bert-"):
-        encoder = transformers.AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32).eval()
-        tokenizer = transformers.AutoTokenizer.from_pretrained(model)
-        pairs = held_out(text, name.removeprefix("bert-"), False, size)
+        encoder = transformers.AutoModelForMaskedLM.from_pretrained(model, dtype=torch.float32, **options).eval()
+        pairs = held_out(text, LanguagePair.of(name.removeprefix("bert-")), size)
         strange = [Pair(other.source, pair.target) for pair, other in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
         return {
             "held-out target tokens guessed": guessed(encoder, tokenizer, pairs),
             "the same beside another pair's source": guessed(encoder, tokenizer, strange),
         }
-    languages = PAIRS[name]
-    translator = transformers.AutoModelForSeq2SeqLM.from_pretrained(model, dtype=torch.float32).eval()
-    pieces = transformers.AutoTokenizer.from_pretrained(model)
+    languages = LanguagePair.of(name)
+    translator = transformers.AutoModelForSeq2SeqLM.from_pretrained(model, dtype=torch.float32, **options).eval()
     return {
-        "BLEU, held-out text": bleu(translator, pieces, held_out(text, languages, languages != name, size)),
-        "BLEU, newstest2014": bleu(translator, pieces, news(name, size)),
+        "BLEU, held-out text": bleu(translator, tokenizer, held_out(text, languages, size)),
+        "BLEU, newstest2014": bleu(translator, tokenizer, every_kth(news_pairs(languages, test="newstest2014"), size)),
     }

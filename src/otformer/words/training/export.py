@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from otformer.words.text.languages import LanguagePair
+
 NOT_SHIPPED = ("text.npz", "held_out.tsv")
 
 
@@ -46,8 +48,8 @@ def ship(network: Any, weights: Path, vocabulary: Path, out: Path) -> int:
     return (out / "model.safetensors").stat().st_size
 
 
-def set_languages(folder: Path, source: str, target: str) -> None:
-    """The direction of a translator, in the tokenizer's settings."""
+def set_languages(folder: Path, languages: LanguagePair) -> None:
+    """Write the direction of a translator into the tokenizer's settings."""
     file = folder / "tokenizer_config.json"
-    settings = json.loads(file.read_text()) | {"source_lang": source, "target_lang": target}
+    settings = json.loads(file.read_text()) | {"source_lang": languages.source, "target_lang": languages.target}
     file.write_text(json.dumps(settings, indent=2) + "\n")

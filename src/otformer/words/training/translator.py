@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from otformer.words.text.languages import LanguagePair
 from otformer.words.training.batches import Array, Gatherer, endless, read_sides
-from otformer.words.training.corpus import PAIRS, VOCABULARY
+from otformer.words.training.corpus import VOCABULARY
 from otformer.words.training.vocabulary import LONGEST
 
 END, PAD = 0, VOCABULARY - 1
@@ -61,9 +62,9 @@ class Translation:
     rate, warm, steps, tokens, dropout = 6e-4, 2000, 26_600, 16_384, 0.15
 
     def __init__(self, name: str, text: Path, device: str) -> None:
-        sides = read_sides(text / PAIRS[name] / "text.npz")
-        source, target = name.split("-")
-        self.source, self.target = Gatherer(sides[source], device), Gatherer(sides[target], device)
+        languages = LanguagePair.of(name)
+        sides = read_sides(text / str(languages.stored) / "text.npz")
+        self.source, self.target = (Gatherer(sides[side], device) for side in (languages.source, languages.target))
 
     def build(self) -> Any:
         return build(self.dropout)

@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import fold
 
-PAD, UNKNOWN, END = "<pad>", "<unk>", "</s>"
-LONGEST = 128  # tokens of a sentence, at most
+PAD_PIECE, UNKNOWN_PIECE, END_PIECE = "<pad>", "<unk>", "</s>"
+LONGEST = 128  # tokens per sentence, at most
 
 
 def folding_rules() -> str:
@@ -34,7 +35,7 @@ def folding_rules() -> str:
     return "".join(f"{a}\t{b}\n" for a, b in sorted(codes.items()) if a != b)
 
 
-def learn_pieces(sentences: Iterable[str], folder: Path, size: int, languages: tuple[str, str]) -> None:
+def learn_pieces(sentences: Iterable[str], folder: Path, size: int, languages: LanguagePair) -> None:
     """A MarianTokenizer folder with one BPE vocabulary of ``size`` tokens for both languages; </s> is 0, <pad> the last."""
     import sentencepiece
 
@@ -58,16 +59,15 @@ def learn_pieces(sentences: Iterable[str], folder: Path, size: int, languages: t
     shutil.copy(folder / "source.spm", folder / "target.spm")
     for rest in (table, folder / "source.vocab"):
         rest.unlink()
-    vocabulary = {pieces.id_to_piece(k): k for k in range(pieces.get_piece_size())} | {PAD: pieces.get_piece_size()}
+    vocabulary = {pieces.id_to_piece(k): k for k in range(pieces.get_piece_size())} | {PAD_PIECE: pieces.get_piece_size()}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
-    source, target = languages
     settings = {
         "tokenizer_class": "MarianTokenizer",
-        "source_lang": source,
-        "target_lang": target,
-        "unk_token": UNKNOWN,
-        "eos_token": END,
-        "pad_token": PAD,
+        "source_lang": languages.source,
+        "target_lang": languages.target,
+        "unk_token": UNKNOWN_PIECE,
+        "eos_token": END_PIECE,
+        "pad_token": PAD_PIECE,
         "model_max_length": LONGEST,
         "separate_vocabs": False,
     }
@@ -91,7 +91,7 @@ def wordpieces(folder: Path, **settings: Any) -> Any:
     import transformers
 
     maker: Any = transformers
-    return maker.BertTokenizerFast.from_pretrained(folder, **settings)
+    return maker.BertTokenizerFast.from_pretrained(folder, trust_remote_code=False, **settings)
 
 
 def load_pieces(folder: Path) -> Any:

@@ -1,8 +1,8 @@
 r"""Alignment models (words/align/hmm/model.py) as a small file, and the command that makes those that ship with the package.
 
-    python -m otformer.words.align.hmm.file --languages en-fr --out FILE
+    python -m otformer.words.training hmm --languages en-fr --out FILE
 
-trains a model of words and one of stems on `training_pieces`, keeps the pairs of words with √(t t') ≥ 0.03 for the t of the
+trains a model of words and one of stems on `training_parts`, keeps the pairs of words with √(t t') ≥ 0.03 for the t of the
 two directions, and writes both models as one npz. A probability is a byte, q = −8 log₂ t (t ≥ 1e-7, so q ≤ 186), 4.4 % off
 at most. docs/alignment.md has the error rates of other bounds. Models are numbered from 0, and of each there are
 
@@ -13,25 +13,27 @@ at most. docs/alignment.md has the error rates of other bounds. Models are numbe
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from otformer.files import check_writable, written
-from otformer.words.align.bilingual import languages_of
-from otformer.words.align.hmm.model import Model, Settings, train
+from otformer.files import written
+from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings, train_model
 from otformer.words.align.hmm.orders import FURTHEST, Direction
-from otformer.words.align.hmm.word_parts import training_pieces
 from otformer.words.align.vectors import Array
+from otformer.words.text.training_text import TokenPair
 
-SETTINGS = (Settings(), Settings(letters=5))  # of words, of stems
-STEPS = 8  # of a byte in a factor of 2
+SETTINGS = (AlignmentSettings(), AlignmentSettings(stem_letters=5))  # of the models of words and of stems
+STEPS_PER_OCTAVE = 8  # values of a byte per factor of 2 in probability
 
 
-def write_models(file: str | Path, models: Sequence[Model]) -> None:
+def train_models(text: Sequence[TokenPair], least: float = 0.03) -> Iterator[AlignmentModel]:
+    """The models that ship, of words and then of stems, without pairs of words below ``least``."""
+    return (train_model(text, settings).pruned(least) for settings in SETTINGS)
+
+
+def write_models(file: str | Path, models: Sequence[AlignmentModel]) -> None:
     """The models as one npz that `read_models` reads; whole or not at all."""
     arrays: dict[str, Array] = {}
     for number, model in enumerate(models):
@@ -42,9 +44,9 @@ def write_models(file: str | Path, models: Sequence[Model]) -> None:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
 
 
-def _arrays(model: Model) -> dict[str, Array]:
+def _arrays(model: AlignmentModel) -> dict[str, Array]:
     """A model without the words that are in no pair."""
-    sides = np.divmod(model.kinds, len(model.words[1]))
+    sides = np.divmod(model.pair_keys, len(model.words[1]))
     used = [np.unique(side) for side in sides]
     source, target = (np.searchsorted(u, side) for u, side in zip(used, sides, strict=True))
     names = [np.array(list(index), dtype=object)[u] for index, u in zip(model.words, used, strict=True)]
@@ -59,19 +61,19 @@ def _arrays(model: Model) -> dict[str, Array]:
         "null_0": _bytes(model.directions[0].null[used[1]]),
         "null_1": _bytes(model.directions[1].null[used[0]]),
         "jumps": np.stack([d.jumps / d.jumps.sum() for d in model.directions]).astype(np.float32),
-        "letters": np.array(model.settings.letters or 0),
+        "letters": np.array(model.settings.stem_letters or 0),
     }
 
 
 def _bytes(t: Array) -> Array:
-    return np.rint(-STEPS * np.log2(t)).clip(0, 255).astype(np.uint8)
+    return np.rint(-STEPS_PER_OCTAVE * np.log2(t)).clip(0, 255).astype(np.uint8)
 
 
 def _probabilities(q: Array) -> Array:
-    return np.asarray(np.exp2(-np.arange(256) / STEPS).astype(np.float32)[q])
+    return np.asarray(np.exp2(-np.arange(256) / STEPS_PER_OCTAVE).astype(np.float32)[q])
 
 
-def read_models(file: str | Path) -> list[Model]:
+def read_models(file: str | Path) -> list[AlignmentModel]:
     """The models of a file of `write_models`."""
     try:
         with np.load(file, allow_pickle=False) as stored:
@@ -84,16 +86,17 @@ def read_models(file: str | Path) -> list[Model]:
         raise ValueError(f"{file} is not a readable file of alignment models: {error}") from None
 
 
-def _model(arrays: dict[str, Array], first: str) -> Model:
+def _model(arrays: dict[str, Array], first: str) -> AlignmentModel:
     a = {name: arrays[first + name] for name in ("source", "target", "pairs", "said", "t", "null_0", "null_1", "jumps")}
     source, target = ({w: k for k, w in enumerate(a[side].tobytes().decode().split("\n"))} for side in ("source", "target"))
     _check(a, first, len(source), len(target))
-    kinds = np.repeat(np.arange(len(source)), a["pairs"]) * len(target) + a["said"]
-    if (np.diff(kinds) <= 0).any():
+    pair_keys = np.repeat(np.arange(len(source)), a["pairs"]) * len(target) + a["said"]
+    if (np.diff(pair_keys) <= 0).any():
         raise ValueError(f"{first}said must rise within the pairs of a source word")
     both = zip(_probabilities(a["t"]), (a["null_0"], a["null_1"]), a["jumps"].astype(np.float64), strict=True)
     forward, backward = (Direction(table, _probabilities(null), 0.0, jumps) for table, null, jumps in both)
-    return Model((source, target), kinds, (forward, backward), Settings(letters=int(arrays[f"{first}letters"]) or None))
+    settings = AlignmentSettings(stem_letters=int(arrays[f"{first}letters"]) or None)
+    return AlignmentModel((source, target), pair_keys, (forward, backward), settings)
 
 
 def _check(a: dict[str, Array], first: str, sources: int, targets: int) -> None:
@@ -107,36 +110,3 @@ def _check(a: dict[str, Array], first: str, sources: int, targets: int) -> None:
         raise ValueError(f"{first}said must be places of the {targets} target words")
     if not (np.isfinite(a["jumps"]) & (a["jumps"] > 0)).all():
         raise ValueError(f"{first}jumps must be positive and finite")
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Train and write the models of a language pair; a line for every step."""
-    parser = argparse.ArgumentParser(prog="python -m otformer.words.align.hmm.file", description="make alignment models")
-    parser.add_argument("--languages", default="en-fr", help="en-fr, fr-en, de-en or en-de")
-    parser.add_argument("--out", type=Path, required=True, help="npz file to write")
-    parser.add_argument("--least", type=float, default=0.03, help="keep pairs of words with √(t t') as large as this")
-    parser.add_argument("--pairs", type=int, help="use so many sentence pairs only")
-    given = parser.parse_args(arguments)
-    start = time.perf_counter()
-
-    def say(text: str) -> None:
-        print(f"{time.perf_counter() - start:5.0f} s  {text}", flush=True)
-
-    try:
-        languages_of(given.languages)
-        check_writable(given.out)
-        text = [pair for _, pair in zip(range(given.pairs or 10**9), training_pieces(given.languages), strict=False)]
-        say(f"{len(text):,} sentence pairs")
-        models = []
-        for settings in SETTINGS:
-            models.append(train(text, settings).small(given.least))
-            name = f"first {settings.letters} letters" if settings.letters else "words"
-            say(f"{name}: {len(models[-1].kinds):,} pairs kept")
-        write_models(given.out, models)
-    except ValueError as error:
-        parser.error(str(error))
-    say(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB")
-
-
-if __name__ == "__main__":
-    main()

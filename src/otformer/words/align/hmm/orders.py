@@ -3,9 +3,9 @@ r"""Where alignment models (words/align/hmm/model.py) expect the next word, and 
     order "diagonal"   p(a_j = i) ∝ exp(−κ |(i + ½)/n − (j + ½)/m|)        (fast_align: Dyer, Chahuneau and Smith 2013)
     order "jumps"      p(a_j = i' | a_{j−1} = i) ∝ s(i' − i)                (Vogel, Ney and Tillmann 1996)
 
-for target word j of m said by source word a_j of n; a_{j−1} is the last place used. A word is said by none with probability
-p₀. All arrays are of B sentence pairs of one shape. Counts of jumps are taken for s as they are, as usual: that the places
-of a short sentence leave out long jumps is not made up for.
+for target word j of m that source word a_j of n generates; a_{j−1} is the last place used. A word comes from the null word
+with probability p₀. All arrays are of B sentence pairs of one shape. Counts of jumps are taken for s as they are, as usual:
+that the places of a short sentence leave out long jumps is not made up for.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from otformer.words.align.aligners import off_diagonal
 from otformer.words.align.vectors import Array
 
 ORDERS = ("diagonal", "jumps")
-FURTHEST = 15  # jumps beyond count as this one
+FURTHEST = 15  # words; longer jumps count as this one
+KAPPAS = (0.1, 30.0)  # the least and the largest κ
 
 
 @dataclass(frozen=True)
 class Direction:
     """One direction's parameters: t of every pair of words met, t of the null word, and the order."""
 
-    table: Array  # [kinds]
-    null: Array  # [words said]
+    table: Array  # [pair keys]
+    null: Array  # [words generated]
     kappa: float
     jumps: Array  # [2 FURTHEST + 1], s
 
 
-class Seen(NamedTuple):
+class OrderCounts(NamedTuple):
     """What a block says of the order: Σ posterior · distance and Σ posterior of a shape, or counts of jumps."""
 
     distance: float = 0.0
@@ -41,17 +42,17 @@ class Seen(NamedTuple):
     jumps: Any = 0.0
 
 
-def posterior(t: Array, null: Array, direction: Direction, order: str, none: float) -> tuple[Array, Seen]:
+def posterior(t: Array, null: Array, direction: Direction, order: str, p_null: float) -> tuple[Array, OrderCounts]:
     """p(a_j = i | e, f) [B, m, n] for t [B, m, n] and t of the null word [B, m], and what it says of the order."""
     m, n = t.shape[1:]
     if order == "jumps":
-        post, jumps = forward_backward(t, null, direction.jumps, none)
-        return post, Seen(jumps=jumps)
+        post, jumps = forward_backward(t, null, direction.jumps, p_null)
+        return post, OrderCounts(jumps=jumps)
     distance = off_diagonal(m, n)
-    weights = t * ((1 - none) * near(distance, direction.kappa)).astype(np.float32)
-    post = weights / (weights.sum(2) + none * null)[:, :, None]
+    weights = t * ((1 - p_null) * near(distance, direction.kappa)).astype(np.float32)
+    post = weights / (weights.sum(2) + p_null * null)[:, :, None]
     by_place = post.sum(0)
-    return post, Seen(float((by_place * distance).sum()), float(by_place.sum()))
+    return post, OrderCounts(float((by_place * distance).sum()), float(by_place.sum()))
 
 
 def near(distance: Array, kappa: float) -> Array:
@@ -60,29 +61,30 @@ def near(distance: Array, kappa: float) -> Array:
     return np.asarray(weights / weights.sum(1, keepdims=True))
 
 
-def fit_kappa(seen: Sequence[Seen], shapes: Sequence[tuple[int, int]], kappa: float) -> float:
-    """The κ under which the expected distance from the diagonal is the one found, by bisection; as it was without any."""
+def fit_kappa(seen: Sequence[OrderCounts], shapes: Sequence[tuple[int, int]], kappa: float) -> float:
+    """The κ in [0.1, 30] under which the expected distance from the diagonal is the one found; as it was without any."""
     found, mass = sum(o.distance for o in seen), np.array([o.mass for o in seen])
     if not mass.sum():
         return kappa
+    from scipy.optimize import brentq
+
     distances = [off_diagonal(*shape) for shape in shapes]
 
-    def expected(k: float) -> float:
+    def excess(k: float) -> float:  # falls with k
         means = [float((d * near(d, k)).sum(1).mean()) for d in distances]
-        return float(mass @ means)
+        return float(mass @ means) - found
 
-    low, high = 0.1, 30.0
-    for _ in range(12):
-        middle = (low + high) / 2
-        low, high = (middle, high) if expected(middle) > found else (low, middle)
-    return (low + high) / 2
+    low, high = KAPPAS
+    if excess(low) <= 0 or excess(high) >= 0:
+        return low if excess(low) <= 0 else high
+    return float(brentq(excess, low, high, xtol=1e-3))
 
 
-def forward_backward(t: Array, null: Array, jumps: Array, none: float) -> tuple[Array, Array]:
+def forward_backward(t: Array, null: Array, jumps: Array, p_null: float) -> tuple[Array, Array]:
     """Posteriors [B, m, n] and expected jumps, of order "jumps".
 
-    The state after word j is the place last used, 0 … n with 0 before the first word; a word said by none keeps it. Forward,
-    and backward from w_m = 1, both scaled so that Σ_k u_j(k) w_j(k) = 1:
+    The state after word j is the place last used, 0 … n with 0 before the first word; a word of the null word keeps it.
+    Forward, and backward from w_m = 1, both scaled so that Σ_k u_j(k) w_j(k) = 1:
 
         v_j(k) = (1 − p₀) t_j(k) Σ_l u_{j−1}(l) S(l, k) + p₀ t_j(∅) u_{j−1}(k),       u_j = v_j / z_j,  z_j = Σ_k v_j(k)
         w_{j−1}(l) = [(1 − p₀) Σ_k S(l, k) t_j(k) w_j(k) + p₀ t_j(∅) w_j(l)] / z_j
@@ -93,14 +95,14 @@ def forward_backward(t: Array, null: Array, jumps: Array, none: float) -> tuple[
     t = np.ascontiguousarray(t.transpose(1, 0, 2))
     step = np.clip(np.arange(1, n + 1) - np.arange(n + 1)[:, None], -FURTHEST, FURTHEST) + FURTHEST  # [n + 1, n]
     S = jumps[step]
-    S = ((1 - none) * S / S.sum(1, keepdims=True)).astype(np.float32)
+    S = ((1 - p_null) * S / S.sum(1, keepdims=True)).astype(np.float32)
     u = np.zeros((m + 1, B, n + 1), np.float32)
     u[0, :, 0] = 1
     z = np.empty((m, B, 1), np.float32)
     said = np.empty((m, B, n), np.float32)
     for j in range(m):
         said[j] = (u[j] @ S) * t[j]
-        u[j + 1] = none * null[:, j, None] * u[j]
+        u[j + 1] = p_null * null[:, j, None] * u[j]
         u[j + 1, :, 1:] += said[j]
         z[j] = u[j + 1].sum(1, keepdims=True)
         u[j + 1] /= z[j]
@@ -111,5 +113,5 @@ def forward_backward(t: Array, null: Array, jumps: Array, none: float) -> tuple[
         post[:, j] = said[j] / z[j] * after[:, 1:]
         weight = np.minimum(t[j] / z[j] * after[:, 1:], 1e30)
         moves += u[j].T @ weight
-        after = np.minimum(weight @ S.T + none * null[:, j, None] / z[j] * after, 1e30)  # of states that u rules out
+        after = np.minimum(weight @ S.T + p_null * null[:, j, None] / z[j] * after, 1e30)  # of states that u rules out
     return post, np.bincount(step.ravel(), (moves * S).ravel(), 2 * FURTHEST + 1)

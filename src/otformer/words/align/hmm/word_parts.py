@@ -1,8 +1,8 @@
-"""Words in pieces, the same for training text and for any other: what alignment models (words/align/hmm/model.py) know.
+"""Words in parts, the same for training text and for any other: what alignment models (words/align/hmm/model.py) know.
 
 Texts have their own ideas of words: Hansards has "de les" and "two - thirds", RWTH "cross-border" and "Mr.", plain text "du"
-and "feriez-vous". So a word is cut into pieces by one rule, pieces are aligned, and two words are linked as their best
-pieces are. `tokens` of words/align/bilingual.py (folded case and punctuation, French elisions in full) comes first, then:
+and "feriez-vous". So a word is cut into parts by one rule, parts are aligned, and two words are linked as their best parts
+are. `tokens` of words/text/training_text.py (folded case and punctuation, French elisions in full) comes first, then:
 
     French contractions in two (du: de le, des: de les), English ones in full (don't: do not, we'll: we will),
     hyphens apart, a full stop off abbreviations (Mr.: mr).
@@ -12,31 +12,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
-from otformer.words.align.bilingual import TokenPair, tokens, training_text
-from otformer.words.align.vectors import Array, plain
+from otformer.words.align.vectors import Array
+from otformer.words.text.languages import LanguagePair
+from otformer.words.text.text import plain
+from otformer.words.text.training_text import TokenPair, tokens, training_text
 
-LONGEST = 50  # pieces of a training sentence that is used
+MOST_PARTS = 50  # parts per side of a training sentence; longer ones are left out
 FRENCH = {"du": "de le", "des": "de les", "au": "à le", "aux": "à les"}
 ENGLISH = {"cannot": "can not", "can't": "can not", "won't": "will not"}
 ENGLISH |= {"'m": "am", "'re": "are", "'ve": "have", "'ll": "will"}
 
 
-class Pieces(NamedTuple):
-    """Pieces of a sentence, and which word each comes from."""
+class WordParts(NamedTuple):
+    """Parts of the words of a sentence, and which word each comes from."""
 
-    pieces: list[str]
+    parts: list[str]
     owner: list[int]
 
 
-def cut(token: str, language: str) -> list[str]:
-    """A token of `tokens` in pieces.
+def split_contractions(token: str, language: str) -> list[str]:
+    """A token of `tokens` in parts.
 
-    >>> cut("feriez-vous", "fr"), cut("des", "fr"), cut("des", "de"), cut("don't", "en")
-    (['feriez', '-', 'vous'], ['de', 'les'], ['des'], ['do', 'not'])
+    >>> [split_contractions(*given) for given in (("feriez-vous", "fr"), ("des", "fr"), ("des", "de"), ("don't", "en"))]
+    [['feriez', '-', 'vous'], ['de', 'les'], ['des'], ['do', 'not']]
     """
     if language == "fr" and token in FRENCH:
         return FRENCH[token].split()
@@ -47,21 +50,23 @@ def cut(token: str, language: str) -> list[str]:
     return re.findall(r"[^-]+|-+", token)
 
 
-def pieces(words: Sequence[str], language: str) -> Pieces:
-    """Words in pieces; of a word with letters or digits only the pieces that have some. Every word has a piece.
+def word_parts(words: Sequence[str], language: str) -> WordParts:
+    """The parts of words that are split already. Every word has one at least.
 
-    >>> pieces(["Feriez-vous", "du", "l'", "…"], "fr")
-    Pieces(pieces=['feriez', 'vous', 'de', 'le', 'le', '...'], owner=[0, 0, 1, 1, 2, 3])
+    >>> word_parts(["Feriez-vous", "du", "l'", "…"], "fr")
+    WordParts(parts=['feriez', 'vous', 'de', 'le', 'le', '...'], owner=[0, 0, 1, 1, 2, 3])
     """
-    found: list[str] = []
-    owner: list[int] = []
-    for k, word in enumerate(words):
-        whole = plain(word)  # l' and 's by themselves are words already
-        all_of_it = [piece for t in ([whole] if whole[:1] == "'" else tokens(whole)) for piece in cut(t, language)]
-        spoken = [piece for piece in all_of_it if any(map(str.isalnum, piece))] or all_of_it or [whole]
-        found += spoken
-        owner += [k] * len(spoken)
-    return Pieces(found, owner)
+    found = [_parts(word, language) for word in words]
+    return WordParts([part for parts in found for part in parts], [k for k, parts in enumerate(found) for _ in parts])
+
+
+@lru_cache(maxsize=2**16)
+def _parts(word: str, language: str) -> tuple[str, ...]:
+    """The parts of one word; of a word with letters or digits only the parts that have some."""
+    whole = plain(word)
+    alone = whole.isalnum() or whole[:1] == "'"  # l' and 's by themselves are words already
+    every = [part for token in ([whole] if alone else tokens(whole)) for part in split_contractions(token, language)]
+    return tuple([part for part in every if any(map(str.isalnum, part))] or every or [whole])
 
 
 def spelling(source: str, target: str) -> float:
@@ -74,11 +79,11 @@ def spelling(source: str, target: str) -> float:
     return 2 * len(a & b) / (len(a) + len(b))
 
 
-def of_words(matrix: Array, source: Pieces, target: Pieces) -> Array:
-    """[m, n] of words from a matrix of pieces: the largest over the pieces of both words.
+def parts_to_words(matrix: Array, source: WordParts, target: WordParts) -> Array:
+    """[m, n] of words from a matrix of parts: the largest over the parts of both words.
 
-    >>> do, ne = Pieces(["do", "not"], [0, 0]), Pieces(["ne", "pas"], [0, 1])
-    >>> of_words(np.array([[0.1, 0.5], [0.0, 0.4]]), do, ne).tolist()
+    >>> do, ne = WordParts(["do", "not"], [0, 0]), WordParts(["ne", "pas"], [0, 1])
+    >>> parts_to_words(np.array([[0.1, 0.5], [0.0, 0.4]]), do, ne).tolist()
     [[0.5], [0.4]]
     """
     out = np.full((max(target.owner, default=-1) + 1, max(source.owner, default=-1) + 1), -np.inf)
@@ -86,10 +91,13 @@ def of_words(matrix: Array, source: Pieces, target: Pieces) -> Array:
     return out
 
 
-def training_pieces(languages: str) -> Iterator[TokenPair]:
-    """`training_text` in pieces, pairs of 1 to 50 a side; no sentence of a test set and no shipped example is in it."""
-    source, target = languages.split("-")
-    for left, right in training_text(languages):
-        pair = [piece for t in left for piece in cut(t, source)], [piece for t in right for piece in cut(t, target)]
-        if all(len(side) <= LONGEST for side in pair):
-            yield pair
+def training_parts(languages: str | LanguagePair) -> Iterator[TokenPair]:
+    """`training_text` in parts, sentences of 1 to 50 parts; words/text/training_text.py says what is never in it."""
+    pair = LanguagePair.of(languages)
+    for left, right in training_text(pair):
+        sides = (
+            [part for t in left for part in split_contractions(t, pair.source)],
+            [part for t in right for part in split_contractions(t, pair.target)],
+        )
+        if all(len(side) <= MOST_PARTS for side in sides):
+            yield sides

@@ -1,0 +1,63 @@
+"""The two languages of a text, source first: one value for their order, their codes and the name of what is stored.
+
+Data of the package and of OTFORMER_DATA are stored once per pair of languages, under ``en-fr`` or ``de-en``, and serve both
+directions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from otformer import checks
+
+STORED = ("en-fr", "de-en")
+LANGUAGES = ("en-fr", "fr-en", "de-en", "en-de")
+CODES = {"en": "eng", "fr": "fra", "de": "deu"}  # ISO 639-3, as in the names of test sets
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """Source and target language.
+
+    >>> pair = LanguagePair.of("fr-en")
+    >>> pair.source, str(pair.reversed), str(pair.stored), pair.exchanged, pair.codes, pair.foreign
+    ('fr', 'en-fr', 'en-fr', True, ('fra', 'eng'), 'fr')
+    """
+
+    source: str
+    target: str
+
+    @classmethod
+    def of(cls, languages: str | LanguagePair) -> LanguagePair:
+        """The pair of this name, one of LANGUAGES."""
+        if isinstance(languages, LanguagePair):
+            return languages
+        return cls(*checks.choice("languages", languages, LANGUAGES).split("-"))
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+    @property
+    def reversed(self) -> LanguagePair:
+        """The same languages with the target first."""
+        return LanguagePair(self.target, self.source)
+
+    @property
+    def exchanged(self) -> bool:
+        """Whether what is stored has the target first."""
+        return str(self) not in STORED
+
+    @property
+    def stored(self) -> LanguagePair:
+        """The pair in the order in which it is stored."""
+        return self.reversed if self.exchanged else self
+
+    @property
+    def codes(self) -> tuple[str, str]:
+        """ISO 639-3 codes of source and target."""
+        return CODES[self.source], CODES[self.target]
+
+    @property
+    def foreign(self) -> str:
+        """The language that is not English."""
+        return self.target if self.source == "en" else self.source
