@@ -119,6 +119,9 @@ def _ordered(distinct: Tensor, counts: Tensor) -> Iterator[int]:
     waiting = [torch.arange(len(distinct), device=distinct.device)]  # lists of indices, that of the least values last
     while waiting:
         some = waiting.pop()
+        if len(some) <= 1:
+            yield from some.tolist()
+            continue
         x, weights = distinct[some], counts[some]
         size = math.sqrt(len(x) * int(weights.sum()))  # squared, the entries of the plan
         m = min(math.ceil(size / SHORT), BANDS)
@@ -136,8 +139,6 @@ def _ordered(distinct: Tensor, counts: Tensor) -> Iterator[int]:
 def _transport(distinct: Tensor, counts: Tensor) -> Tensor | None:
     """Indices of the values in increasing order, read off the plan and checked; None where they crowd."""
     n = int(counts.sum())
-    if len(distinct) <= 1:
-        return torch.arange(len(distinct), device=distinct.device)
     x, y = _scaled(distinct), torch.linspace(0, 1, n, dtype=distinct.dtype, device=distinct.device)
     start, tol = 1.0, 1e-2
     for _ in range(ROUNDS):
@@ -182,10 +183,12 @@ def _anneal(problem: Absorbed, start: float, gap: float, tol: float) -> Iterator
 
 
 def _scaled(values: Tensor) -> Tensor:
+    """The values moved and scaled to [0, 1]."""
     return (values - values.min()) / (values.max() - values.min())
 
 
 def _soft_rank(problem: Absorbed, v: Tensor, lam: float, y: Tensor) -> Tensor:
+    """r(x) of every value: one row head that reads y."""
     return torch.softmax((v - problem.C) / lam, dim=1) @ y
 
 
