@@ -10,17 +10,15 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from otformer import figures
 from otformer.experiments.experiment import Context
 from otformer.files import writable_folder
-from otformer.jobs.jobs import Job, Parts, Work, keep, stream
+from otformer.jobs.jobs import Job, Parts, keep, stream
 from otformer.words.models.models import Model
 from otformer.words.probe.probe import Settings, Tally
 from otformer.words.probe.table import summarise
@@ -34,8 +32,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Table = list[dict[str, Any]]
 NAMES = {"en-fr": "English–French", "de-en": "German–English"}
 RED = "#C8102E"  # the paper's dots
-NEWS = 10_000  # pairs, as in the paper
-CHUNK = 64
+NEWS = 10_000  # sentence pairs, as in the paper
+CHUNK = 64  # sentence pairs per task of a worker
 
 
 class Corpus(NamedTuple):
@@ -66,7 +64,7 @@ def shipped(languages: str) -> Corpus:
 
 
 def news(languages: str, size: int, seed: int) -> Corpus:
-    """WMT news, folded, 3 to 60 words a side; gold from MUSE, of words that stand there once and have one partner there.
+    """WMT news, folded, 3 to 60 words per side; gold from MUSE, of words that stand there once and have one partner there.
 
     Every pair: with no such rule, every place of a word with every place of every translation.
     """
@@ -92,17 +90,6 @@ def one_to_one(links: Iterable[Link]) -> list[Link]:
 # The probe
 
 
-@dataclass(frozen=True)
-class OneThread:
-    """A worker's function that leaves the other cores to the other workers."""
-
-    work: ProbeWork
-
-    def __call__(self) -> Work:
-        torch.set_num_threads(1)
-        return self.work()
-
-
 def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
     """The table of a model on a corpus (words/probe/table.py).
 
@@ -119,7 +106,7 @@ def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
         context.progress(0.95 * done / len(items))
 
     cores = min(4, os.cpu_count() or 1) if context.full else 1
-    job = Job(OneThread(work) if cores > 1 else work, work.settings, CHUNK, workers=cores)
+    job = Job(work, work.settings, CHUNK, workers=cores)
     if not context.full:
         return summarise(map(Tally.unpack, stream(job, items, tell)), seed=context.seed)
     parts = Parts(writable_folder(cache_folder()) / name)

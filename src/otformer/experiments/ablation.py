@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import pot_plan, squared_distances
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.transformer import AligningTransformer
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-N, DIM, REG, DEPTH = 10, 2, 0.07, 600
+N, DIM, REG, DEPTH = 10, 2, 0.07, 600  # points per side, dimension, λ, layers
 WHOLE = "the whole network"
 WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 Edit = Callable[[AligningTransformer, Tensor], tuple[AligningTransformer, Tensor]]  # network and Z₀ [B, n+1, width]
@@ -36,18 +32,6 @@ def run(context: Context) -> Outcome:
         rows.append({"group": group, "change": name, **_errors(attention, plan, targets)})
         context.progress((k + 1) / len(edits))
     error = {str(row["change"]): row[ATTENTION] for row in rows}
-    breaks = [name for name, value in error.items() if value > 0.05]
-    bends = [name for name, value in error.items() if 1e-4 < value <= 0.05]
-    harmless = [name for name, value in error.items() if value <= 1e-4 and name != WHOLE]
-    summary = (
-        f"{problems} problems of {N} points, d = {DIM}, λ = {REG}, {DEPTH} layers of γ = λ. Number: the share of a row's "
-        f"attention in the wrong place (half the L1 distance to P*), mean over rows. Whole network: {error[WHOLE]:.1e}. "
-        f"Breaks (above 5 %): {', '.join(breaks)}. Bends: {', '.join(bends) or 'none'}. Harmless (below 1e-4): "
-        f"{', '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
-        "A missing layer is a missing step, no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the "
-        "network solves the same problem with a slightly different λ. Whole numbers with one scale a matrix (int8, int4) do "
-        "not keep that balance."
-    )
     checks = {
         "the whole network equals POT's plan to 1e-4": error[WHOLE] < 1e-4,
         "without the sink, a head, u or v the plan is lost (above 5 %)": all(
@@ -58,7 +42,23 @@ def run(context: Context) -> Outcome:
         "bf16 weights cost less than 1 %": error["weights rounded to bf16"] < 0.01,
     }
     settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH, "problems": problems}
-    return Outcome(rows, _draw(rows), summary, checks, settings)
+    return Outcome(rows, _draw(rows), _told(problems, error), checks, settings)
+
+
+def _told(problems: int, error: dict[str, float]) -> str:
+    """What the numbers say, in sentences."""
+    breaks = [name for name, value in error.items() if value > 0.05]
+    bends = [name for name, value in error.items() if 1e-4 < value <= 0.05]
+    harmless = [name for name, value in error.items() if value <= 1e-4 and name != WHOLE]
+    return (
+        f"{problems} problems of {N} points, d = {DIM}, λ = {REG}, {DEPTH} layers of γ = λ. Number: the share of a row's "
+        f"attention in the wrong place (half the L1 distance to P*), mean over rows. Whole network: {error[WHOLE]:.1e}. "
+        f"Breaks (above 5 %): {', '.join(breaks)}. Bends: {', '.join(bends) or 'none'}. Harmless (below 1e-4): "
+        f"{', '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
+        "A missing layer is a missing step, no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the "
+        "network solves the same problem with a slightly different λ. Whole numbers with one scale per matrix (int8, int4) "
+        "do not keep that balance."
+    )
 
 
 ATTENTION, PLAN = "attention error", "plan error"
@@ -151,7 +151,7 @@ def _whole(W: Tensor, top: int) -> Tensor:
     return (W / scale).round() * scale
 
 
-def _draw(rows: list[Row]) -> Figure:
+def _draw(rows: list[Row]) -> figures.Figure:
     fig, ax = figures.figure(10, 5.4)
     groups = list(dict.fromkeys(str(row["group"]) for row in rows))
     colours = dict(zip(groups, (figures.INK, *figures.CYCLE), strict=False))
@@ -167,12 +167,3 @@ def _draw(rows: list[Row]) -> Figure:
     ax.set(xlim=(floor, 10), xlabel="attention in the wrong place: half the L1 distance to P*, mean over rows")
     ax.set_title("Error of the attention after one change: a part taken away, or the weights rounded")
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="ablation",
-    title="Taking the network apart",
-    source="paper, section 3, “Prompt engineering is essential”",
-    claim="The extended prompt is memory and statistics that the proof cannot do without. Which parts, exactly?",
-    run=run,
-)

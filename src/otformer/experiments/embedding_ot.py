@@ -6,7 +6,7 @@ What is measured, and in which three readings: experiments/_embedding_scores.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from otformer import figures
 from otformer.experiments import _sentences as sentences
@@ -26,13 +26,10 @@ from otformer.experiments._embedding_scores import (
     table,
 )
 from otformer.experiments._sentences import NAMES, percent
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.words.align.align import Vectors
 from otformer.words.align.vectors import read_vectors
 from otformer.words.text.text import data_folder
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAPER = 0.9  # Hits@1
 COLOURS = (figures.GREEN, figures.PURPLE)
@@ -94,7 +91,7 @@ def _told(settings: list[Setting], rows: list[Row]) -> str:
     parts.append(
         "Sentence: all words with a vector, gold one to one. Permutation: the words of those gold pairs alone. Every pair: "
         "all words, and every dictionary pair or link counts, so a row can have only one of several partners at rank 1. "
-        f"The paper has Hits@1 near {PAPER} with MUSE's vectors of 200,000 words a language, which are not here, and says "
+        f"The paper has Hits@1 near {PAPER} with MUSE's vectors of 200,000 words per language, which are not here, and says "
         "neither which words enter nor which pairs count; both decide. Our vectors come from small parallel text without "
         "these sentences (words/align/bilingual.py). Ties go to the gold word, as the paper defines rank."
     )
@@ -110,7 +107,7 @@ def _compared(rows: list[Row], setting: Setting, reading: str) -> str:
 # The figure
 
 
-def _draw(settings: list[Setting], rows: list[Row]) -> Figure:
+def _draw(settings: list[Setting], rows: list[Row]) -> figures.Figure:
     made, (left, right, gains) = figures.figure(13, 4.6, columns=3, width_ratios=(1.05, 1.75, 0.85))
     ours = settings[-2]._replace(corpus=sentences.shipped("en-fr"))
     fox = known(ours, 0)
@@ -160,13 +157,3 @@ def _gains(axes: Any, settings: list[Setting], rows: list[Row]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.set(xlabel="points of Hits@1, pooled, 95 % interval", title="OT less nearest, paired")
     axes.grid(visible=False, axis="y")
-
-
-EXPERIMENT = Experiment(
-    name="embedding-ot",
-    title="Transport between word vectors finds translations",
-    source="paper, section 4.2 and figure 7",
-    claim=f"Optimal transport between word embeddings aligns translated words: Hits@1 is nearly {PAPER} over 10,000 "
-    "sentence pairs. Ours: it finds more of them than nearest neighbours do on the same words.",
-    run=run,
-)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,15 +29,12 @@ from otformer.experiments._fox_scores import (
 )
 from otformer.experiments._sentences import Corpus, listed
 from otformer.experiments._trained_models import across
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.words.models.attention import Reading, read
 from otformer.words.models.models import load
 from otformer.words.models.shipped import folder
 from otformer.words.text.examples import examples
 from otformer.words.text.gold import Link
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MODEL = "bert-en-fr"
 FOX = "the fox pair"
@@ -173,7 +170,7 @@ def _falls(values: list[float]) -> bool:
 # The figure
 
 
-def _draw(fox: Reading, story: Story) -> Figure:
+def _draw(fox: Reading, story: Story) -> figures.Figure:
     made, axes = figures.figure(12.4, 7.2, 2, 4, height_ratios=(1.12, 1))
     example = examples("en-fr")[0]
     pair, gold = (example.source, example.target), sorted(example.links)
@@ -211,14 +208,3 @@ def _curves(axes: Any, story: Story, measure: str, scale: float) -> None:
     label = f"{READINGS[SHOWN]}, the fox pair" if measure == RIGHT else ""
     axes.plot(layers, alone, "s--", color=figures.SKY, lw=1, ms=3.5, label=label)
     axes.set(xlabel="layer", xticks=layers)
-
-
-EXPERIMENT = Experiment(
-    name="fox",
-    title="Attention on the fox pair, beside transport",
-    source="paper, section 1.1 and figure 1",
-    claim="Transport of word representations from the first encoder layer matches words with the same meaning, and "
-    "attention weights progressively approximate that plan as depth increases.",
-    run=run,
-    needs="words",
-)

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from itertools import islice, product
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import squared_distances, unit_cube
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.transformer import AligningTransformer
 from otformer.transport.reference import gradient_descent
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 DEPTH = 1000
 SIZES, DIMS, REGS = (1, 2, 3, 8, 33), (1, 2, 5), (0.05, 0.1, 1.0)
@@ -42,19 +38,23 @@ def run(context: Context) -> Outcome:
     worst_frozen = max(max(each) for each in frozen.values())
     at_tenth = max(max(each) for (_, reg, n), each in token.items() if reg == 0.1 and n > 1)
     first = max(each[1] for each in token.values())
-    summary = (
-        f"{len(frozen)} problems (n = {SIZES}, d = {DIMS}, λ = {REGS}), {DEPTH} layers each, one network for each d and λ. "
-        f"With the sink frozen the largest difference from gradient descent, over u and v and all layers, is "
-        f"{worst_frozen:.1e}. With the paper's sink token, which is updated too, the first layer still agrees "
-        f"({first:.1e}) and later ones do not: up to {at_tenth:.2g} at λ = 0.1. The theorem therefore holds as stated "
-        "only if the sink's row is left alone. For n = 1 the sink does not move and both agree."
-    )
     checks = {
         "frozen sink: equal to gradient descent to 1e-12 at every layer, every n, d and λ": worst_frozen < 1e-12,
         "the paper's sink token leaves gradient descent by more than 0.05 at λ = 0.1": at_tenth > 0.05,
     }
     settings = {"depth": DEPTH, "sizes": list(SIZES), "dims": list(DIMS), "regs": list(REGS)}
-    return Outcome(rows, _draw(frozen, token), summary, checks, settings)
+    return Outcome(rows, _draw(frozen, token), _told(len(frozen), worst_frozen, first, at_tenth), checks, settings)
+
+
+def _told(cases: int, frozen: float, first: float, later: float) -> str:
+    """What the numbers say, in sentences."""
+    return (
+        f"{cases} problems (n = {SIZES}, d = {DIMS}, λ = {REGS}), {DEPTH} layers each, one network per d and λ. "
+        f"With the sink frozen the largest difference from gradient descent, over u and v and all layers, is "
+        f"{frozen:.1e}. With the paper's sink token, which is updated too, the first layer still agrees "
+        f"({first:.1e}) and later ones do not: up to {later:.2g} at λ = 0.1. The theorem therefore holds as stated "
+        "only if the sink's row is left alone. For n = 1 the sink does not move and both agree."
+    )
 
 
 def gaps(network: AligningTransformer, x: Tensor, y: Tensor, descent: list[tuple[Tensor, Tensor]]) -> list[float]:
@@ -82,7 +82,7 @@ def _rows(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> li
     ]
 
 
-def _draw(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> Figure:
+def _draw(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> figures.Figure:
     fig, axes = figures.figure(10, 3.4, 1, len(REGS), sharey=True)
     layers = range(1, DEPTH + 1)
     for ax, reg in zip(axes, REGS, strict=True):
@@ -96,13 +96,3 @@ def _draw(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> Fi
     axes[-1].plot([], [], "--", color=figures.INK, label="sink token")
     fig.legend(*axes[-1].get_legend_handles_labels(), loc="outside right center")
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="theorem-gd",
-    title="A layer is a step of gradient descent on the dual",
-    source="paper, theorem 3.1",
-    claim="There are weights, independent of the input and of n, for which every layer's u and v are those of gradient "
-    "descent on the dual objective.",
-    run=run,
-)
