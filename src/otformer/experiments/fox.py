@@ -53,7 +53,7 @@ def run(context: Context) -> Outcome:
     fox = next(read(model, _only_fox().pairs, by="spaces", states=True))
     story = Story(rows, given, shown_layers(model.layers), f"{sentences.size_of(model)}, trained here", exact(fox))
     settings = {"model": MODEL, "λ": REG, "states of layer": FIRST, "corpus": given.label}
-    return Outcome(rows, _draw(fox, story), _told(story), _checks(story), settings)
+    return Outcome(rows, _draw(fox, story), _told(story), story.checks(), settings)
 
 
 def _only_fox() -> Corpus:
@@ -103,6 +103,23 @@ class Story:
         """Words of the fox pair that the permutation has right."""
         return len(set(self.exact) & examples("en-fr")[0].links)
 
+    def checks(self) -> dict[str, bool]:
+        """Each claim in words, and whether the table bears it out."""
+        fox, many, words = FOX, self.corpus.label, len(self.exact)
+        first, middle, last = self.layers
+        steps = {label: self.at(label, DISTANCE) for label in (fox, many)}
+        right, values = self.at(many, RIGHT), self.curve(many, SHOWN, DISTANCE)
+        return {
+            f"transport of first-layer states aligns the fox pair: all {words} words right": self.exact_right() == words,
+            f"fox pair: attention comes nearer to the plan from layer {first} to {middle} to {last}": _falls(steps[fox]),
+            f"{many}: attention comes nearer to the plan from layer {first} to {middle} to {last}": _falls(steps[many]),
+            f"{many}: the last layer is the nearest to the plan": self.nearest(many)[0] == len(values),
+            f"{many}: the last layer has more gold pairs right than the first": right[-1] > right[0],
+            f"{many}: some layer is at most half as far from the plan as a uniform matrix": (
+                min(values) <= 0.5 * self.curve(many, UNIFORM, DISTANCE)[0]
+            ),
+        }
+
 
 def _told(story: Story) -> str:
     fox, many = FOX, story.corpus.label
@@ -144,23 +161,6 @@ def _verdict(story: Story) -> str:
         f"So in this model attention does not converge to the plan with depth: it is nearest at layer {layer} of "
         f"{len(values)} and leaves it again. What the later layers do instead, this does not say."
     )
-
-
-def _checks(story: Story) -> dict[str, bool]:
-    fox, many, words = FOX, story.corpus.label, len(story.exact)
-    first, middle, last = story.layers
-    steps = {label: story.at(label, DISTANCE) for label in (fox, many)}
-    right, values = story.at(many, RIGHT), story.curve(many, SHOWN, DISTANCE)
-    return {
-        f"transport of first-layer states aligns the fox pair: all {words} words right": story.exact_right() == words,
-        f"fox pair: attention comes nearer to the plan from layer {first} to {middle} to {last}": _falls(steps[fox]),
-        f"{many}: attention comes nearer to the plan from layer {first} to {middle} to {last}": _falls(steps[many]),
-        f"{many}: the last layer is the nearest to the plan": story.nearest(many)[0] == len(values),
-        f"{many}: the last layer has more gold pairs right than the first": right[-1] > right[0],
-        f"{many}: some layer is at most half as far from the plan as a uniform matrix": (
-            min(values) <= 0.5 * story.curve(many, UNIFORM, DISTANCE)[0]
-        ),
-    }
 
 
 def _falls(values: list[float]) -> bool:
