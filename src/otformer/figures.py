@@ -17,16 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY, INK = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#E69F00",
-    "#8A8F98",
-    "#1B1F24",
-)
+BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+SKY, YELLOW, GREY, INK = "#56B4E9", "#E69F00", "#8A8F98", "#1B1F24"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY)
 SEQUENTIAL = "Blues"  # for matrices with entries in [0, 1]
 

@@ -61,7 +61,7 @@ def test_what_is_seen_against_loops(tiny) -> None:
     for k, number in enumerate((0, 2)):
         reading = next(read(model, [pairs[number]], by="spaces", states=True))
         P = fox_scores.plan(reading)
-        for r, name in enumerate(fox_scores.READINGS):
+        for r, name in enumerate(fox_scores.ORIENTATIONS):
             for layer in range(3):
                 A = reading.matrices[name][layer].astype(float).mean(0)
                 share = A.sum(1).mean() if name == "target-source" else A.sum(0).mean()
@@ -90,7 +90,7 @@ def test_fox_at_both_sizes(small) -> None:
     [([0.9, 0.5, 0.1], True, True), ([0.5, 0.9, 0.1], False, True), ([0.9, 0.1, 0.5], False, False)],
 )
 def test_checks_of_the_distance_to_the_plan_follow_the_numbers(distances, steps, last) -> None:
-    lines = {fox.SHOWN: distances, "source-target": distances, "transport": [0.0], "uniform": [1.0]}
+    lines = {fox.SHOWN_ORIENTATION: distances, "source-target": distances, "transport": [0.0], "uniform": [1.0]}
     rows = [
         {"sentences": label, "what": what, "distance to the plan": value, "right": 0.5}
         for label in (fox.FOX, "made")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,6 +16,7 @@ from otformer.network.transformer import AligningTransformer
 
 N, DIM, REG, DEPTH = 10, 2, 0.07, 600  # points per side, dimension, λ, layers
 WHOLE = "the whole network"
+ATTENTION_ERROR, PLAN_ERROR = "attention error", "plan error"
 WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 Edit = Callable[[AligningTransformer, Tensor], tuple[AligningTransformer, Tensor]]  # network and Z₀ [B, n+1, width]
 
@@ -31,7 +33,7 @@ def run(context: Context) -> Outcome:
         attention, plan = _read(network, Z)
         rows.append({"group": group, "change": name, **_errors(attention, plan, targets)})
         context.progress((k + 1) / len(edits))
-    error = {str(row["change"]): row[ATTENTION] for row in rows}
+    error = {str(row["change"]): row[ATTENTION_ERROR] for row in rows}
     checks = {
         "the whole network equals POT's plan to 1e-4": error[WHOLE] < 1e-4,
         "without the sink, a head, u or v the plan is lost (above 5 %)": all(
@@ -61,9 +63,6 @@ def _told(problems: int, error: dict[str, float]) -> str:
     )
 
 
-ATTENTION, PLAN = "attention error", "plan error"
-
-
 def _read(network: AligningTransformer, Z: Tensor) -> tuple[Tensor, Tensor]:
     """Attention of the rows head over real tokens and the plan exp(logits), [B, n, n], after all layers."""
     for layer in range(network.depth):
@@ -74,7 +73,8 @@ def _read(network: AligningTransformer, Z: Tensor) -> tuple[Tensor, Tensor]:
 
 def _errors(attention: Tensor, plan: Tensor, target: Tensor) -> Row:
     """Half the L1 distance of a row to P*'s, mean over rows; the plan's may be anything up to infinity."""
-    return {name: float((A - target).abs().sum(-1).mean() / 2) for name, A in ((ATTENTION, attention), (PLAN, plan))}
+    found = {ATTENTION_ERROR: attention, PLAN_ERROR: plan}
+    return {name: float((A - target).abs().sum(-1).mean() / 2) for name, A in found.items()}
 
 
 def _edits() -> list[tuple[str, str, Edit]]:
@@ -94,10 +94,10 @@ def _edits() -> list[tuple[str, str, Edit]]:
         ("token", "without the sink", lambda network, Z: (network, Z[:, :-1])),
         ("head", "without the rows head", lambda network, Z: (_without_head(network, 0), Z)),
         ("head", "without the columns head", lambda network, Z: (_without_head(network, 1), Z)),
-        *(("register", f"without register {name}", _without_register(name)) for name in registers),
+        *(("register", f"without register {name}", partial(_without_register, name)) for name in registers),
         ("prompt", "without the prompt's squares", _without_squares),
-        *(("layer", name, _without_layers(gone)) for name, gone in middle.items()),
-        *(("rounding", name, _rounded(how)) for name, how in roundings.items()),
+        *(("layer", name, partial(_without_layers, gone)) for name, gone in middle.items()),
+        *(("rounding", name, partial(_rounded, how)) for name, how in roundings.items()),
     ]
 
 
@@ -106,13 +106,10 @@ def _without_head(network: AligningTransformer, head: int) -> AligningTransforme
     return network
 
 
-def _without_register(name: str) -> Edit:
-    def edit(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-        for reading in (network.W_Q, network.W_K, network.W_V):
-            reading[:, :, network.registers[name]] = 0
-        return network, Z
-
-    return edit
+def _without_register(name: str, network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
+    for reading in (network.W_Q, network.W_K, network.W_V):
+        reading[:, :, network.registers[name]] = 0
+    return network, Z
 
 
 def _without_squares(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
@@ -122,27 +119,21 @@ def _without_squares(network: AligningTransformer, Z: Tensor) -> tuple[AligningT
     return network, Z
 
 
-def _without_layers(gone: list[int]) -> Edit:
-    def edit(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-        kept = torch.ones(network.depth, dtype=torch.bool)
-        kept[gone] = False
-        network.layer = network.layer[kept]
-        return network, Z
-
-    return edit
+def _without_layers(gone: list[int], network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
+    kept = torch.ones(network.depth, dtype=torch.bool)
+    kept[gone] = False
+    network.layer = network.layer[kept]
+    return network, Z
 
 
-def _rounded(how: Callable[[Tensor], Tensor]) -> Edit:
-    def edit(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-        network = copy.deepcopy(network)
-        for name in WEIGHTS:
-            W = getattr(network, name)
-            for k in range(len(W)):
-                for head in range(2):
-                    W[k, head] = how(W[k, head])
-        return network, Z
-
-    return edit
+def _rounded(how: Callable[[Tensor], Tensor], network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
+    network = copy.deepcopy(network)
+    for name in WEIGHTS:
+        W = getattr(network, name)
+        for k in range(len(W)):
+            for head in range(2):
+                W[k, head] = how(W[k, head])
+    return network, Z
 
 
 def _whole(W: Tensor, top: int) -> Tensor:
@@ -157,7 +148,7 @@ def _draw(rows: list[Row]) -> figures.Figure:
     colours = dict(zip(groups, (figures.INK, *figures.CYCLE), strict=False))
     floor = 1e-14
     for k, row in enumerate(rows):
-        value = row[ATTENTION]
+        value = row[ATTENTION_ERROR]
         ax.barh(k, max(value, floor * 1.5), left=0, color=colours[str(row["group"])])
         ax.text(max(value, floor * 1.5) * 1.15, k, f"{value:.1e}", va="center", fontsize=7)
     ax.set_xscale("log")

@@ -11,8 +11,8 @@ from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Gradient, Paper
 from otformer.network.transformer import AligningTransformer, Sink
 
-N, DIM, REG, DEPTH, PROBLEMS = 9, 2, 0.02, 600, 10
-SHOWN = (1, 300, 600)
+N, DIM, REG, DEPTH, PROBLEMS = 9, 2, 0.02, 600, 10  # points per side, dimension, λ, layers, problems
+SHOWN = (1, 300, 600)  # layers
 FROZEN, TOKEN, PAPER = "γ = λ, frozen sink", "γ = λ, the paper's sink token", "the paper's γ, r = 0.1"
 
 

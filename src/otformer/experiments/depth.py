@@ -16,16 +16,16 @@ from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Re
 from otformer.theory.rates import second_singular_value
 from otformer.transport.reference import plan, sinkhorn_half_steps
 
-TOLERANCE, DIM = 1e-6, 3
+TOLERANCE, DIM = 1e-6, 3  # mean of |marginal − 1|, dimension
 REGS = (0.1, 0.05, 0.02, 0.01, 0.005)
 LIMIT = 12_000  # layers after which an error counts as not reached
-PAPER = "error with the paper's γ after 500 layers"
+PAPER_ERROR = "error with the paper's γ after 500 layers"
 PAPER_LIMIT = 500  # its step is so small that the error at this layer tells all
 LADDER = (32, 64, 128, 256, 512, 1024)  # depths tried of annealed networks
 SINKHORN, BEST, CLIMBING, FIXED = "Sinkhorn half-steps", "relaxed, ω*", "relaxed, climbing ω", "relaxed, ω = 1.8"
 ANNEALED = "annealed"
 Gain = dict[str, float]  # schedule -> its layers over Sinkhorn's half-steps
-DRAWN = (SINKHORN, "gradient", "alternating", CLIMBING, BEST, FIXED, ANNEALED)
+DRAWN_SCHEDULES = (SINKHORN, "gradient", "alternating", CLIMBING, BEST, FIXED, ANNEALED)
 
 
 def run(context: Context) -> Outcome:
@@ -57,9 +57,9 @@ def _told(rows: list[Row], hard: list[Row], gain: Gain, price: Gain) -> str:
     """What the numbers say, in sentences; ``hard`` are the rows with the smallest λ, of which ``gain`` is the worst."""
     count, typical = len(hard), median(_ratio(row, CLIMBING) for row in hard)
     tied = max(hard, key=lambda row: row["σ"])
-    reached = "; ".join(f"{name}: {_shown(_median(hard, name))}" for name in DRAWN)
+    reached = "; ".join(f"{name}: {_shown(_median(hard, name))}" for name in DRAWN_SCHEDULES)
     slow = [row["gradient"] / row[SINKHORN] for row in rows if row["gradient"] and row[SINKHORN]]
-    stuck = min(row[PAPER] for row in rows)
+    stuck = min(row[PAPER_ERROR] for row in rows)
     return (
         f"Layers (for Sinkhorn: half-steps) until the mean of |marginal − 1| is below {TOLERANCE:g}; random points in the "
         f"unit cube, d = {DIM}, {count} problems per n, of which the figure has the median. Medians at λ = 0.005, "
@@ -91,7 +91,7 @@ def _measure(C: Tensor, reg: float) -> Row:
     found: Row = {"σ": sigma, "ω*": omega}
     found[SINKHORN] = _first(C, reg, sinkhorn_half_steps(C, reg))
     u, v = final(C, Paper(n=len(C)).layers(reg, PAPER_LIMIT))
-    found[PAPER] = mean_marginal_error(C, u, v, reg)
+    found[PAPER_ERROR] = mean_marginal_error(C, u, v, reg)
     for name, schedule in schedules.items():
         found[name] = _first(C, reg, iterates(C, schedule.layers(reg, LIMIT)))
     found[ANNEALED] = _shortest_annealed(C, reg, omega)
@@ -136,9 +136,9 @@ def _draw(rows: list[Row]) -> figures.Figure:
     fig, axes = figures.figure(3.6 * len(sizes) + 2.4, 3.9, 1, len(sizes), sharey=True, squeeze=False)
     for ax, n in zip(axes[0], sizes, strict=True):
         beside: Counter[tuple[float, int]] = Counter()  # marks already at this λ and cap: the next one stands beside them
-        for name, marker in zip(DRAWN, "soD^vPX", strict=True):
+        for name, marker in zip(DRAWN_SCHEDULES, "soD^vPX", strict=True):
             layers = [_median([row for row in rows if (row["n"], row["λ"]) == (n, reg)], name) for reg in REGS]
-            colour, dash = (figures.INK, "--") if name == SINKHORN else (figures.CYCLE[DRAWN.index(name) - 1], "-")
+            colour, dash = (figures.INK, "--") if name == SINKHORN else (figures.CYCLE[DRAWN_SCHEDULES.index(name) - 1], "-")
             ax.loglog(REGS, layers, linestyle=dash, marker=marker, color=colour, label=name)
             missed = [reg for reg, found in zip(REGS, layers, strict=True) if math.isinf(found)]
             cap = LADDER[-1] if name == ANNEALED else LIMIT

@@ -19,7 +19,7 @@ from otformer.network.weights import head
 from otformer.theory.bounds import informal_bound
 from otformer.transport.reference import gradient_descent
 
-N, DIM, REG, DEPTH = 8, 2, 0.1, 300
+N, DIM, REG, DEPTH = 8, 2, 0.1, 300  # points per side, dimension, λ, layers
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from otformer.network.cost_layer import CostLayer, EuclideanDistance, SmoothCost
 from otformer.network.features import pair
 from otformer.network.transformer import AligningTransformer
 
-N, REG = 24, 0.1
-WIDTHS = (8, 16, 32, 64, 128, 256)
+N, REG = 24, 0.1  # points per side, λ
+WIDTHS = (8, 16, 32, 64, 128, 256)  # ReLU units
 Make = Callable[[int], CostLayer]
 COSTS: dict[str, tuple[int, float, Make]] = {  # dimension, predicted order, layer of a width
     "|x − y|, d = 1": (1, -1, lambda width: EuclideanDistance(1, width, 0.0, 1.0)),
@@ -38,7 +38,7 @@ class CostError(NamedTuple):
     plan_error: float  # Σ |P̃ − P| / 2
 
 
-COLUMNS = ("width", "features", "cost error", "value error", "plan error")  # of the CSV, in the order of `CostError`
+ERROR_COLUMNS = ("width", "features", "cost error", "value error", "plan error")  # of the CSV, in the order of `CostError`
 
 
 def approximation_error(layer: CostLayer, x: Any, y: Any) -> float:
@@ -72,7 +72,7 @@ def run(context: Context) -> Outcome:
     for k, (name, (dim, _, make)) in enumerate(COSTS.items()):
         x, y = unit_cube(N, dim, generator)
         table = error_table([make(width) for width in WIDTHS], x, y, REG)
-        rows += [{"cost": name, **dict(zip(COLUMNS, found, strict=True))} for found in table]
+        rows += [{"cost": name, **dict(zip(ERROR_COLUMNS, found, strict=True))} for found in table]
         context.progress((k + 1) / len(COSTS))
     checks = {
         "the entropic value is off by at most the cost's largest error, every time": all(

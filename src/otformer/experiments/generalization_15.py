@@ -11,7 +11,8 @@ from otformer.experiments._trained_models import DISTANCE, LAYERS_SHOWN, LOSS, R
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.experiments.iterative import HEADS, LENS, Looks, Moves
 
-N, NAME, PLAIN = 15, "paper-attention", "paper-no-prompt"
+N = 15  # points
+NAME, PLAIN = "paper-attention", "paper-no-prompt"
 RECIPES = ("paper-sorted", NAME, "paper-entropy", PLAIN, "sort-beyond")
 
 

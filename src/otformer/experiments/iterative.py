@@ -28,7 +28,8 @@ from otformer.learning.model import HEADS as MODEL_HEADS
 from otformer.learning.model import LearningTransformer
 from otformer.network.schedule import Relaxed
 
-NAME, TRAINED, TESTED = "paper-attention", 7, 9
+NAME = "paper-attention"
+TRAINED, TESTED = 7, 9  # points
 REG, SOLVER_LAYERS = 0.05, 400  # of the potentials: the construction's λ
 FITTED = 5  # purpose of the random numbers that a probe is fitted on, see data.generator
 HEADS, LENS, READ_OUT = "the layer's own heads", "the output head on the layer's state", "linear read-out of u"

@@ -15,8 +15,10 @@ from otformer.network.schedule import Alternating, Gradient, Relaxed, best_omega
 from otformer.theory import rates
 from otformer.transport.reference import plan, sinkhorn
 
-N, DIM, REGS, PROBLEMS = 12, 2, (0.05, 0.1, 0.2), 20
-DEPTH, FLOOR = 4_000, 1e-12
+N, DIM, REGS, PROBLEMS = 12, 2, (0.05, 0.1, 0.2), 20  # points per side, dimension, values of λ, problems
+DEPTH = 4_000  # layers at most
+FLOOR = 1e-12  # share of the first error below which the rest is rounding
+DIFFERENCE = "relative difference"
 
 
 def run(context: Context) -> Outcome:
@@ -30,18 +32,8 @@ def run(context: Context) -> Outcome:
         for name, schedule, predicted, stride in _cases(sigma):
             path = iterates(C, schedule.layers(reg, DEPTH))
             measured = rates.measured_rate(errors(islice(path, 0, None, stride), u[:, None] + v, reg))
-            rows.append(
-                {
-                    "problem": k,
-                    "λ": reg,
-                    "σ": sigma,
-                    "schedule": name,
-                    "layers per step": stride,
-                    "predicted": predicted,
-                    "measured": measured,
-                    "relative difference": abs(measured / predicted - 1),
-                }
-            )
+            row: Row = {"problem": k, "λ": reg, "σ": sigma, "schedule": name, "layers per step": stride}
+            rows.append(row | {"predicted": predicted, "measured": measured, DIFFERENCE: abs(measured / predicted - 1)})
         context.progress((k + 1) / PROBLEMS)
     worst = {name: _worst(rows, name) for name in dict.fromkeys(str(row["schedule"]) for row in rows)}
     checks = {f"{name}: measured and predicted rates within 2 %": value < 0.02 for name, value in worst.items()}
@@ -84,7 +76,7 @@ def errors(path: Iterable[tuple[Tensor, Tensor]], target: Tensor, reg: float) ->
 
 
 def _worst(rows: list[Row], name: str) -> float:
-    return max(row["relative difference"] for row in rows if row["schedule"] == name)
+    return max(row[DIFFERENCE] for row in rows if row["schedule"] == name)
 
 
 def _draw(rows: list[Row]) -> figures.Figure:
@@ -97,7 +89,7 @@ def _draw(rows: list[Row]) -> figures.Figure:
         label = f"{name}, {'per layer' if chosen[0]['layers per step'] == 1 else 'per pair'}"
         labels.append(label.replace(", ", "\n"))
         scatter.plot([r["predicted"] for r in chosen], [r["measured"] for r in chosen], marker, alpha=0.7, label=label)
-        spread.plot([k] * len(chosen), [100 * r["relative difference"] for r in chosen], marker, alpha=0.6)
+        spread.plot([k] * len(chosen), [100 * r[DIFFERENCE] for r in chosen], marker, alpha=0.6)
     scatter.set(xlabel="predicted rate", ylabel="measured rate", title="Linear rates, per layer or per pair of layers")
     scatter.legend(loc="upper left")
     spread.axhline(2, color=figures.INK, linewidth=0.8, linestyle="--")

@@ -66,13 +66,13 @@ _ALL = (
         "paper, section 5, “Generalized Cost Functions”"),
     _experiment("generalization", "figure 2 (1)", 10, "Trained on 7 points, tested on 9",
         "A transformer trained on 7 points closely approximates the transport plan of 9 points."),
-    _experiment("prompting", "figure 2 (2)", 3, "With and without the engineered prompt",
+    _experiment("prompting", "figure 2 (2)", 9, "With and without the engineered prompt",
         "Prompt engineering significantly enhances the capacity to solve optimal transport; the plain encoding of "
         "(x_i, y_i) reduces performance."),
-    _experiment("iterative", "figure 2 (3)", 1, "Layer by layer, three ways of looking",
+    _experiment("iterative", "figure 2 (3)", 2, "Layer by layer, three ways of looking",
         "Attention weights evolve across layers, progressively yielding a more accurate approximation of the optimal "
         "solution (layers 5, 15 and 20 shown)."),
-    _experiment("generalization-15", "figure 9", 2, "Trained on 7 points, tested on 15",
+    _experiment("generalization-15", "figure 9", 4, "Trained on 7 points, tested on 15",
         "The model trained on 7 points closely approximates the plan of 15; the engineered prompt is what does it; "
         "attention becomes more accurate from layer 5 to 15 to 20.",
         "paper, appendix, “Supplementary experiments”, figure 9"),
@@ -87,11 +87,11 @@ _ALL = (
         "Transport of word representations from the first encoder layer matches words with the same meaning, and "
         "attention weights progressively approximate that plan as depth increases.",
         "paper, section 1.1 and figure 1", needs="words"),
-    _experiment("translation-attention", "figure 5", 1, "Cross-attention finds translated words, English–French",
+    _experiment("translation-attention", "figure 5", 6, "Cross-attention finds translated words, English–French",
         "MRR and Hits@k of cross-attention consistently improve with depth: deeper layers align translated words better, "
         "and attention converges toward the optimal transport solution.",
         "paper, section 4.1 and figure 5", needs="words"),
-    _experiment("translation-attention-de", "figure 6", 1, "Cross-attention finds translated words, German–English",
+    _experiment("translation-attention-de", "figure 6", 6, "Cross-attention finds translated words, German–English",
         "The same improvement with depth for German–English, even stronger: attention in the final layer aligns over 80 % "
         "of the translated pairs.",
         "paper, section 4.1 and figure 6", needs="words", function="translation_attention:run_german"),

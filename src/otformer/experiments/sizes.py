@@ -16,7 +16,7 @@ from otformer.theory.rates import gradient_rate, second_singular_value
 if TYPE_CHECKING:
     from otformer.network.trace import Trace
 
-DIM, REG, DEPTH = 2, 0.05, 2000
+DIM, REG, DEPTH = 2, 0.05, 2000  # dimension, λ, layers
 SIZES = (8, 4, 1, 2, 3, 16, 32)  # the paper's two first
 HALF, ERROR, PREDICTED = "largest |A − P*| at layer 1000", "largest |A − P*| at layer 2000", "predicted from layer 1000"
 CLOSE, SLACK = 1e-6, 1.5  # an error below CLOSE is fine; above it, it must not exceed the prediction times SLACK

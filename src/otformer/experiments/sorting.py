@@ -16,7 +16,7 @@ SORTER, SORTER_REG, SORTER_DEPTH = Annealed(omega=1.5), 1e-6, 288
 SIZES = {2: 20, 3: 20, 5: 20, 10: 20, 50: 20, 200: 4, 1000: 1}  # n -> permutations, 100 each with `full`
 NUMBERS = {5: 20, 10: 20, 50: 20, 200: 4}  # n -> lists of random numbers, 100 each with `full`
 MATCHER, MATCHER_REG, MATCHER_DEPTH = Annealed(omega=1.8), 1e-5, 700
-DIMS, POINTS = (2, 5, 20), 100  # dimensions of the points to match, and how many there are per side
+DIMS, MATCHED_POINTS = (2, 5, 20), 100  # dimensions of the points to match, and how many there are per side
 
 
 def run(context: Context) -> Outcome:
@@ -40,7 +40,7 @@ def run(context: Context) -> Outcome:
         f"one network of {MATCHER_DEPTH} layers finds scipy's assignment on every problem": all_matched,
     }
     settings = {"sorting": {"reg": SORTER_REG, "depth": SORTER_DEPTH, "schedule": str(SORTER), "lists": sizes}}
-    settings["matching"] = {"reg": MATCHER_REG, "depth": MATCHER_DEPTH, "schedule": str(MATCHER), "n": POINTS}
+    settings["matching"] = {"reg": MATCHER_REG, "depth": MATCHER_DEPTH, "schedule": str(MATCHER), "n": MATCHED_POINTS}
     rows: list[Row] = [*sorted_rows, *number_rows, *matched_rows]
     summary = _told([*sizes], sorted_rows, number_rows, matched_rows)
     return Outcome(rows, _draw(sorted_rows, number_rows, generator), summary, checks, settings)
@@ -59,8 +59,8 @@ def _told(sizes: list[int], sorted_rows: list[Row], number_rows: list[Row], matc
         f"Random numbers have no such hint; of those the same network sorts {numbers}. Neighbours closer than "
         "about nλ/2 share their two places in the plan, and long lists have such neighbours. One network of "
         f"{MATCHER_DEPTH} layers (λ down to {MATCHER_REG:g}, ω = {MATCHER.omega}) found scipy's optimal assignment of "
-        f"{POINTS} points in {_total(matched_rows, 'exact')} of {_total(matched_rows, 'problems')} random problems with "
-        f"d = {', '.join(map(str, DIMS))}. Both networks are built for costs up to about 1."
+        f"{MATCHED_POINTS} points in {_total(matched_rows, 'exact')} of {_total(matched_rows, 'problems')} random problems "
+        f"with d = {', '.join(map(str, DIMS))}. Both networks are built for costs up to about 1."
     )
 
 
@@ -94,10 +94,10 @@ def sort_lists(task: str, x: Tensor, y: Tensor, ranks: Tensor) -> Row:
 
 def _match(dim: int, problems: int, generator: torch.Generator) -> Row:
     """How many random problems in the unit cube are matched as scipy matches them."""
-    x, y = torch.rand(2, problems, POINTS, dim, generator=generator, dtype=torch.float64)
+    x, y = torch.rand(2, problems, MATCHED_POINTS, dim, generator=generator, dtype=torch.float64)
     places = _places(AligningTransformer(dim, MATCHER_REG, MATCHER_DEPTH, MATCHER), x, y)
     exact = sum(torch.equal(assignment(C), row) for C, row in zip(squared_distances(x, y), places, strict=True))
-    return _row("match points", POINTS, dim, x.dtype, MATCHER_DEPTH, problems, exact)
+    return _row("match points", MATCHED_POINTS, dim, x.dtype, MATCHER_DEPTH, problems, exact)
 
 
 def _places(network: AligningTransformer, x: Tensor, y: Tensor) -> Tensor:

@@ -16,9 +16,9 @@ from otformer.network.schedule import Gradient
 from otformer.theory import bounds, hilbert
 from otformer.transport.reference import sinkhorn
 
-REGS, SIZES, DIM = (1.0, 4.0), (2, 3, 4), 2
+REGS, SIZES, DIM = (1.0, 4.0), (2, 3, 4), 2  # values of λ, points per side, dimension
 RUN = 8_000  # layers run; the smallest distance so far can only fall after them
-DECADES = 9  # how far the bounds are drawn
+DECADES = 9  # of layers: the bounds are drawn up to layer 10⁹
 INFORMAL = "informal, constant 1 (arbitrary)"  # the paper's O hides the constant
 BOUNDS = (INFORMAL, "formal, r of the theorem", "formal, r of the lemma", "formal, proof corrected")
 VERDICT, HOLDS, FAILS, UNTESTABLE = "verdict", "holds", "fails", "not testable"

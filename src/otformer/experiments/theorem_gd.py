@@ -12,9 +12,9 @@ from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.transformer import AligningTransformer
 from otformer.transport.reference import gradient_descent
 
-DEPTH = 1000
-SIZES, DIMS, REGS = (1, 2, 3, 8, 33), (1, 2, 5), (0.05, 0.1, 1.0)
-DRAWN = 2  # the dimension of the curves, and without `full` the only one for the paper's sink
+DEPTH = 1000  # layers
+SIZES, DIMS, REGS = (1, 2, 3, 8, 33), (1, 2, 5), (0.05, 0.1, 1.0)  # points per side, dimensions, values of λ
+DRAWN_DIM = 2  # the dimension of the curves, and without `full` the only one for the paper's sink
 
 Case = tuple[int, float, int]  # d, λ, n
 
@@ -31,7 +31,7 @@ def run(context: Context) -> Outcome:
             x, y = unit_cube(n, dim, generator)
             descent = list(islice(gradient_descent(squared_distances(x, y), reg, reg), DEPTH + 1))
             frozen[dim, reg, n] = gaps(frozen_network, x, y, descent)
-            if context.full or dim == DRAWN:
+            if context.full or dim == DRAWN_DIM:
                 token[dim, reg, n] = gaps(token_network, x, y, descent)
         context.progress((k + 1) / len(pairs))
     rows = _rows(frozen, token)
@@ -88,8 +88,8 @@ def _draw(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> fi
     for ax, reg in zip(axes, REGS, strict=True):
         for n, colour in zip(SIZES, figures.CYCLE, strict=False):
             floor = 1e-17  # an exact 0 is drawn here
-            ax.loglog(layers, [max(g, floor) for g in token[DRAWN, reg, n][1:]], "--", color=colour)
-            ax.loglog(layers, [max(g, floor) for g in frozen[DRAWN, reg, n][1:]], "-", color=colour, label=f"n = {n}")
+            ax.loglog(layers, [max(g, floor) for g in token[DRAWN_DIM, reg, n][1:]], "--", color=colour)
+            ax.loglog(layers, [max(g, floor) for g in frozen[DRAWN_DIM, reg, n][1:]], "-", color=colour, label=f"n = {n}")
         ax.set(title=f"λ = {reg:g}", xlabel="layer", ylim=(5e-18, 50))
     axes[0].set_ylabel("largest |u, v − gradient descent|")
     axes[-1].plot([], [], "-", color=figures.INK, label="frozen sink")

@@ -22,7 +22,7 @@ AFTER, FROM_NOISE = "trained from it (paper-from-construction)", "trained from n
 LOOPED, LOOPED_NOISE = "looped, from it (sort-beyond)", "looped, from noise (sort-scratch)"
 Right = dict[tuple[str, int], learned.Spread]  # label and n -> percent of rows right
 START = "paper-from-construction"  # the recipe whose weights before and after training are compared
-TRAINED = {AFTER: START, FROM_NOISE: "paper-attention", LOOPED: "sort-beyond", LOOPED_NOISE: "sort-scratch"}
+TRAINED_NETWORKS = {AFTER: START, FROM_NOISE: "paper-attention", LOOPED: "sort-beyond", LOOPED_NOISE: "sort-scratch"}
 LOOKS = {  # colour, dash
     CONSTRUCTED: (figures.INK, "-"),
     PERTURBED: (figures.GREY, ":"),
@@ -44,10 +44,10 @@ class Seen(NamedTuple):
 
 
 def networks() -> Iterator[tuple[str, LearningTransformer]]:
-    """The six, by label."""
+    """The six networks that are compared, each with its label."""
     yield CONSTRUCTED, constructed(START, noisy=False)
     yield PERTURBED, constructed(START, noisy=True)
-    for label, name in TRAINED.items():
+    for label, name in TRAINED_NETWORKS.items():
         yield label, learned.load(name)
 
 
@@ -62,8 +62,8 @@ def constructed(name: str, noisy: bool) -> LearningTransformer:
 
 def see(label: str, net: LearningTransformer, count: int, seed: int) -> Seen:
     """Accuracy against n, and every layer through the lens and the probe."""
-    known = label in TRAINED  # then other experiments may have measured it already
-    each = (learned.score(TRAINED[label], n, count, seed) if known else learned.measure(net, n, count, seed) for n in SIZES)
+    name = TRAINED_NETWORKS.get(label)  # of a recipe that other experiments may have measured already
+    each = (learned.score(name, n, count, seed) if name else learned.measure(net, n, count, seed) for n in SIZES)
     rows = torch.stack([found[ROWS] for found in each])
     batch = learned.draw(LENS_N, count, seed)
     views = iterative.lens(net, net.states(batch.x, batch.y), batch)
@@ -120,7 +120,7 @@ def run(context: Context) -> Outcome:
         "sort-beyond holds them: R² of u and v above 0.9 after the last layer (medians)": _holds(seen[LOOPED]),
     }
     probed = {"n": N, "lists": KIND, "reg": iterative.REG}
-    settings = {"recipes": TRAINED, "sizes": [*SIZES], "problems": count, "probe": probed}
+    settings = {"recipes": TRAINED_NETWORKS, "sizes": [*SIZES], "problems": count, "probe": probed}
     return Outcome(_rows(seen, weights), _draw(seen), _told(seen, right, last, weights, count), checks, settings)
 
 
