@@ -92,8 +92,8 @@ def _edits() -> list[tuple[str, str, Edit]]:
     return [
         ("whole", WHOLE, lambda network, Z: (network, Z)),
         ("token", "without the sink", lambda network, Z: (network, Z[:, :-1])),
-        ("head", "without the rows head", lambda network, Z: (_without_head(network, 0), Z)),
-        ("head", "without the columns head", lambda network, Z: (_without_head(network, 1), Z)),
+        ("head", "without the rows head", partial(_without_head, 0)),
+        ("head", "without the columns head", partial(_without_head, 1)),
         *(("register", f"without register {name}", partial(_without_register, name)) for name in registers),
         ("prompt", "without the prompt's squares", _without_squares),
         *(("layer", name, partial(_without_layers, gone)) for name, gone in middle.items()),
@@ -101,9 +101,9 @@ def _edits() -> list[tuple[str, str, Edit]]:
     ]
 
 
-def _without_head(network: AligningTransformer, head: int) -> AligningTransformer:
+def _without_head(head: int, network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
     network.W_O[:, head] = 0
-    return network
+    return network, Z
 
 
 def _without_register(name: str, network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:

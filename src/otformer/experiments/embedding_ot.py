@@ -79,8 +79,8 @@ def _told(settings: list[Setting], rows: list[Row]) -> str:
         "Sentence: all words with a vector, gold one to one. Permutation: the words of those gold pairs alone. Every pair: "
         "all words, and every dictionary pair or link counts, so a row can have only one of several partners at rank 1. "
         f"The paper has Hits@1 near {PAPER_HITS} with MUSE's vectors of 200,000 words per language, which are not here, and "
-        "says neither which words enter nor which pairs count; both decide. Our vectors come from small parallel text without "
-        "these sentences (words/align/bilingual.py). Ties go to the gold word, as the paper defines rank."
+        "says neither which words enter nor which pairs count; both decide. Our vectors come from small parallel text "
+        "without these sentences (words/align/bilingual.py). Ties go to the gold word, as the paper defines rank."
     )
     return " ".join(parts)
 

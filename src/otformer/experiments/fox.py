@@ -129,10 +129,10 @@ def _told(story: Story) -> str:
         f"layers {first}, {middle} and {last} of the fox pair: {percents(story.at(fox, RIGHT))} right, at a distance of "
         f"{numbers(story.at(fox, PLAN_DISTANCE))} from the plan (total variation; 0 is the plan, a uniform matrix has "
         f"{numbers(story.curve(fox, UNIFORM, PLAN_DISTANCE))}). On {many}: {percents(story.at(many, RIGHT))} right, "
-        f"distance {numbers(story.at(many, PLAN_DISTANCE))} (uniform "
-        f"{numbers(story.curve(many, UNIFORM, PLAN_DISTANCE))}). Layer {layer} is there nearest to the plan, {distance:.2f} (fox: layer {own}, {own_distance:.2f}; English words attending to "
-        f"French: layer {other}, {other_distance:.2f}), and layer {int(np.argmax(right)) + 1} has most gold pairs right, "
-        f"{percents([max(right)])}. {_verdict(story)}"
+        f"distance {numbers(story.at(many, PLAN_DISTANCE))} (uniform {numbers(story.curve(many, UNIFORM, PLAN_DISTANCE))}). "
+        f"Layer {layer} is there nearest to the plan, {distance:.2f} (fox: layer {own}, {own_distance:.2f}; English words "
+        f"attending to French: layer {other}, {other_distance:.2f}), and layer {int(np.argmax(right)) + 1} has most gold "
+        f"pairs right, {percents([max(right)])}. {_verdict(story)}"
     )
 
 
