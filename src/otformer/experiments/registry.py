@@ -145,8 +145,8 @@ def _named(name: str) -> list[str]:
     found = [each for each, place in places.items() if wanted and place[: len(wanted)] == wanted]
     if found:
         return found
-    known = [*EXPERIMENTS, *(each.shows.replace(" (", ".").strip(")").replace(" ", "-") for each in EXPERIMENTS.values())]
-    near = get_close_matches(name.lower(), dict.fromkeys(known), cutoff=0.7)
+    aliases = {shows.replace(" (", ".").strip(")").replace(" ", "-") for _, shows, *_ in listing() if _place(shows)}
+    near = get_close_matches(name.lower(), [*EXPERIMENTS, *sorted(aliases)], cutoff=0.7)
     hint = f"did you mean {', '.join(near)}?" if near else f"known are {', '.join(EXPERIMENTS)}"
     raise ValueError(f"unknown experiment {name!r}; {hint}")
 
