@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from otformer.files import written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
-BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY, INK = (
-    "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
-    "#56B4E9",
-    "#E69F00",
-    "#8A8F98",
-    "#1B1F24",
-)
+BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+SKY, YELLOW, GREY, INK = "#56B4E9", "#E69F00", "#8A8F98", "#1B1F24"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY)
 SEQUENTIAL = "Blues"  # for matrices with entries in [0, 1]
+
+# Sub- and superscripts are written in text as in TeX, ``x_{i}`` and ``e^{1/λ}``. A script is braced, or a number, or one or
+# two letters that end the word: C_ij and k^2.5, but not state_dict.
+SCRIPT = re.compile(r"(?P<mark>[_^])(?:\{(?P<braced>[^{}]+)\}|(?P<plain>\d+(?:\.\d+)?|\w{1,2})\b)")
 
 _SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -93,13 +90,22 @@ def heatmap(axes: Any, matrix: Tensor, title: str, top: float = 1.0) -> Any:
     return image
 
 
+def mathtext(text: str) -> str:
+    """The text for matplotlib, its scripts as mathtext.
+
+    >>> mathtext("P^{(1)}: e_{2d+5}")
+    'P$^{(1)}$: e$_{2d+5}$'
+    """
+    return SCRIPT.sub(lambda found: f"${found['mark']}{{{found['braced'] or found['plain']}}}$", text)
+
+
 def _ticks(n: int) -> list[int]:
     """All of 0 … n−1 up to twelve, otherwise about eight of them, both ends included."""
     return list(range(n)) if n <= 12 else sorted({int(k) for k in np.linspace(0, n - 1, 8).round()})
 
 
 def save(draw: Callable[[], Figure], file: Path, **options: Any) -> None:
-    """A picture drawn in this style, as the file's name ends (png, svg, pdf), whole or not at all."""
+    """Save a picture drawn in this style, in the format of the file's name (png, svg, pdf), whole or not at all."""
     stream = io.BytesIO()
     with applied():
         draw().savefig(stream, format=file.suffix.removeprefix("."), **options)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -125,6 +128,36 @@ def written(file: Path) -> Iterator[IO[bytes]]:
     finally:
         if not special:
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def written_folder(folder: Path) -> Iterator[Path]:
+    """A new folder that takes the place of ``folder`` when all went well; otherwise nothing of it is left, and the old one
+    stays."""
+    fresh, old = (folder.with_name(f".{folder.name}-{os.getpid()}-{word}") for word in ("new", "old"))
+    try:
+        fresh.mkdir()
+        yield fresh
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+    except OSError as error:
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise ValueError(f"{folder} cannot be written: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a CSV file with the column names of the first row and one line per row, whole or not at all."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    with written(file) as out:
+        out.write(text.getvalue().encode())
 
 
 def write_npz(file: Path, **arrays: Array) -> None:

@@ -7,7 +7,6 @@ import itertools
 import numpy as np
 import ot
 import pytest
-from scipy import stats
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
 from helpers import tiny_models
@@ -15,8 +14,8 @@ from helpers.small_data import run
 from otformer.experiments import _fox_scores as fox_scores
 from otformer.experiments import _sentences as sentences
 from otformer.experiments import fox, translation_attention
-from otformer.experiments import translation_attention_de as german
 from otformer.experiments.experiment import Context
+from otformer.experiments.registry import chosen
 from otformer.experiments.translation_attention import READINGS, Found
 from otformer.words.models.attention import read
 from otformer.words.models.models import load
@@ -62,7 +61,7 @@ def test_what_is_seen_against_loops(tiny) -> None:
     for k, number in enumerate((0, 2)):
         reading = next(read(model, [pairs[number]], by="spaces", states=True))
         P = fox_scores.plan(reading)
-        for r, name in enumerate(fox_scores.READINGS):
+        for r, name in enumerate(fox_scores.ORIENTATIONS):
             for layer in range(3):
                 A = reading.matrices[name][layer].astype(float).mean(0)
                 share = A.sum(1).mean() if name == "target-source" else A.sum(0).mean()
@@ -82,22 +81,27 @@ def test_fox_at_both_sizes(small) -> None:
         fox_pair = [row for row in outcome.rows if row["sentences"] == fox.FOX]
         assert {row["right, low"] for row in fox_pair} == {None}  # one sentence has no interval
         assert all(row["right, low"] is not None for row in many if row["what"] != "uniform")
-        nearest = int(np.argmin(distances)) + 1
-        assert f"Layer {nearest} is there nearest to the plan, {min(distances):.2f}" in outcome.summary
         held = [value for text, value in outcome.checks.items() if "the last layer is the nearest" in text]
-        assert held == [nearest == 3]
+        assert held == [int(np.argmin(distances)) == 2]
 
 
-def story(distances: list[float]) -> fox.Story:
-    rows = [{"sentences": "made", "what": "target-source", "distance to the plan": value} for value in distances]
-    corpus = sentences.Corpus([], [], [], "spaces", "made")
-    return fox.Story(rows, corpus, (1, 2, 3), "tiny", [])
-
-
-def test_the_verdict_follows_the_numbers() -> None:
-    assert "with every layer" in fox._verdict(story([0.9, 0.5, 0.1]))
-    assert "the last layer is the nearest" in fox._verdict(story([0.5, 0.9, 0.1]))
-    assert "nearest at layer 2 of 3" in fox._verdict(story([0.9, 0.1, 0.5]))
+@pytest.mark.parametrize(
+    ("distances", "steps", "last"),
+    [([0.9, 0.5, 0.1], True, True), ([0.5, 0.9, 0.1], False, True), ([0.9, 0.1, 0.5], False, False)],
+)
+def test_checks_of_the_distance_to_the_plan_follow_the_numbers(distances, steps, last) -> None:
+    lines = {fox.SHOWN_ORIENTATION: distances, "source-target": distances, "transport": [0.0], "uniform": [1.0]}
+    rows = [
+        {"sentences": label, "what": what, "distance to the plan": value, "right": 0.5}
+        for label in (fox.FOX, "made")
+        for what, values in lines.items()
+        for value in values
+    ]
+    story = fox.Story(rows, sentences.Corpus([], [], [], "spaces", "made"), (1, 2, 3), "tiny", [])
+    held = story.checks()
+    assert held["made: attention comes nearer to the plan from layer 1 to 2 to 3"] == steps
+    assert held["made: the last layer is the nearest to the plan"] == last
+    assert story.nearest("made") == (int(np.argmin(distances)) + 1, 0.1)
 
 
 # Cross-attention
@@ -121,7 +125,7 @@ def test_11_which_token_is_read(tiny) -> None:
 
 
 def table(at_input: list[float], at_output: list[float]) -> Found:
-    """A table of two heads a layer, the second better by a tenth, with intervals of ± 0.01."""
+    """A table of two heads per layer, the second better by a tenth, with intervals of ± 0.01."""
     lines = []
     for reading, values in zip(READINGS, (at_input, at_output), strict=True):
         for layer, value in enumerate(values, 1):
@@ -136,41 +140,36 @@ def table(at_input: list[float], at_output: list[float]) -> Found:
     return Found(lines)
 
 
-def test_checks_and_words_follow_the_table() -> None:
+def test_checks_follow_the_table() -> None:
     found = table([0.8, 0.5, 0.2], [0.3, 0.5, 0.85])
-    held = translation_attention._checks(found, "de-en")
+    held = found.checks("de-en")
     by_word = {word: [value for text, value in held.items() if f"at the {word}" in text] for word in ("input", "output")}
     assert by_word == {"input": [False, False, False], "output": [True, True, True]}
     assert [value for text, value in held.items() if "erratum 11" in text or "80 %" in text] == [True, True]
     assert [found.best(reading)["layer"] for reading in READINGS] == [1, 3]
     assert [found.trend(reading) for reading in READINGS] == pytest.approx([-1, 1])
     assert [line["head"] for line in found.heads("cross-input")] == [2, 2, 2]
-    told = translation_attention._told(found, "made", "tiny")
-    assert "read at the input 80, 50 and 20; at the output 30, 50 and 85" in told
-    assert "at the input, layer 1 is best (correlation with depth -1.0)" in told
-    assert "every layer is better than the one before at the output." in told
-    assert "Best is layer 3 read at the output, 85.0 % (84.0 to 86.0)" in told
+    assert [found.nearest(reading)["layer"] for reading in READINGS] == [1, 3]
+    assert [found.climbs(reading) for reading in READINGS] == [False, True]
     same = table([0.2, 0.3, 0.4], [0.2, 0.1, 0.5])
-    assert "every layer is better than the one before at the input." in translation_attention._told(same, "made", "tiny")
-    assert same.trend("cross-output") == pytest.approx(stats.spearmanr([0.2, 0.1, 0.5], [1, 2, 3])[0])
-    neither = translation_attention._told(table([0.2, 0.4, 0.3], [0.2, 0.1, 0.5]), "made", "tiny")
-    assert "in neither does every layer gain." in neither
-    held = translation_attention._checks(same, "en-fr")
+    assert [same.climbs(reading) for reading in READINGS] == [True, False]
+    ranks_of = np.argsort(np.argsort([0.2, 0.1, 0.5]))  # no ties: Spearman's ρ is 1 − 6 Σ d²/(n (n² − 1))
+    assert same.trend("cross-output") == pytest.approx(1 - 6 * ((ranks_of - np.arange(3)) ** 2).sum() / 24)
+    held = same.checks("en-fr")
     assert not any(value for text, value in held.items() if "erratum 11" in text)
     assert [value for text, value in held.items() if "every layer" in text] == [True, False]
 
 
-@pytest.mark.parametrize("module", [translation_attention, german])
-def test_cross_attention_at_the_default_size(small, module) -> None:
-    languages = "de-en" if module is german else "en-fr"
-    outcome = run(module)
+@pytest.mark.parametrize(("figure", "languages"), [("figure-5", "en-fr"), ("figure-6", "de-en")])
+def test_cross_attention_at_the_default_size(small, figure, languages) -> None:
+    (experiment,) = chosen([figure])
+    outcome = run(experiment)
     given = sentences.shipped(languages)
     gold = [Gold(frozenset(pairs), frozenset(pairs)) for pairs in given.gold]
     wanted = probe(load(folder(languages)), given.pairs, gold=gold, settings=Settings(by="spaces"))
     assert [row["Hits@1"] for row in outcome.rows] == pytest.approx([line["Hits@1"] for line in wanted])
     assert {row["reading"] for row in outcome.rows} >= set(READINGS)
     assert "AER" not in outcome.rows[0]
-    assert "A small model" in outcome.summary
     assert any("80 %" in text for text in outcome.checks) == (languages == "de-en")
 
 

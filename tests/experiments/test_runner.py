@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import ot
@@ -13,9 +15,9 @@ import torch
 
 from otformer import figures
 from otformer.experiments import _problems as problems
-from otformer.experiments import convergence, runner, sizes, sorting, theorem_bound, theorem_gd
+from otformer.experiments import convergence, experiment, sizes, sorting, theorem_bound, theorem_gd
 from otformer.experiments.experiment import Context, Experiment, Outcome
-from otformer.experiments.registry import EXPERIMENTS, chosen
+from otformer.experiments.registry import EXPERIMENTS, chosen, left_out, listing
 from otformer.experiments.runner import FILES, reproduce
 from otformer.network.schedule import Gradient
 from otformer.network.transformer import AligningTransformer
@@ -36,15 +38,6 @@ def tiny(name: str = "tiny", value: float = 1.0, fails: bool = False) -> Experim
     return Experiment(name, f"Title of {name}", "figure 0", "A & B", run)
 
 
-@pytest.fixture
-def only_tiny(monkeypatch: pytest.MonkeyPatch) -> dict[str, Experiment]:
-    """A registry of two quick experiments in place of the real one."""
-    known = {name: tiny(name) for name in ("tiny", "other")}
-    monkeypatch.setattr("otformer.experiments.registry.EXPERIMENTS", known)
-    monkeypatch.setattr(runner, "EXPERIMENTS", known)
-    return known
-
-
 def test_registry_has_the_experiments_of_the_paper() -> None:
     asked = {"convergence", "sizes", "theorem-gd", "theorem-bound", "sorting", "depth", "errata", "ablation"}
     assert asked <= set(EXPERIMENTS)
@@ -52,121 +45,167 @@ def test_registry_has_the_experiments_of_the_paper() -> None:
     assert all(experiment.title and experiment.claim and experiment.source for experiment in EXPERIMENTS.values())
 
 
-def test_unknown_name_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"unknown experiment 'nope'; known are convergence, sizes"):
-        reproduce(["sizes", "nope"], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("nope", "known are convergence, sizes"),
+        ("convergance", r"did you mean convergence\?"),
+        ("figure-8", r"did you mean .*figure-9"),  # the sketch of a proof
+        ("figure", "did you mean"),
+    ],
+)
+def test_an_unknown_name_is_told_with_the_nearest_or_all(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=f"unknown experiment '{name}'; {hint}"):
+        chosen(["sizes", name])
+
+
+@pytest.mark.parametrize(
+    ("alias", "names"),
+    [
+        ("figure-1", ["fox"]),
+        ("figure-2", ["generalization", "prompting", "iterative"]),
+        ("fig2.2", ["prompting"]),
+        ("Figure 2 (3)", ["iterative"]),
+        ("figure-3", ["convergence"]),
+        ("fig3", ["convergence"]),
+        ("fig. 4", ["sizes"]),
+        ("figure_5", ["translation-attention"]),
+        ("figure-6", ["translation-attention-de"]),
+        ("figure-7", ["embedding-ot"]),
+        ("figure-9", ["generalization-15"]),
+        ("theorem-3.1", ["theorem-gd"]),
+        ("thm3.2", ["theorem-bound"]),
+        ("theorem-3", ["theorem-gd", "theorem-bound"]),
+    ],
+)
+def test_figures_and_theorems_of_the_paper_are_names(alias: str, names: list[str]) -> None:
+    assert [each.name for each in chosen([alias])] == names
+
+
+def test_the_listing_has_every_experiment_and_a_time() -> None:
+    found = listing()
+    assert [name for name, *_ in found] == list(EXPERIMENTS)
+    assert all(1 <= seconds <= 60 and title for _, _, seconds, title in found)
+
+
+def test_the_listing_loads_neither_torch_nor_matplotlib() -> None:
+    """With stubs for the packages above the registry, since `otformer` itself may load what it likes."""
+    code = (
+        "import sys, types\n"
+        "for name in ('otformer', 'otformer.experiments'):\n"
+        "    sys.modules[name] = types.ModuleType(name)\n"
+        "    sys.modules[name].__path__ = [f'{sys.argv[1]}/' + name.replace('.', '/')]\n"
+        "from otformer.experiments.registry import chosen, listing\n"
+        "assert len(listing()) == 20 and chosen(['fig3'])\n"
+        "print([name for name in ('torch', 'numpy', 'matplotlib') if name in sys.modules])"
+    )
+    source = Path(experiment.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code, str(source)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_chosen_keeps_the_order_of_the_report_and_each_once() -> None:
-    assert [each.name for each in chosen(["depth", "sizes", "depth"])] == ["sizes", "depth"]
+    assert [each.name for each in chosen(["depth", "sizes", "depth", "figure-4"])] == ["sizes", "depth"]
     assert [each.name for each in chosen(None)] == list(EXPERIMENTS)
 
 
 def test_without_an_extra_its_experiments_are_left_out_or_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("otformer.experiments.registry.find_spec", lambda name: None)
     models = {"fox", "translation-attention", "translation-attention-de"}
+    assert left_out() == dict.fromkeys(models, "words")
     assert [each.name for each in chosen(None)] == [name for name in EXPERIMENTS if name not in models]
     with pytest.raises(ValueError, match=r"fox needs an extra: pip install 'otformer\[words\]'"):
         chosen(["convergence", "fox"])
 
 
-def test_files_are_written_whole(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+def test_files_are_written_whole(tmp_path: Path) -> None:
     told: list[tuple[str, float]] = []
-    page = reproduce(["tiny"], tmp_path / "a" / "out", seed=3, progress=lambda *args: told.append(args))
-    folder = page.parent / "tiny"
+    (record,) = reproduce([tiny()], tmp_path / "a" / "out", seed=3, progress=lambda *args: told.append(args))
+    folder = tmp_path / "a" / "out" / "tiny"
+    assert record.folder == folder
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "tiny"]
+    assert sorted(path.name for path in folder.parent.iterdir()) == ["tiny"]
     assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (folder / "figure.svg").read_text()
-    with (folder / "numbers.csv").open(encoding="utf-8") as file:
-        assert list(csv.DictReader(file)) == [{"n": "1", "<λ>": "1.0"}]
-    record = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    assert (record["seed"], record["full"], record["checks"]) == (3, False, {"it holds": True, "it does not": False})
-    assert record["versions"]["torch"] == torch.__version__
-    assert record["versions"]["POT"] == ot.__version__
-    assert record["seconds"] >= 0
+    assert (folder / "numbers.csv").read_text(encoding="utf-8").splitlines() == ["n,<λ>", "1,1.0"]
+    assert record.numbers == [{"n": "1", "<λ>": "1.0"}]
+    assert json.loads((folder / "run.json").read_text(encoding="utf-8")) == record.about
+    assert (record.about["seed"], record.about["full"]) == (3, False)
+    assert record.checks == {"it holds": True, "it does not": False}
+    assert record.about["versions"]["torch"] == torch.__version__
+    assert record.about["versions"]["POT"] == ot.__version__
+    assert record.about["seconds"] >= 0
     assert told == [("tiny", 0.5), ("tiny", 1.0)]
 
 
-def test_torch_has_one_thread_inside_and_its_own_number_after(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+def test_torch_has_one_thread_inside_and_its_own_number_after(tmp_path: Path) -> None:
     before, seen = torch.get_num_threads(), []
     torch.set_num_threads(2)
     try:
-        reproduce(["tiny"], tmp_path, progress=lambda *args: seen.append(torch.get_num_threads()))
+        reproduce([tiny()], tmp_path, progress=lambda *args: seen.append(torch.get_num_threads()))
         assert set(seen) == {1}
-        only_tiny["tiny"] = tiny("tiny", fails=True)
         with pytest.raises(ArithmeticError):
-            reproduce(["tiny"], tmp_path)
+            reproduce([tiny(fails=True)], tmp_path)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 
 
-def test_same_seed_gives_the_same_figure(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+def test_same_seed_gives_the_same_figure(tmp_path: Path) -> None:
     for name in ("one", "two"):
-        reproduce(["tiny"], tmp_path / name)
+        reproduce([tiny()], tmp_path / name)
     for file in ("figure.png", "figure.svg", "numbers.csv"):
         assert (tmp_path / "one" / "tiny" / file).read_bytes() == (tmp_path / "two" / "tiny" / file).read_bytes()
 
 
-def test_a_failure_leaves_nothing_and_keeps_the_old(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
-    only_tiny["other"] = tiny("other", fails=True)
+def test_a_failure_leaves_nothing_and_keeps_the_old(tmp_path: Path) -> None:
     with pytest.raises(ArithmeticError):
-        reproduce(["tiny", "other"], tmp_path)
+        reproduce([tiny(), tiny("other", fails=True)], tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny"]
     before = (tmp_path / "tiny" / "run.json").read_bytes()
-    only_tiny["tiny"] = tiny("tiny", fails=True)
     with pytest.raises(ArithmeticError):
-        reproduce(["tiny"], tmp_path)
+        reproduce([tiny(fails=True)], tmp_path)
     assert (tmp_path / "tiny" / "run.json").read_bytes() == before
 
 
-def test_a_failure_while_writing_leaves_nothing(
-    only_tiny: dict[str, Experiment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full_disk(*args: object, **kwargs: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full_disk)
-    with pytest.raises(ValueError, match=r"cannot write .*tiny.*No space left on device"):
-        reproduce(["tiny"], tmp_path)
+    with pytest.raises(ValueError, match=r"tiny cannot be written: No space left on device"):
+        reproduce([tiny()], tmp_path)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(ValueError, match="cannot write"):
-        reproduce(["tiny"], tmp_path / "new")
+    with pytest.raises(ValueError, match="cannot be written"):
+        reproduce([tiny()], tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
-def test_resume_skips_what_is_done_with_the_same_settings(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
-    reproduce(["tiny"], tmp_path)
-    only_tiny["tiny"] = tiny("tiny", value=2.0)
+def test_resume_skips_what_is_done_with_the_same_settings(tmp_path: Path) -> None:
+    reproduce([tiny()], tmp_path)
 
-    def value() -> str:
-        return (tmp_path / "tiny" / "numbers.csv").read_text(encoding="utf-8").splitlines()[1]
+    def run(value: float, **options: Any) -> list[str]:
+        return [record.numbers[0]["<λ>"] for record in reproduce([tiny(value=value), tiny("other")], tmp_path, **options)]
 
-    reproduce(["tiny", "other"], tmp_path, resume=True)
-    assert value() == "1,1.0"
+    assert run(2.0, resume=True) == ["1.0", "1.0"]
     assert (tmp_path / "other" / "run.json").is_file()
-    reproduce(["tiny"], tmp_path, seed=1, resume=True)
-    assert value() == "1,2.0"
-    only_tiny["tiny"] = tiny("tiny", value=3.0)
-    reproduce(["tiny"], tmp_path, seed=1)
-    assert value() == "1,3.0"
+    assert run(2.0, seed=1, resume=True) == ["2.0", "1.0"]
+    assert run(3.0, seed=1) == ["3.0", "1.0"]
 
 
-def test_resume_redoes_a_folder_that_is_not_whole(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
-    reproduce(["tiny"], tmp_path)
+def test_resume_redoes_a_folder_that_is_not_whole(tmp_path: Path) -> None:
+    reproduce([tiny()], tmp_path)
     (tmp_path / "tiny" / "figure.svg").unlink()
-    reproduce(["tiny"], tmp_path, resume=True)
+    reproduce([tiny()], tmp_path, resume=True)
     assert (tmp_path / "tiny" / "figure.svg").is_file()
 
 
-def test_unwritable_out_and_bad_seed_are_one_clear_line(only_tiny: dict[str, Experiment], tmp_path: Path) -> None:
+def test_unwritable_out_and_bad_seed_are_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match=r"out must be a folder that can be written to, got .*file"):
-        reproduce(["tiny"], tmp_path / "file" / "out")
+        reproduce([tiny()], tmp_path / "file" / "out")
     with pytest.raises(ValueError, match="seed must be a whole number"):
-        reproduce(["tiny"], tmp_path / "new", seed=-1)
+        reproduce([tiny()], tmp_path / "new", seed=-1)
     assert not (tmp_path / "new").exists()
 
 
@@ -214,7 +253,7 @@ def test_a_bound_holds_fails_or_is_not_testable(
     monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: bound if depth >= 2 else np.inf)
     path = torch.tensor(distances, dtype=torch.float64)
     problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, 1.0, path, path)
-    row = theorem_bound._row(problem, theorem_bound.BOUNDS[1], [1, 2])
+    row = theorem_bound.judged(problem, theorem_bound.BOUNDS[1], [1, 2])
     assert row[theorem_bound.VERDICT] == verdict
 
 
@@ -224,7 +263,7 @@ def test_beyond_the_layers_run_a_bound_can_hold_but_not_fail(monkeypatch: pytest
     for last, verdict in ((0.1, theorem_bound.HOLDS), (0.8, theorem_bound.UNTESTABLE)):
         path = torch.tensor([1.0, 0.9, last], dtype=torch.float64)
         problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, 1.0, path, path)
-        assert theorem_bound._row(problem, theorem_bound.BOUNDS[1], [1, 2, 10])[theorem_bound.VERDICT] == verdict
+        assert theorem_bound.judged(problem, theorem_bound.BOUNDS[1], [1, 2, 10])[theorem_bound.VERDICT] == verdict
 
 
 def test_sizes_holds_at_a_near_tie_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,9 +292,9 @@ def test_the_sorting_network_sorts_random_numbers_as_numpy_does() -> None:
     x = torch.rand(3, 12, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     ranks = torch.as_tensor(np.argsort(np.argsort(x.numpy(), axis=1), axis=1))
     y = (torch.arange(12, dtype=torch.float64) + 1).div(12).expand(3, 12)[..., None]
-    row = sorting._sort("sort numbers", x[..., None], y, ranks)
+    row = sorting.sort_lists("sort numbers", x[..., None], y, ranks)
     assert (row["problems"], row["exact"], row["layers"]) == (3, 3, 288)
-    assert sorting._sort("sort numbers", x[..., None], y, ranks.flip(1))["exact"] == 0
+    assert sorting.sort_lists("sort numbers", x[..., None], y, ranks.flip(1))["exact"] == 0
 
 
 def test_convergence_runs_and_holds_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,6 @@ GERMAN_ENTRIES = ["katze cat", "schläft sleeps", "haus house"]
 
 def run(module: Any, context: Context | None = None) -> Outcome:
     with figures.applied():
-        outcome = module.EXPERIMENT.run(context or Context())
+        outcome = module.run(context or Context())
         outcome.figure.canvas.draw()
     return outcome

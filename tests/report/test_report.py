@@ -14,8 +14,7 @@ import torch
 from otformer.network import trace_page
 from otformer.network.trace import Trace
 from otformer.network.transformer import AligningTransformer
-from otformer.report import notation
-from otformer.report.html import count_checks, write_report, write_whole
+from otformer.report.html import count_checks, scripts, write_report
 
 
 def record(folder: Path, name: str, position: int, checks: dict[str, bool]) -> None:
@@ -85,20 +84,20 @@ def test_checks_are_counted_over_records() -> None:
     ],
 )
 def test_scripts_are_shown_as_scripts(text: str, shown: str) -> None:
-    assert notation.html(text) == shown
+    assert scripts(text) == shown
 
 
 def test_report_of_nothing_is_a_page(tmp_path: Path) -> None:
     assert "0 experiments" in write_report(tmp_path).read_text(encoding="utf-8")
 
 
-def test_write_whole_says_what_it_cannot_do(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot write .*page\.html"):
-        write_whole(tmp_path / "missing" / "page.html", "text")
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(ValueError, match=r"cannot write .*folder"):
-        write_whole(tmp_path / "folder", "text")
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+def test_a_page_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"index\.html cannot be written"):
+        write_report(tmp_path / "missing")
+    (tmp_path / "index.html").mkdir()
+    with pytest.raises(ValueError, match=r"index\.html cannot be written"):
+        write_report(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
 
 
 def traced(n: int = 5, m: int = 7, depth: int = 30) -> Trace:
@@ -178,5 +177,5 @@ def test_large_traces_show_fewer_layers_or_are_refused(tmp_path: Path, monkeypat
 
 
 def test_trace_page_to_a_missing_folder_is_one_clear_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot write .*missing"):
+    with pytest.raises(ValueError, match=r"missing.*cannot be written"):
         traced(depth=3).save(tmp_path / "missing" / "trace.html")

@@ -12,7 +12,7 @@ from torch import Tensor
 from otformer import AligningTransformer
 from otformer.network.features import cost_matrix
 from otformer.network.schedule import Annealed, Gradient, Relaxed
-from otformer.theory import residual_bound
+from otformer.theory.bounds import residual_bound
 from otformer.transport import reference
 
 Point = tuple[Tensor, Tensor]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from otformer import AligningTransformer
-from otformer.network.schedule import Gradient, Relaxed, Schedule
+from otformer.network.schedule import Gradient, Relaxed, Schedule, best_omega
 from otformer.theory import rates
 from otformer.transport import reference
 
@@ -58,7 +58,7 @@ def test_alternating_rate(problems: tuple) -> None:
 def test_relaxed_rate_below_the_best_omega(problems: tuple, fraction: float) -> None:
     """Real, simple eigenvalues: ω = 1 + fraction·(ω* − 1), a different ω for every problem."""
     for k, sigma in enumerate(problems[3]):
-        omega = 1 + fraction * (rates.best_omega(sigma) - 1)
+        omega = 1 + fraction * (best_omega(sigma) - 1)
         e = errors(problems, Relaxed(omega), 500, every=2, which=slice(k, k + 1))[:, 0]
         assert agree(rates.measured_rate(e), rates.relaxed_rate(omega, sigma))
 
@@ -68,7 +68,7 @@ def test_relaxed_rate_above_the_best_omega(problems: tuple, omega: float) -> Non
     """Complex eigenvalues, all of modulus ω − 1. Not at ω* itself: a Jordan block there makes the error fall as k ρ^k."""
     found = errors(problems, Relaxed(omega), round(60 / (2 - omega)) * 2, every=2)
     for sigma, e in zip(problems[3], found.T, strict=True):
-        assert omega > rates.best_omega(sigma) + 0.1
+        assert omega > best_omega(sigma) + 0.1
         assert rates.relaxed_rate(omega, sigma) == pytest.approx(omega - 1)
         assert agree(rates.measured_rate(e), omega - 1)
 
@@ -111,16 +111,16 @@ def test_best_steps_are_best() -> None:
         steps, omegas = np.linspace(0.01, 2, 2001), np.linspace(0.01, 1.999, 2001)
         best = rates.gradient_rate(rates.best_gradient_step(sigma), sigma)
         assert best <= min(rates.gradient_rate(s, sigma) for s in steps)
-        best = rates.relaxed_rate(rates.best_omega(sigma), sigma)
+        best = rates.relaxed_rate(best_omega(sigma), sigma)
         assert best <= min(rates.relaxed_rate(w, sigma) for w in omegas) + 1e-6  # rounding under the square root at ω*
-        assert best == pytest.approx(rates.best_omega(sigma) - 1, abs=1e-6)
+        assert best == pytest.approx(best_omega(sigma) - 1, abs=1e-6)
 
 
 def test_depth_grows_as_the_root_of_the_condition() -> None:
     """Layers to fall by ε: at most √κ log 1/ε relaxed, about κ log 1/ε alternating and 2κ log 1/ε with γ = λ."""
     for sigma in (0.5, 0.9, 0.99, 0.9999):
         kappa = 1 / (1 - sigma)
-        relaxed = 2 / -math.log(rates.relaxed_rate(rates.best_omega(sigma) + 1e-12, sigma))
+        relaxed = 2 / -math.log(rates.relaxed_rate(best_omega(sigma) + 1e-12, sigma))
         alternating = 2 / -math.log(rates.alternating_rate(sigma))
         gradient = 1 / -math.log(rates.gradient_rate(1.0, sigma))
         assert relaxed <= math.sqrt(kappa)

@@ -124,25 +124,28 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Run the experiments, write a figure, a CSV and a JSON for each, and the report that shows them."""
-    from otformer.experiments.registry import EXPERIMENTS, chosen
-    from otformer.experiments.runner import reproduce as run
+    from otformer.experiments.registry import chosen, left_out, listing
 
     if show:
-        titles = {experiment.name: experiment.title for experiment in EXPERIMENTS.values()}
-        typer.echo(json.dumps(titles) if as_json else "\n".join(f"{name:<18}{title}" for name, title in titles.items()))
+        known = listing()
+        lines = (f"{name:<26}{shows:<14}{seconds:>3} s  {title}" for name, shows, seconds, title in known)
+        typer.echo(json.dumps({name: title for name, *_, title in known}) if as_json else "\n".join(lines))
         return
-    wanted = [experiment.name for experiment in chosen(names or None)]
-    for name in EXPERIMENTS if not names else ():
-        if name not in wanted:
-            typer.echo(f"{name} is left out: pip install 'otformer[{EXPERIMENTS[name].needs}]'", err=True)
+    from otformer.experiments.runner import reproduce as run
+    from otformer.report.html import write_report
+
+    wanted = chosen(names or None)
+    for name, extra in ({} if names else left_out()).items():
+        typer.echo(f"{name} is left out: pip install 'otformer[{extra}]'", err=True)
     with _progress(len(wanted)) as tell:
-        place = {name: k for k, name in enumerate(wanted)}
-        page = run(wanted, out, seed, full, resume, lambda name, fraction: tell(name, place[name] + fraction))
-    records = {name: json.loads((out / name / "run.json").read_text(encoding="utf-8")) for name in wanted}
+        place = {each.name: k for k, each in enumerate(wanted)}
+        records = run(wanted, out, seed, full, resume, lambda name, fraction: tell(name, place[name] + fraction))
+    page = write_report(out)
     if as_json:
-        typer.echo(json.dumps({"report": str(page), "experiments": records}))
+        found = {record.about["name"]: record.about for record in records}
+        typer.echo(json.dumps({"report": str(page), "experiments": found}))
         return
-    checks = [(name, claim, held) for name, record in records.items() for claim, held in record["checks"].items()]
+    checks = [(record.about["name"], *check) for record in records for check in record.checks.items()]
     for name, claim, held in checks:
         typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
     typer.echo(f"{sum(held for *_, held in checks)} of {len(checks)} checks hold")

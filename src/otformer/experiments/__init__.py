@@ -1,1 +1,1 @@
-"""One module for each figure or claim. They stand on `otformer.report`, which draws and shows what they find."""
+"""One module per figure or claim; `registry` lists them, `runner` runs them. Modules with an underscore are helpers."""

@@ -34,7 +34,7 @@ from otformer.words.text.text import words
 REG = 0.05
 METRICS = ("MRR", "Hits@1", "Hits@3")
 METHODS = ("OT", "nearest")
-SENTENCE, PERMUTATION, EVERY = READINGS = ("sentence", "permutation", "every pair")
+SENTENCE, PERMUTATION, EVERY = GOLD_READINGS = ("sentence", "permutation", "every pair")
 GAIN = tuple(f"OT − nearest{pooled}{end}" for pooled in ("", ", pooled") for end in ("", ", low", ", high"))
 LEAST_WORDS, LEAST_PAIRS = 3, 2  # "enough vocabulary": a side's words with a vector, and one-to-one gold pairs among them
 GROUP = 256  # sentences whose plans are solved together

@@ -24,9 +24,9 @@ from otformer.words.text.gold import Link
 Array = np.ndarray[Any, np.dtype[Any]]
 REG = 0.05
 FIRST = 1  # the states that transport takes: after the first layer
-READINGS = {"target-source": "French words attend to English", "source-target": "English words attend to French"}
+ORIENTATIONS = {"target-source": "French words attend to English", "source-target": "English words attend to French"}
 OT, UNIFORM = "transport", "uniform"
-RIGHT, DISTANCE = "right", "distance to the plan"
+RIGHT, PLAN_DISTANCE = "right", "distance to the plan"
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ def see(model: Model, given: Corpus, context: Context) -> Seen:
 
 def _see_one(reading: Reading, gold: list[Link]) -> tuple[Any, ...]:
     P = plan(reading)
-    A = np.stack([attention(reading, name) for name in READINGS])  # [readings, layers, m, n]
+    A = np.stack([attention(reading, name) for name in ORIENTATIONS])  # [readings, layers, m, n]
     near = likeness(A, P)
-    given = [reading.matrices[name].mean(1).sum(_attended(name)).mean(-1) for name in READINGS]
+    given = [reading.matrices[name].mean(1).sum(_attended(name)).mean(-1) for name in ORIENTATIONS]
     right = (ranks(A, gold) == 1).sum(-1)
     return len(gold), right, int((ranks(P, gold) == 1).sum()), near.distance, near.uniform, np.stack(given)
 
@@ -103,12 +103,12 @@ def table(label: str, seen: Seen, seed: int) -> list[Row]:
     def line(what: str, layer: int | None, right: Array | None, distance: Array, share: Array | None) -> Row:
         row: Row = {"sentences": label, "what": what, "layer": layer, **count}
         row |= _columns(RIGHT, None if right is None else _ratio(right, seen.pairs, seed))
-        row |= _columns(DISTANCE, _ratio(distance, each, seed))
+        row |= _columns(PLAN_DISTANCE, _ratio(distance, each, seed))
         return row | {"share to the other sentence": None if share is None else float(share.mean())}
 
     rows = [
         line(reading, k + 1, seen.right[:, r, k], seen.distance[:, r, k], seen.share[:, r, k])
-        for r, reading in enumerate(READINGS)
+        for r, reading in enumerate(ORIENTATIONS)
         for k in range(seen.right.shape[-1])
     ]
     return [*rows, line(OT, None, seen.transport, 0 * each, None), line(UNIFORM, None, None, seen.uniform, None)]

@@ -28,9 +28,7 @@ def pot_plan(C: Tensor, reg: float) -> Tensor:
     import ot
 
     ones = torch.ones(len(C), dtype=torch.float64).numpy()
-    plan = ot.sinkhorn(
-        ones, ones, C.numpy(), reg, method="sinkhorn_log", numItermax=20_000, stopThr=1e-11, warn=False
-    )
+    plan = ot.sinkhorn(ones, ones, C.numpy(), reg, method="sinkhorn_log", numItermax=20_000, stopThr=1e-11, warn=False)
     return torch.as_tensor(plan)
 
 

@@ -32,8 +32,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Table = list[dict[str, Any]]
 NAMES = {"en-fr": "English–French", "de-en": "German–English"}
 RED = "#C8102E"  # the paper's dots
-NEWS = 10_000  # pairs, as in the paper
-CHUNK = 64
+NEWS = 10_000  # sentence pairs, as in the paper
+CHUNK = 64  # sentence pairs per task of a worker
 
 
 class Corpus(NamedTuple):
@@ -64,7 +64,7 @@ def shipped(languages: str) -> Corpus:
 
 
 def news(languages: str, size: int, seed: int) -> Corpus:
-    """WMT news, folded, 3 to 60 words a side; gold from MUSE, of words that stand there once and have one partner there.
+    """WMT news, folded, 3 to 60 words per side; gold from MUSE, of words that stand there once and have one partner there.
 
     Every pair: with no such rule, every place of a word with every place of every translation.
     """

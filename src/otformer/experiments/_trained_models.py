@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,9 +16,6 @@ from otformer.learning.data import Batch
 from otformer.learning.evaluate import TEST
 from otformer.learning.model import LearningTransformer
 from otformer.learning.recipes import recipe
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIZES = tuple(range(5, 31))
 ROWS, DISTANCE, LOSS, POINTS = "rows right, %", "‖A − P*‖/√n", "loss", "points a row attends to"
@@ -149,7 +146,7 @@ def band(axes: Any, x: Iterable[float], values: Tensor, label: str, colour: str,
         axes.fill_between(x, values.amin(1), values.amax(1), color=colour, alpha=0.15, linewidth=0)
 
 
-def across(figure: Figure, axes: Any, row: int, start: int, stop: int) -> Any:
+def across(figure: figures.Figure, axes: Any, row: int, start: int, stop: int) -> Any:
     """One wide panel in place of the small ones ``start`` … ``stop`` − 1 of a row."""
     grid = axes[row, start].get_gridspec()
     for ax in axes[row, start:stop]:

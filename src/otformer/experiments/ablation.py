@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import pot_plan, squared_distances
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.transformer import AligningTransformer
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-N, DIM, REG, DEPTH = 10, 2, 0.07, 600
+N, DIM, REG, DEPTH = 10, 2, 0.07, 600  # points per side, dimension, λ, layers
 WHOLE = "the whole network"
+ATTENTION_ERROR, PLAN_ERROR = "attention error", "plan error"
 WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
 Edit = Callable[[AligningTransformer, Tensor], tuple[AligningTransformer, Tensor]]  # network and Z₀ [B, n+1, width]
 
@@ -35,19 +33,7 @@ def run(context: Context) -> Outcome:
         attention, plan = _read(network, Z)
         rows.append({"group": group, "change": name, **_errors(attention, plan, targets)})
         context.progress((k + 1) / len(edits))
-    error = {str(row["change"]): row[ATTENTION] for row in rows}
-    breaks = [name for name, value in error.items() if value > 0.05]
-    bends = [name for name, value in error.items() if 1e-4 < value <= 0.05]
-    harmless = [name for name, value in error.items() if value <= 1e-4 and name != WHOLE]
-    summary = (
-        f"{problems} problems of {N} points, d = {DIM}, λ = {REG}, {DEPTH} layers of γ = λ. Number: the share of a row's "
-        f"attention in the wrong place (half the L1 distance to P*), mean over rows. Whole network: {error[WHOLE]:.1e}. "
-        f"Breaks (above 5 %): {', '.join(breaks)}. Bends: {', '.join(bends) or 'none'}. Harmless (below 1e-4): "
-        f"{', '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
-        "A missing layer is a missing step, no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the "
-        "network solves the same problem with a slightly different λ. Whole numbers with one scale a matrix (int8, int4) do "
-        "not keep that balance."
-    )
+    error = {str(row["change"]): row[ATTENTION_ERROR] for row in rows}
     checks = {
         "the whole network equals POT's plan to 1e-4": error[WHOLE] < 1e-4,
         "without the sink, a head, u or v the plan is lost (above 5 %)": all(
@@ -58,10 +44,23 @@ def run(context: Context) -> Outcome:
         "bf16 weights cost less than 1 %": error["weights rounded to bf16"] < 0.01,
     }
     settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH, "problems": problems}
-    return Outcome(rows, _draw(rows), summary, checks, settings)
+    return Outcome(rows, _draw(rows), _told(problems, error), checks, settings)
 
 
-ATTENTION, PLAN = "attention error", "plan error"
+def _told(problems: int, error: dict[str, float]) -> str:
+    """What the numbers say, in sentences."""
+    breaks = [name for name, value in error.items() if value > 0.05]
+    bends = [name for name, value in error.items() if 1e-4 < value <= 0.05]
+    harmless = [name for name, value in error.items() if value <= 1e-4 and name != WHOLE]
+    return (
+        f"{problems} problems of {N} points, d = {DIM}, λ = {REG}, {DEPTH} layers of γ = λ. Number: the share of a row's "
+        f"attention in the wrong place (half the L1 distance to P*), mean over rows. Whole network: {error[WHOLE]:.1e}. "
+        f"Breaks (above 5 %): {', '.join(breaks)}. Bends: {', '.join(bends) or 'none'}. Harmless (below 1e-4): "
+        f"{', '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
+        "A missing layer is a missing step, no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the "
+        "network solves the same problem with a slightly different λ. Whole numbers with one scale per matrix (int8, int4) "
+        "do not keep that balance."
+    )
 
 
 def _read(network: AligningTransformer, Z: Tensor) -> tuple[Tensor, Tensor]:
@@ -74,7 +73,8 @@ def _read(network: AligningTransformer, Z: Tensor) -> tuple[Tensor, Tensor]:
 
 def _errors(attention: Tensor, plan: Tensor, target: Tensor) -> Row:
     """Half the L1 distance of a row to P*'s, mean over rows; the plan's may be anything up to infinity."""
-    return {name: float((A - target).abs().sum(-1).mean() / 2) for name, A in ((ATTENTION, attention), (PLAN, plan))}
+    found = {ATTENTION_ERROR: attention, PLAN_ERROR: plan}
+    return {name: float((A - target).abs().sum(-1).mean() / 2) for name, A in found.items()}
 
 
 def _edits() -> list[tuple[str, str, Edit]]:
@@ -92,27 +92,24 @@ def _edits() -> list[tuple[str, str, Edit]]:
     return [
         ("whole", WHOLE, lambda network, Z: (network, Z)),
         ("token", "without the sink", lambda network, Z: (network, Z[:, :-1])),
-        ("head", "without the rows head", lambda network, Z: (_without_head(network, 0), Z)),
-        ("head", "without the columns head", lambda network, Z: (_without_head(network, 1), Z)),
-        *(("register", f"without register {name}", _without_register(name)) for name in registers),
+        ("head", "without the rows head", partial(_without_head, 0)),
+        ("head", "without the columns head", partial(_without_head, 1)),
+        *(("register", f"without register {name}", partial(_without_register, name)) for name in registers),
         ("prompt", "without the prompt's squares", _without_squares),
-        *(("layer", name, _without_layers(gone)) for name, gone in middle.items()),
-        *(("rounding", name, _rounded(how)) for name, how in roundings.items()),
+        *(("layer", name, partial(_without_layers, gone)) for name, gone in middle.items()),
+        *(("rounding", name, partial(_rounded, how)) for name, how in roundings.items()),
     ]
 
 
-def _without_head(network: AligningTransformer, head: int) -> AligningTransformer:
+def _without_head(head: int, network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
     network.W_O[:, head] = 0
-    return network
+    return network, Z
 
 
-def _without_register(name: str) -> Edit:
-    def edit(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-        for reading in (network.W_Q, network.W_K, network.W_V):
-            reading[:, :, network.registers[name]] = 0
-        return network, Z
-
-    return edit
+def _without_register(name: str, network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
+    for reading in (network.W_Q, network.W_K, network.W_V):
+        reading[:, :, network.registers[name]] = 0
+    return network, Z
 
 
 def _without_squares(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
@@ -122,27 +119,21 @@ def _without_squares(network: AligningTransformer, Z: Tensor) -> tuple[AligningT
     return network, Z
 
 
-def _without_layers(gone: list[int]) -> Edit:
-    def edit(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-        kept = torch.ones(network.depth, dtype=torch.bool)
-        kept[gone] = False
-        network.layer = network.layer[kept]
-        return network, Z
-
-    return edit
+def _without_layers(gone: list[int], network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
+    kept = torch.ones(network.depth, dtype=torch.bool)
+    kept[gone] = False
+    network.layer = network.layer[kept]
+    return network, Z
 
 
-def _rounded(how: Callable[[Tensor], Tensor]) -> Edit:
-    def edit(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-        network = copy.deepcopy(network)
-        for name in WEIGHTS:
-            W = getattr(network, name)
-            for k in range(len(W)):
-                for head in range(2):
-                    W[k, head] = how(W[k, head])
-        return network, Z
-
-    return edit
+def _rounded(how: Callable[[Tensor], Tensor], network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
+    network = copy.deepcopy(network)
+    for name in WEIGHTS:
+        W = getattr(network, name)
+        for k in range(len(W)):
+            for head in range(2):
+                W[k, head] = how(W[k, head])
+    return network, Z
 
 
 def _whole(W: Tensor, top: int) -> Tensor:
@@ -151,13 +142,13 @@ def _whole(W: Tensor, top: int) -> Tensor:
     return (W / scale).round() * scale
 
 
-def _draw(rows: list[Row]) -> Figure:
+def _draw(rows: list[Row]) -> figures.Figure:
     fig, ax = figures.figure(10, 5.4)
     groups = list(dict.fromkeys(str(row["group"]) for row in rows))
     colours = dict(zip(groups, (figures.INK, *figures.CYCLE), strict=False))
     floor = 1e-14
     for k, row in enumerate(rows):
-        value = row[ATTENTION]
+        value = row[ATTENTION_ERROR]
         ax.barh(k, max(value, floor * 1.5), left=0, color=colours[str(row["group"])])
         ax.text(max(value, floor * 1.5) * 1.15, k, f"{value:.1e}", va="center", fontsize=7)
     ax.set_xscale("log")
@@ -167,12 +158,3 @@ def _draw(rows: list[Row]) -> Figure:
     ax.set(xlim=(floor, 10), xlabel="attention in the wrong place: half the L1 distance to P*, mean over rows")
     ax.set_title("Error of the attention after one change: a part taken away, or the weights rounded")
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="ablation",
-    title="Taking the network apart",
-    source="paper, section 3, “Prompt engineering is essential”",
-    claim="The extended prompt is memory and statistics that the proof cannot do without. Which parts, exactly?",
-    run=run,
-)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import pot_plan, squared_distances
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Gradient, Paper
 from otformer.network.transformer import AligningTransformer, Sink
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-N, DIM, REG, DEPTH, PROBLEMS = 9, 2, 0.02, 600, 10
-SHOWN = (1, 300, 600)
+N, DIM, REG, DEPTH, PROBLEMS = 9, 2, 0.02, 600, 10  # points per side, dimension, λ, layers, problems
+SHOWN = (1, 300, 600)  # layers
 FROZEN, TOKEN, PAPER = "γ = λ, frozen sink", "γ = λ, the paper's sink token", "the paper's γ, r = 0.1"
 
 
@@ -39,8 +34,22 @@ def run(context: Context) -> Outcome:
         context.progress((k + 1) / len(runs))
     rows = [_row(k, errors) for k in range(DEPTH + 1)]
     first, middle, last = (errors[FROZEN][k] for k in SHOWN)
-    summary = (
-        f"{PROBLEMS} problems of {N} random points a side in the unit square, λ = {REG}, γ = λ; the matrices are those of "
+    checks = {
+        "in every problem the error falls from layer 1 to 300 to 600": bool(((first > middle) & (middle > last)).all()),
+        "in every problem layer 600 is within 0.1 of POT's plan": bool((last < 0.1).all()),
+        "the paper's sink token gives the same errors at layer 600 to 0.01": bool(
+            ((errors[TOKEN][-1] - last).abs() < 0.01).all()
+        ),
+    }
+    settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH, "problems": PROBLEMS}
+    return Outcome(rows, _draw(matrices, targets[0], errors), _told(errors), checks, settings)
+
+
+def _told(errors: dict[str, Tensor]) -> str:
+    """What the numbers say, in sentences."""
+    first, middle, last = (errors[FROZEN][k] for k in SHOWN)
+    return (
+        f"{PROBLEMS} problems of {N} random points per side in the unit square, λ = {REG}, γ = λ; the matrices are those of "
         f"the first. The largest entry of |A − P*|, median over the problems, falls from {float(first.median()):.2g} at "
         f"layer 1 to {float(middle.median()):.1e} at layer 300 and {float(last.median()):.1e} at layer 600; at layer 600 it "
         f"is {float(last.min()):.1e} in the quickest problem and {float(last.max()):.1e} in the slowest, where two plans "
@@ -50,15 +59,6 @@ def run(context: Context) -> Outcome:
         "that step cannot show convergence in 600 layers. The paper gives neither its points nor its λ, so its own picture "
         "cannot be compared entry by entry."
     )
-    checks = {
-        "in every problem the error falls from layer 1 to 300 to 600": bool(((first > middle) & (middle > last)).all()),
-        "in every problem layer 600 is within 0.1 of POT's plan": bool((last < 0.1).all()),
-        "the paper's sink token gives the same errors at layer 600 to 0.01": bool(
-            ((errors[TOKEN][-1] - last).abs() < 0.01).all()
-        ),
-    }
-    settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH, "problems": PROBLEMS}
-    return Outcome(rows, _draw(matrices, targets[0], errors), summary, checks, settings)
 
 
 def _row(layer: int, errors: dict[str, Tensor]) -> Row:
@@ -68,7 +68,7 @@ def _row(layer: int, errors: dict[str, Tensor]) -> Row:
     return row
 
 
-def _draw(matrices: list[Tensor], target: Tensor, errors: dict[str, Tensor]) -> Figure:
+def _draw(matrices: list[Tensor], target: Tensor, errors: dict[str, Tensor]) -> figures.Figure:
     fig, axes = figures.figure(10, 5.4, 2, 4)
     top = float(torch.stack([*matrices, target]).max())
     titles = [*(f"A at layer {k}" for k in SHOWN), "P*, regularised plan"]
@@ -87,12 +87,3 @@ def _draw(matrices: list[Tensor], target: Tensor, errors: dict[str, Tensor]) -> 
     curve.set_title(f"Distance to the plan, layer by layer (median of {PROBLEMS} problems)")
     curve.legend(loc="lower left")
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="convergence",
-    title="Attention converges to the plan",
-    source="paper, figure 3",
-    claim="Attention matrices of layers 1, 300 and 600 converge to the regularised transport plan P*_λ.",
-    run=run,
-)

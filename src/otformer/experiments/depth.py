@@ -6,29 +6,26 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from statistics import median
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import final, iterates, mean_marginal_error, squared_distances, unit_cube
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, Schedule, best_omega
 from otformer.theory.rates import second_singular_value
 from otformer.transport.reference import plan, sinkhorn_half_steps
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-TOLERANCE, DIM = 1e-6, 3
+TOLERANCE, DIM = 1e-6, 3  # mean of |marginal − 1|, dimension
 REGS = (0.1, 0.05, 0.02, 0.01, 0.005)
 LIMIT = 12_000  # layers after which an error counts as not reached
-PAPER = "error with the paper's γ after 500 layers"
+PAPER_ERROR = "error with the paper's γ after 500 layers"
 PAPER_LIMIT = 500  # its step is so small that the error at this layer tells all
 LADDER = (32, 64, 128, 256, 512, 1024)  # depths tried of annealed networks
 SINKHORN, BEST, CLIMBING, FIXED = "Sinkhorn half-steps", "relaxed, ω*", "relaxed, climbing ω", "relaxed, ω = 1.8"
 ANNEALED = "annealed"
-DRAWN = (SINKHORN, "gradient", "alternating", CLIMBING, BEST, FIXED, ANNEALED)
+Gain = dict[str, float]  # schedule -> its layers over Sinkhorn's half-steps
+DRAWN_SCHEDULES = (SINKHORN, "gradient", "alternating", CLIMBING, BEST, FIXED, ANNEALED)
 
 
 def run(context: Context) -> Outcome:
@@ -45,14 +42,27 @@ def run(context: Context) -> Outcome:
     soft = [row for row in rows if row["λ"] == 0.1]
     gain = {name: max(_ratio(row, name) for row in hard) for name in (BEST, CLIMBING)}
     typical = median(_ratio(row, CLIMBING) for row in hard)
-    tied = max(hard, key=lambda row: row["σ"])
     price = {name: max(_ratio(row, name) for row in soft) for name in (BEST, CLIMBING, FIXED)}
-    reached = "; ".join(f"{name}: {_shown(_median(hard, name))}" for name in DRAWN)
+    checks = {
+        "λ = 0.005, n = 128, every problem: relaxed (ω*) needs at most 1/6 of Sinkhorn's half-steps": gain[BEST] <= 1 / 6,
+        "λ = 0.005, n = 128, median of the problems: so does the frozen network with climbing ω": typical <= 1 / 6,
+        "λ = 0.1, every problem: relaxed (ω*) needs at most 1.3 times Sinkhorn's half-steps": price[BEST] <= 1.3,
+        "λ = 0.1, every problem: so does the frozen network with climbing ω": price[CLIMBING] <= 1.3,
+    }
+    settings = {"tolerance": TOLERANCE, "dim": DIM, "regs": list(REGS), "limit": LIMIT, "ladder": list(LADDER)}
+    return Outcome(rows, _draw(rows), _told(rows, hard, gain, price), checks, settings)
+
+
+def _told(rows: list[Row], hard: list[Row], gain: Gain, price: Gain) -> str:
+    """What the numbers say, in sentences; ``hard`` are the rows with the smallest λ, of which ``gain`` is the worst."""
+    count, typical = len(hard), median(_ratio(row, CLIMBING) for row in hard)
+    tied = max(hard, key=lambda row: row["σ"])
+    reached = "; ".join(f"{name}: {_shown(_median(hard, name))}" for name in DRAWN_SCHEDULES)
     slow = [row["gradient"] / row[SINKHORN] for row in rows if row["gradient"] and row[SINKHORN]]
-    stuck = min(row[PAPER] for row in rows)
-    summary = (
+    stuck = min(row[PAPER_ERROR] for row in rows)
+    return (
         f"Layers (for Sinkhorn: half-steps) until the mean of |marginal − 1| is below {TOLERANCE:g}; random points in the "
-        f"unit cube, d = {DIM}, {count} problems for each n, of which the figure has the median. Medians at λ = 0.005, "
+        f"unit cube, d = {DIM}, {count} problems per n, of which the figure has the median. Medians at λ = 0.005, "
         f"n = 128: {reached}. Relaxed is at least "
         f"{1 / gain[BEST]:.1f} times shorter than Sinkhorn there with ω*, which is computed from the solved plan, and "
         f"with the climbing ω of a frozen network that has not seen the problem {1 / typical:.1f} times in the median and "
@@ -64,14 +74,6 @@ def run(context: Context) -> Outcome:
         f"paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} layers its error is {stuck:.2g} at best. Gradient takes "
         f"{min(slow):.1f} to {max(slow):.1f} times Sinkhorn's half-steps."
     )
-    checks = {
-        "λ = 0.005, n = 128, every problem: relaxed (ω*) needs at most 1/6 of Sinkhorn's half-steps": gain[BEST] <= 1 / 6,
-        "λ = 0.005, n = 128, median of the problems: so does the frozen network with climbing ω": typical <= 1 / 6,
-        "λ = 0.1, every problem: relaxed (ω*) needs at most 1.3 times Sinkhorn's half-steps": price[BEST] <= 1.3,
-        "λ = 0.1, every problem: so does the frozen network with climbing ω": price[CLIMBING] <= 1.3,
-    }
-    settings = {"tolerance": TOLERANCE, "dim": DIM, "regs": list(REGS), "limit": LIMIT, "ladder": list(LADDER)}
-    return Outcome(rows, _draw(rows), summary, checks, settings)
 
 
 def _measure(C: Tensor, reg: float) -> Row:
@@ -89,7 +91,7 @@ def _measure(C: Tensor, reg: float) -> Row:
     found: Row = {"σ": sigma, "ω*": omega}
     found[SINKHORN] = _first(C, reg, sinkhorn_half_steps(C, reg))
     u, v = final(C, Paper(n=len(C)).layers(reg, PAPER_LIMIT))
-    found[PAPER] = mean_marginal_error(C, u, v, reg)
+    found[PAPER_ERROR] = mean_marginal_error(C, u, v, reg)
     for name, schedule in schedules.items():
         found[name] = _first(C, reg, iterates(C, schedule.layers(reg, LIMIT)))
     found[ANNEALED] = _shortest_annealed(C, reg, omega)
@@ -129,14 +131,14 @@ def _shown(layers: float) -> str:
     return f"{layers:g}" if math.isfinite(layers) else "not reached"
 
 
-def _draw(rows: list[Row]) -> Figure:
+def _draw(rows: list[Row]) -> figures.Figure:
     sizes, count = sorted({row["n"] for row in rows}), len({row["problem"] for row in rows})
     fig, axes = figures.figure(3.6 * len(sizes) + 2.4, 3.9, 1, len(sizes), sharey=True, squeeze=False)
     for ax, n in zip(axes[0], sizes, strict=True):
         beside: Counter[tuple[float, int]] = Counter()  # marks already at this λ and cap: the next one stands beside them
-        for name, marker in zip(DRAWN, "soD^vPX", strict=True):
+        for name, marker in zip(DRAWN_SCHEDULES, "soD^vPX", strict=True):
             layers = [_median([row for row in rows if (row["n"], row["λ"]) == (n, reg)], name) for reg in REGS]
-            colour, dash = (figures.INK, "--") if name == SINKHORN else (figures.CYCLE[DRAWN.index(name) - 1], "-")
+            colour, dash = (figures.INK, "--") if name == SINKHORN else (figures.CYCLE[DRAWN_SCHEDULES.index(name) - 1], "-")
             ax.loglog(REGS, layers, linestyle=dash, marker=marker, color=colour, label=name)
             missed = [reg for reg, found in zip(REGS, layers, strict=True) if math.isinf(found)]
             cap = LADDER[-1] if name == ANNEALED else LIMIT
@@ -153,13 +155,3 @@ def _draw(rows: list[Row]) -> Figure:
     axes[0, 0].plot([], [], " ", label="paper's γ: never reached")
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="depth",
-    title="Layers to an error, beside Sinkhorn",
-    source="paper, section 5, “Depth efficient guarantees”",
-    claim="The paper proves O(ε⁻²) layers and asks whether O(log 1/ε), Sinkhorn's, can be had. With other steps in the same "
-    "architecture it can, and with the square root of Sinkhorn's condition number.",
-    run=run,
-)

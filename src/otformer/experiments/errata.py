@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import squared_distances, unit_cube
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.printed import printed_columns, printed_layer, printed_rows
 from otformer.network.registers import Registers
 from otformer.network.schedule import Paper
 from otformer.network.transformer import AligningTransformer
 from otformer.network.weights import head
-from otformer.report import notation
 from otformer.theory.bounds import informal_bound
 from otformer.transport.reference import gradient_descent
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-N, DIM, REG, DEPTH = 8, 2, 0.1, 300
+N, DIM, REG, DEPTH = 8, 2, 0.1, 300  # points per side, dimension, λ, layers
 
 
 @dataclass(frozen=True)
@@ -47,14 +42,6 @@ def run(context: Context) -> Outcome:
         what, quantity, printed, corrected = measure(setting)
         rows.append({"erratum": k + 1, "what": what, "measured": quantity, "as printed": printed, "corrected": corrected})
         context.progress((k + 1) / len(measured))
-    steps = [Paper(n).layers(REG, 1)[0].rows for n in (2, 64)]
-    summary = (
-        f"{N} random points a side, d = {DIM}, λ = {REG}. Each erratum is measured with the paper's text taken literally "
-        "and with the correction; the table has the numbers. Not in the figure: (8) the lemma's γ is said not to depend on "
-        f"n, yet is {steps[0]:.1e} for n = 2 and {steps[1]:.1e} for n = 64 (r = 1); (9) the informal bound goes with "
-        f"n^{{3/2}}, the formal one with √n, and both are vacuous here: at {DEPTH} layers the informal one is "
-        f"{informal_bound(N, REG, DEPTH):.1e}. (10) and (11), on training and on words, are not measured by this experiment."
-    )
     checks = {
         f"erratum {row['erratum']}: off as printed, right to 1e-9 when corrected": (
             row["as printed"] > 1e-3 and abs(row["corrected"]) < 1e-9
@@ -62,7 +49,19 @@ def run(context: Context) -> Outcome:
         for row in rows
     }
     settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH}
-    return Outcome(rows, _draw(rows), summary, checks, settings)
+    return Outcome(rows, _draw(rows), _told(), checks, settings)
+
+
+def _told() -> str:
+    """What was measured, and the errata that the figure does not show."""
+    steps = [Paper(n).layers(REG, 1)[0].rows for n in (2, 64)]
+    return (
+        f"{N} random points per side, d = {DIM}, λ = {REG}. Each erratum is measured with the paper's text taken literally "
+        "and with the correction; the table has the numbers. Not in the figure: (8) the lemma's γ is said not to depend on "
+        f"n, yet is {steps[0]:.1e} for n = 2 and {steps[1]:.1e} for n = 64 (r = 1); (9) the informal bound goes with "
+        f"n^{{3/2}}, the formal one with √n, and both are vacuous here: at {DEPTH} layers the informal one is "
+        f"{informal_bound(N, REG, DEPTH):.1e}. (10) and (11), on training and on words, are not measured by this experiment."
+    )
 
 
 Measurement = tuple[str, str, float, float]  # what, quantity, as printed, corrected
@@ -128,7 +127,7 @@ def _label(row: Row) -> str:
     return f"{row['erratum']}. {row['what']}\n{row['measured']}"
 
 
-def _draw(rows: list[Row]) -> Figure:
+def _draw(rows: list[Row]) -> figures.Figure:
     fig, ax = figures.figure(10, 4.6)
     floor = 1e-17
     for k, row in enumerate(rows):
@@ -137,19 +136,10 @@ def _draw(rows: list[Row]) -> Figure:
         ax.scatter(ends[1], k, color=figures.ORANGE, marker="X", s=48, zorder=2, label="as printed" if k == 0 else None)
         ax.scatter(ends[0], k, color=figures.BLUE, marker="o", s=40, zorder=2, label="corrected" if k == 0 else None)
     ax.set_xscale("log")
-    ax.set_yticks(range(len(rows)), [notation.mathtext(_label(row)) for row in rows])
+    ax.set_yticks(range(len(rows)), [figures.mathtext(_label(row)) for row in rows])
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
     ax.set(xlabel="the quantity named in each line (an exact 0 is drawn at 1e-17)")
     ax.set_title("Error as printed and corrected")
     ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="errata",
-    title="Errata, measured",
-    source="paper, table of parameters, theorem 3.1, appendices B and C",
-    claim="The parameters as printed do not give the theorem; with small corrections they do.",
-    run=run,
-)

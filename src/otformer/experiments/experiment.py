@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    import torch
 
-Row = dict[str, Any]  # a line of the CSV: column -> text, number or None
+    from otformer.figures import Figure
+
+Row = dict[str, Any]  # one line of the CSV: column -> text, number or None
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class Context:
 
     def generator(self) -> torch.Generator:
         """A fresh generator from the seed."""
+        import torch
+
         return torch.Generator().manual_seed(self.seed)
 
 
@@ -31,8 +33,8 @@ class Context:
 class Outcome:
     """What a run found.
 
-    ``rows``: the numbers, one dictionary a line of the CSV. ``summary``: sentences with the numbers that matter,
-    what the figure does not show among them. ``checks``: each claim in words, and whether it held in this run.
+    ``rows``: the numbers, one dictionary per line of the CSV. ``summary``: sentences with the numbers that matter, among
+    them what the figure does not show. ``checks``: each claim in words, and whether it held in this run.
     """
 
     rows: list[Row]
@@ -46,7 +48,9 @@ class Outcome:
 class Experiment:
     """One figure or claim. ``claim`` is what the paper (or the project) says, ``run`` measures it.
 
-    ``needs`` is an extra of the package (``words``) without which it cannot run, or nothing.
+    ``shows`` is its place in the paper, by which it can be called (``figure 3``, ``theorem 3.1``), or nothing. ``seconds``
+    is about what it takes at the default size. ``needs`` is an extra of the package (``words``) without which it cannot
+    run, or nothing.
     """
 
     name: str
@@ -54,4 +58,6 @@ class Experiment:
     source: str
     claim: str
     run: Callable[[Context], Outcome]
+    shows: str = ""
+    seconds: int = 1
     needs: str = ""

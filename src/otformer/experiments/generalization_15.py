@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments import _trained_models as learned
 from otformer.experiments import iterative
 from otformer.experiments._trained_models import DISTANCE, LAYERS_SHOWN, LOSS, ROWS, spread
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.experiments.iterative import HEADS, LENS, Looks
+from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.iterative import HEADS, LENS, Looks, Moves
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-N, NAME, PLAIN = 15, "paper-attention", "paper-no-prompt"
+N = 15  # points
+NAME, PLAIN = "paper-attention", "paper-no-prompt"
 RECIPES = ("paper-sorted", NAME, "paper-entropy", PLAIN, "sort-beyond")
 
 
@@ -33,25 +29,29 @@ def run(context: Context) -> Outcome:
             rows.append(_row(f"{NAME}, layer {layer}, {way}", measures))
     right = {name: spread(found[name][ROWS]) for name in RECIPES}
     far = spread(found[NAME][DISTANCE])
-    told = {way: iterative.moves(looks, way) for way in (HEADS, LENS)}
-    summary = (
-        f"Trained on n = 7, tested on {count} fresh permutations of n = {N}, eight seeds: median and range. (1) Of the rows "
-        f"of the attention, {right[NAME]:.1f} % are right, and ‖A − P*‖/√n is {far:.2f}, where uniform rows have "
-        f"{(1 - 1 / N) ** 0.5:.2f}. With cross-entropy {right['paper-entropy']:.1f} % of rows are right. (2) Without the "
-        f"engineered prompt {right[PLAIN]:.1f} %. (3) At layers 5, 15 and 20 the layers' own heads are at a distance of "
-        f"{told[HEADS].told}; the output head on those layers' states: {told[LENS].told}. The drawn seed is the one of "
-        "middle accuracy. The recipe of this project (see “beyond”), which never saw more than 7 points either, has "
-        f"{right['sort-beyond']:.1f} % of rows right."
-    )
+    moves = {way: iterative.moves(looks, way) for way in (HEADS, LENS)}
     checks = {
         f"(1) “closely approximates” P* at n = {N}: at least 90 % of rows right (median of seeds)": right[NAME].median >= 90,
         "(1) nearer to P* than uniform rows by a tenth (median of seeds)": far.median < 0.9 * (1 - 1 / N) ** 0.5,
         "(2) more rows right with the engineered prompt than without (medians)": right[NAME].median > right[PLAIN].median,
-        "(3) the layers' own heads come nearer to P* from layer 5 to 15 to 20 in most seeds": told[HEADS].verdict[0],
-        "(3) the output head on the layers' states does": told[LENS].verdict[0],
+        "(3) the layers' own heads come nearer to P* from layer 5 to 15 to 20 in most seeds": moves[HEADS].verdict[0],
+        "(3) the output head on the layers' states does": moves[LENS].verdict[0],
     }
     settings = {"n": N, "recipes": list(RECIPES), "problems": count}
-    return Outcome(rows, _draw(looks, count, seed), summary, checks, settings)
+    return Outcome(rows, _draw(looks, count, seed), _told(right, far, moves, count), checks, settings)
+
+
+def _told(right: dict[str, learned.Spread], far: learned.Spread, moves: dict[str, Moves], count: int) -> str:
+    """What the numbers say, in sentences."""
+    return (
+        f"Trained on n = 7, tested on {count} fresh permutations of n = {N}, eight seeds: median and range. (1) Of the rows "
+        f"of the attention, {right[NAME]:.1f} % are right, and ‖A − P*‖/√n is {far:.2f}, where uniform rows have "
+        f"{(1 - 1 / N) ** 0.5:.2f}. With cross-entropy {right['paper-entropy']:.1f} % of rows are right. (2) Without the "
+        f"engineered prompt {right[PLAIN]:.1f} %. (3) At layers 5, 15 and 20 the layers' own heads are at a distance of "
+        f"{moves[HEADS].told}; the output head on those layers' states: {moves[LENS].told}. The drawn seed is the one of "
+        "middle accuracy. The recipe of this project (see “beyond”), which never saw more than 7 points either, has "
+        f"{right['sort-beyond']:.1f} % of rows right."
+    )
 
 
 def _row(what: str, measures: dict[str, Tensor]) -> Row:
@@ -61,7 +61,7 @@ def _row(what: str, measures: dict[str, Tensor]) -> Row:
     return row
 
 
-def _draw(looks: Looks, count: int, seed: int) -> Figure:
+def _draw(looks: Looks, count: int, seed: int) -> figures.Figure:
     fig, axes = figures.figure(10, 11, 4, 4)
     batch = learned.draw(N, count, seed)
     target = batch.plan()[0]
@@ -82,13 +82,3 @@ def _draw(looks: Looks, count: int, seed: int) -> Figure:
     axes[3, 0].set_ylabel("(3) output head on the state\ny, point number")
     fig.colorbar(image, ax=axes[0, 3], label="attention", shrink=0.8)
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="generalization-15",
-    title="Trained on 7 points, tested on 15",
-    source="paper, appendix, “Supplementary experiments”",
-    claim="The model trained on 7 points closely approximates the plan of 15; the engineered prompt is what does it; "
-    "attention becomes more accurate from layer 5 to 15 to 20.",
-    run=run,
-)

@@ -13,7 +13,7 @@ it before the first layer. On real-valued lists it depends on the whole list: th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,16 +22,14 @@ from otformer import figures
 from otformer.experiments import _trained_models as learned
 from otformer.experiments._problems import final, squared_distances
 from otformer.experiments._trained_models import LAYERS_SHOWN, band, spread
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.learning.data import Batch
 from otformer.learning.model import HEADS as MODEL_HEADS
 from otformer.learning.model import LearningTransformer
 from otformer.network.schedule import Relaxed
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-NAME, TRAINED, TESTED = "paper-attention", 7, 9
+NAME = "paper-attention"
+TRAINED, TESTED = 7, 9  # points
 REG, SOLVER_LAYERS = 0.05, 400  # of the potentials: the construction's λ
 FITTED = 5  # purpose of the random numbers that a probe is fitted on, see data.generator
 HEADS, LENS, READ_OUT = "the layer's own heads", "the output head on the layer's state", "linear read-out of u"
@@ -113,7 +111,7 @@ def read_out(values: Tensor, batch: Batch) -> list[View]:
 
 
 class Looks(NamedTuple):
-    """All three ways on the same problems, each a view a layer, counted from ``first``; R² on both kinds of lists."""
+    """All three ways on the same problems, one view per layer, counted from ``first``; R² on both kinds of lists."""
 
     views: dict[str, list[View]]
     first: dict[str, int]
@@ -178,32 +176,42 @@ def run(context: Context) -> Outcome:
     looks = look(NAME, TESTED, count, context.seed)
     context.progress(0.9)
     told = {way: moves(looks, way) for way in looks.views}
-    heads_nearest = looks.distance(HEADS).double().quantile(0.5, dim=1)
-    lens_path = looks.distance(LENS).double().quantile(0.5, dim=1)
-    late = float((lens_path[-6] - lens_path[-1]) / (lens_path[0] - lens_path[-1]))
-    r2 = {kind: values.mean(-1).quantile(0.5, dim=1) for kind, values in looks.r2.items()}  # of u and v together, [L+1]
-    summary = (
-        f"Recipe {NAME}, {len(looks.at(LENS, 0).distance)} seeds, {count} fresh permutations of n = {TESTED}; ‖A − P*‖/√n "
-        f"at layers {', '.join(map(str, LAYERS_SHOWN))} (uniform rows: {(1 - 1 / TESTED) ** 0.5:.2f}). The layers' own "
-        f"heads, the better of two and in either orientation: {told[HEADS].told}; the nearest they come is "
-        f"{float(heads_nearest.min()):.2f} in layer {1 + int(heads_nearest.argmin())}. The output head on every layer's "
-        f"state: {told[LENS].told}; the last five layers make {100 * late:.0f} % of its way (over 100 %: it had moved away "
-        "before), so the answer is made at the end rather than approached from the first layer on. The linear read-out of "
-        f"u at λ = {REG}: {told[READ_OUT].told}; the true u would give {looks.floor:.2f}, and layer 0 has "
-        f"{spread(looks.at(READ_OUT, 0).distance).median:.2f}: on permutations the cost alone tells the plan. R² of the "
-        f"read-out of (u, v), mean of both: {_r2_told(r2['permutations'])} on permutations, where a potential is a function "
-        f"of the point's own number; {_r2_told(r2['values'])} on real-valued lists, where it depends on the whole list. "
-        f"{_verdict(told)} The paper's own picture of “last layer (20)” at n = 15 is the same image file as its output "
-        "attention."
-    )
+    r2 = _median(looks.r2["values"].mean(-1))  # of u and v together, [L+1]
     steps = "from layer 5 to 15 to 20 in most seeds"
     checks = {f"{way}: nearer to P* {steps}": told[way].verdict[0] for way in told}
     checks |= {f"{way}: more rows right {steps}": told[way].verdict[1] for way in (HEADS, LENS)}
     checks["the layers add the dual variables: R² after the last is 0.1 above the prompt's (real-valued lists)"] = bool(
-        r2["values"][-1] > r2["values"][0] + 0.1
+        r2[-1] > r2[0] + 0.1
     )
     settings = {"recipe": NAME, "n": TESTED, "problems": count, "reg": REG, "probe": f"fitted on n = {TRAINED}"}
-    return Outcome(_rows(looks), _draw(looks, context), summary, checks, settings)
+    return Outcome(_rows(looks), _draw(looks, context), _told(looks, told, count), checks, settings)
+
+
+def _told(looks: Looks, moved: dict[str, Moves], count: int) -> str:
+    """What the numbers say, in sentences."""
+    heads_nearest = _median(looks.distance(HEADS))
+    lens_path = _median(looks.distance(LENS))
+    late = float((lens_path[-6] - lens_path[-1]) / (lens_path[0] - lens_path[-1]))
+    r2 = {kind: _median(values.mean(-1)) for kind, values in looks.r2.items()}  # of u and v together, [L+1]
+    return (
+        f"Recipe {NAME}, {len(looks.at(LENS, 0).distance)} seeds, {count} fresh permutations of n = {TESTED}; ‖A − P*‖/√n "
+        f"at layers {', '.join(map(str, LAYERS_SHOWN))} (uniform rows: {(1 - 1 / TESTED) ** 0.5:.2f}). The layers' own "
+        f"heads, the better of two and in either orientation: {moved[HEADS].told}; the nearest they come is "
+        f"{float(heads_nearest.min()):.2f} in layer {1 + int(heads_nearest.argmin())}. The output head on every layer's "
+        f"state: {moved[LENS].told}; the last five layers make {100 * late:.0f} % of its way (over 100 %: it had moved away "
+        "before), so the answer is made at the end rather than approached from the first layer on. The linear read-out of "
+        f"u at λ = {REG}: {moved[READ_OUT].told}; the true u would give {looks.floor:.2f}, and layer 0 has "
+        f"{spread(looks.at(READ_OUT, 0).distance).median:.2f}: on permutations the cost alone tells the plan. R² of the "
+        f"read-out of (u, v), mean of both: {_r2_told(r2['permutations'])} on permutations, where a potential is a function "
+        f"of the point's own number; {_r2_told(r2['values'])} on real-valued lists, where it depends on the whole list. "
+        f"{_verdict(moved)} The paper's own picture of “last layer (20)” at n = 15 is the same image file as its output "
+        "attention."
+    )
+
+
+def _median(values: Tensor) -> Tensor:
+    """Over the seeds, [layers] of [layers, K]."""
+    return values.double().quantile(0.5, dim=1)
 
 
 def _r2_told(r2: Tensor) -> str:
@@ -239,7 +247,7 @@ def pictures(axes: Any, looks: Looks, way: str, member: int, target: Tensor) -> 
     axes[0].set_ylabel(f"{way}\ny, point number")
 
 
-def _draw(looks: Looks, context: Context) -> Figure:
+def _draw(looks: Looks, context: Context) -> figures.Figure:
     fig, axes = figures.figure(10, 11, 4, 4)
     count = learned.problems(context)
     target = learned.draw(TESTED, count, context.seed).plan()[0]
@@ -264,13 +272,3 @@ def _draw(looks: Looks, context: Context) -> Figure:
     near.legend(loc="lower left")
     contains[0].legend(loc="lower left")
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="iterative",
-    title="Layer by layer, three ways of looking",
-    source="paper, figure 2 (3)",
-    claim="Attention weights evolve across layers, progressively yielding a more accurate approximation of the optimal "
-    "solution (layers 5, 15 and 20 shown).",
-    run=run,
-)

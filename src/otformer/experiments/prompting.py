@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments import _trained_models as learned
 from otformer.experiments._trained_models import DISTANCE, ROWS, SIZES, at, band, scores, spread
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.statistics import bootstrap, student
 
 WITH, WITHOUT = "with the engineered prompt", "without, Z' = [x, y, 0]"
 RECIPES = {WITHOUT: "paper-no-prompt", WITH: "paper-attention"}
-TRAINED, TESTED, RESAMPLES = 7, 9, 10_000
+TRAINED, TESTED = 7, 9  # points
+RESAMPLES = 10_000  # draws of the bootstrap
 
 
 def run(context: Context) -> Outcome:
@@ -27,21 +24,6 @@ def run(context: Context) -> Outcome:
         found[label] = scores(name, count, seed)
         context.progress((k + 1) / 3)
     gaps = [_gap(n, found, context) for n in SIZES]
-    low, middle, high = (_told(gaps[SIZES.index(n)]) for n in (TRAINED, TESTED, 15))
-    given, plain = (spread(at(found[label][ROWS], TESTED)) for label in (WITH, WITHOUT))
-    learned_by = {label: int((at(found[label][ROWS], TRAINED) >= 99).sum()) for label in RECIPES}
-    holding = [str(gap["n"]) for gap in gaps if gap[f"gap, {ROWS}: low"] > 0]
-    each = at(found[WITH][ROWS], TESTED) - at(found[WITHOUT][ROWS], TESTED)
-    seeds = len(each)
-    summary = (
-        f"The same training, data and seeds, with and without the engineered prompt; {seeds} seeds, {count} fresh "
-        f"permutations of each size. At n = {TRAINED}, {learned_by[WITH]} of {seeds} seeds have 99 % of rows right with the "
-        f"prompt and {learned_by[WITHOUT]} without. At n = {TESTED}: {given:.1f} % of rows right with it, {plain:.1f} % "
-        "without. Mean gap over the seeds in points of percent, 95 % confidence by bootstrap over the seeds, and by "
-        f"Student's t: n = {TRAINED}: {low}; n = {TESTED}: {middle}; n = 15: {high}. The bootstrap's interval lies above 0 "
-        f"for {'n = ' + ', '.join(holding) if holding else 'no n'}. Seeds differ more than prompts: the gap of a seed at n "
-        f"= {TESTED} goes from {float(each.min()):+.1f} to {float(each.max()):+.1f}."
-    )
     checks = {
         f"with the prompt at least 99 % of rows right at n = {TRAINED} (median of seeds)": (
             spread(at(found[WITH][ROWS], TRAINED)).median >= 99
@@ -55,7 +37,26 @@ def run(context: Context) -> Outcome:
         ),
     }
     settings = {"recipes": RECIPES, "sizes": [*SIZES], "problems": count, "resamples": RESAMPLES}
-    return Outcome(gaps, _draw(found, gaps, count, seed), summary, checks, settings)
+    return Outcome(gaps, _draw(found, gaps, count, seed), _told(found, gaps, count), checks, settings)
+
+
+def _told(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int) -> str:
+    """What the numbers say, in sentences."""
+    low, middle, high = (_gap_told(gaps[SIZES.index(n)]) for n in (TRAINED, TESTED, 15))
+    given, plain = (spread(at(found[label][ROWS], TESTED)) for label in (WITH, WITHOUT))
+    learned_by = {label: int((at(found[label][ROWS], TRAINED) >= 99).sum()) for label in RECIPES}
+    holding = [str(gap["n"]) for gap in gaps if gap[f"gap, {ROWS}: low"] > 0]
+    each = at(found[WITH][ROWS], TESTED) - at(found[WITHOUT][ROWS], TESTED)
+    seeds = len(each)
+    return (
+        f"The same training, data and seeds, with and without the engineered prompt; {seeds} seeds, {count} fresh "
+        f"permutations of each size. At n = {TRAINED}, {learned_by[WITH]} of {seeds} seeds have 99 % of rows right with the "
+        f"prompt and {learned_by[WITHOUT]} without. At n = {TESTED}: {given:.1f} % of rows right with it, {plain:.1f} % "
+        "without. Mean gap over the seeds in points of percent, 95 % confidence by bootstrap over the seeds, and by "
+        f"Student's t: n = {TRAINED}: {low}; n = {TESTED}: {middle}; n = 15: {high}. The bootstrap's interval lies above 0 "
+        f"for {'n = ' + ', '.join(holding) if holding else 'no n'}. Seeds differ more than prompts: the gap of a seed at n "
+        f"= {TESTED} goes from {float(each.min()):+.1f} to {float(each.max()):+.1f}."
+    )
 
 
 def _gap(n: int, found: dict[str, dict[str, Tensor]], context: Context) -> Row:
@@ -65,34 +66,19 @@ def _gap(n: int, found: dict[str, dict[str, Tensor]], context: Context) -> Row:
         row |= learned.columns(f"{ROWS}, {label}", at(scored[ROWS], n))
         row |= learned.columns(f"{DISTANCE}, {label}", at(scored[DISTANCE], n))
     gap = at(found[WITH][ROWS], n) - at(found[WITHOUT][ROWS], n)  # the two of a seed saw the same problems
-    low, high = bootstrap(gap, context.generator())
+    drawn = torch.randint(len(gap), (RESAMPLES, len(gap)), generator=context.generator())
+    low, high = bootstrap(gap.double()[:, None], lambda sums: sums[:, 0] / len(gap), draws=drawn)
     t_low, t_high = student(gap)
     row |= {f"gap, {ROWS}: mean": float(gap.mean()), f"gap, {ROWS}: low": low, f"gap, {ROWS}: high": high}
     return row | {f"gap, {ROWS}: t low": t_low, f"gap, {ROWS}: t high": t_high}
 
 
-def bootstrap(values: Tensor, generator: torch.Generator, share: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of the mean: the values drawn again, with repetition, `RESAMPLES` times."""
-    drawn = torch.randint(len(values), (RESAMPLES, len(values)), generator=generator)
-    means = values.double()[drawn].mean(1)
-    return float(means.quantile((1 - share) / 2)), float(means.quantile((1 + share) / 2))
-
-
-def student(values: Tensor, share: float = 0.95) -> tuple[float, float]:
-    """Student's interval of the mean, K − 1 degrees of freedom."""
-    from scipy.stats import t
-
-    values = values.double()
-    half = float(t.ppf((1 + share) / 2, len(values) - 1)) * float(values.std()) / len(values) ** 0.5
-    return float(values.mean()) - half, float(values.mean()) + half
-
-
-def _told(gap: Row) -> str:
+def _gap_told(gap: Row) -> str:
     mean, low, high, t_low, t_high = (gap[f"gap, {ROWS}: {word}"] for word in ("mean", "low", "high", "t low", "t high"))
     return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}], t [{t_low:+.1f}, {t_high:+.1f}]"
 
 
-def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed: int) -> Figure:
+def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed: int) -> figures.Figure:
     fig, axes = figures.figure(10, 6.2, 2, 6, height_ratios=[1.15, 1])
     batch = learned.draw(TESTED, count, seed)
     members = {label: learned.middle(name, TESTED, count, seed) for label, name in RECIPES.items()}
@@ -115,13 +101,3 @@ def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed
     gap.set(xlabel="n", ylabel="gap, points of percent", title="Rows right, with minus without")
     gap.legend()
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="prompting",
-    title="With and without the engineered prompt",
-    source="paper, figure 2 (2)",
-    claim="Prompt engineering significantly enhances the capacity to solve optimal transport; the plain encoding of "
-    "(x_i, y_i) reduces performance.",
-    run=run,
-)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import iterates, squared_distances, unit_cube
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
-from otformer.network.schedule import Alternating, Gradient, Relaxed
+from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.network.schedule import Alternating, Gradient, Relaxed, best_omega
 from otformer.theory import rates
 from otformer.transport.reference import plan, sinkhorn
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-N, DIM, REGS, PROBLEMS = 12, 2, (0.05, 0.1, 0.2), 20
-DEPTH, FLOOR = 4_000, 1e-12
+N, DIM, REGS, PROBLEMS = 12, 2, (0.05, 0.1, 0.2), 20  # points per side, dimension, values of λ, problems
+DEPTH = 4_000  # layers at most
+FLOOR = 1e-12  # share of the first error below which the rest is rounding
+DIFFERENCE = "relative difference"
 
 
 def run(context: Context) -> Outcome:
@@ -34,36 +32,30 @@ def run(context: Context) -> Outcome:
         for name, schedule, predicted, stride in _cases(sigma):
             path = iterates(C, schedule.layers(reg, DEPTH))
             measured = rates.measured_rate(errors(islice(path, 0, None, stride), u[:, None] + v, reg))
-            rows.append(
-                {
-                    "problem": k,
-                    "λ": reg,
-                    "σ": sigma,
-                    "schedule": name,
-                    "layers a step": stride,
-                    "predicted": predicted,
-                    "measured": measured,
-                    "relative difference": abs(measured / predicted - 1),
-                }
-            )
+            row: Row = {"problem": k, "λ": reg, "σ": sigma, "schedule": name, "layers per step": stride}
+            rows.append(row | {"predicted": predicted, "measured": measured, DIFFERENCE: abs(measured / predicted - 1)})
         context.progress((k + 1) / PROBLEMS)
     worst = {name: _worst(rows, name) for name in dict.fromkeys(str(row["schedule"]) for row in rows)}
+    checks = {f"{name}: measured and predicted rates within 2 %": value < 0.02 for name, value in worst.items()}
+    settings = {"n": N, "dim": DIM, "regs": list(REGS), "problems": PROBLEMS}
+    return Outcome(rows, _draw(rows), _told(worst), checks, settings)
+
+
+def _told(worst: dict[str, float]) -> str:
+    """What the numbers say, in sentences."""
     listed = "; ".join(f"{name}: {100 * value:.2f} %" for name, value in worst.items())
-    summary = (
+    return (
         f"{PROBLEMS} random problems, n = {N}, d = {DIM}, λ = {', '.join(map(str, REGS))}. Largest relative difference "
         f"between the rate measured on the layers and the rate predicted from σ, the plan's second singular value: "
-        f"{listed}. Rates are a layer for gradient and a pair of layers where heads take turns. At ω = ω* itself two "
+        f"{listed}. Rates are per layer for gradient and per pair of layers where heads take turns. At ω = ω* itself two "
         "eigenvalues meet and the error falls like k·(ω*−1)^k, which no finite window measures as a pure rate: so ω is "
         "taken halfway from ω* to 1 and halfway from ω* to 2."
     )
-    checks = {f"{name}: measured and predicted rates within 2 %": value < 0.02 for name, value in worst.items()}
-    settings = {"n": N, "dim": DIM, "regs": list(REGS), "problems": PROBLEMS}
-    return Outcome(rows, _draw(rows), summary, checks, settings)
 
 
 def _cases(sigma: float) -> list[tuple[str, Gradient | Alternating | Relaxed, float, int]]:
     """Name, schedule, predicted rate, and how many layers that rate is for. ω stands halfway from ω* to 1 and to 2."""
-    best = rates.best_omega(sigma)
+    best = best_omega(sigma)
     below, above = (1 + best) / 2, (best + 2) / 2
     return [
         ("gradient", Gradient(), rates.gradient_rate(1.0, sigma), 1),
@@ -84,34 +76,24 @@ def errors(path: Iterable[tuple[Tensor, Tensor]], target: Tensor, reg: float) ->
 
 
 def _worst(rows: list[Row], name: str) -> float:
-    return max(row["relative difference"] for row in rows if row["schedule"] == name)
+    return max(row[DIFFERENCE] for row in rows if row["schedule"] == name)
 
 
-def _draw(rows: list[Row]) -> Figure:
+def _draw(rows: list[Row]) -> figures.Figure:
     fig, (scatter, spread) = figures.figure(10, 3.8, 1, 2)
     names = list(dict.fromkeys(str(row["schedule"]) for row in rows))
     labels: list[str] = []
     scatter.plot([0, 1], [0, 1], color=figures.INK, linewidth=0.8)
     for k, (name, marker) in enumerate(zip(names, "oD^v", strict=True)):
         chosen = [row for row in rows if row["schedule"] == name]
-        label = f"{name}, {'per layer' if chosen[0]['layers a step'] == 1 else 'per pair'}"
+        label = f"{name}, {'per layer' if chosen[0]['layers per step'] == 1 else 'per pair'}"
         labels.append(label.replace(", ", "\n"))
         scatter.plot([r["predicted"] for r in chosen], [r["measured"] for r in chosen], marker, alpha=0.7, label=label)
-        spread.plot([k] * len(chosen), [100 * r["relative difference"] for r in chosen], marker, alpha=0.6)
+        spread.plot([k] * len(chosen), [100 * r[DIFFERENCE] for r in chosen], marker, alpha=0.6)
     scatter.set(xlabel="predicted rate", ylabel="measured rate", title="Linear rates, per layer or per pair of layers")
     scatter.legend(loc="upper left")
     spread.axhline(2, color=figures.INK, linewidth=0.8, linestyle="--")
     spread.set_xticks(range(len(names)), labels)
     spread.set_yscale("log")
-    spread.set(ylabel="relative difference, %", title="Difference, one mark a problem (dashed: 2 %)", xlim=(-0.5, 3.5))
+    spread.set(ylabel="relative difference, %", title="Difference, one mark per problem (dashed: 2 %)", xlim=(-0.5, 3.5))
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="rates",
-    title="Linear rates, predicted and measured",
-    source="ours: docs/theory.md",
-    claim="Near the solution a layer contracts linearly: (1+σ)/2 a layer for gradient, σ² a pair for alternating, and the "
-    "root of (μ+ω−1)² = μω²σ² for relaxed.",
-    run=run,
-)

@@ -1,56 +1,69 @@
-"""Run experiments and write what they found: a folder each, whole or not at all, then the report page.
-
-Experiments stand on `otformer.report`: they draw in its style, and the runner ends by writing its page. The report knows
-nothing of experiments; it reads the files they leave.
-"""
+"""Run experiments and write what they found: one folder per experiment, whole or not at all."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
 import platform
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from otformer import checks, figures
-from otformer.experiments.experiment import Context, Experiment, Outcome
-from otformer.experiments.registry import EXPERIMENTS, chosen
-from otformer.files import output_folder
-from otformer.report.html import write_report
+from otformer.experiments.experiment import Context, Experiment
+from otformer.experiments.registry import EXPERIMENTS
+from otformer.files import output_folder, write_csv, written_folder
 
 FILES = ("figure.png", "figure.svg", "numbers.csv", "run.json")
 Progress = Callable[[str, float], None]  # experiment name, fraction of it that is done
 
 
+@dataclass(frozen=True)
+class Record:
+    """One experiment on disk: its folder, and the contents of its ``run.json``."""
+
+    folder: Path
+    about: dict[str, Any]
+
+    @property
+    def checks(self) -> dict[str, bool]:
+        """Each claim in words, and whether it held."""
+        return dict(self.about["checks"])
+
+    @property
+    def numbers(self) -> list[dict[str, str]]:
+        """The rows of ``numbers.csv``."""
+        with (self.folder / "numbers.csv").open(newline="", encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+
 def reproduce(
-    names: Iterable[str] | None,
+    experiments: Iterable[Experiment],
     out: str | Path,
     seed: int = 0,
     full: bool = False,
     resume: bool = False,
     progress: Progress | None = None,
-) -> Path:
-    """Run experiments (None: all) and write ``out/<name>/{figure.png,figure.svg,numbers.csv,run.json}`` and the report.
+) -> list[Record]:
+    """Run experiments (`registry.chosen`) and write ``out/<name>/{figure.png,figure.svg,numbers.csv,run.json}``.
 
     An experiment's folder appears when all its files are written, replacing an older one; if it fails, nothing of it
     appears and the older one stays. ``full`` runs at the size of the claims. ``resume`` skips what ``out`` already
-    holds with the same seed, size and versions. Returns the path of ``out/index.html``.
+    holds with the same seed, size and versions. The page that shows them is `otformer.report.html.write_report`.
     """
-    experiments = chosen(names)
     seed = checks.count("seed", seed, least=0)
     tell: Progress = progress or (lambda name, fraction: None)
     key = {"seed": seed, "full": full, "versions": versions()}
+    records = []
     with output_folder(out) as folder, _one_thread():
         for experiment in experiments:
-            if not (resume and _is_done(folder / experiment.name, key)):
-                _run_one(experiment, folder, key, tell)
+            done = _done(folder / experiment.name, key) if resume else None
+            records.append(done or _run_one(experiment, folder / experiment.name, key, tell))
             tell(experiment.name, 1.0)
-        return write_report(folder)
+    return records
 
 
 @contextmanager
@@ -82,13 +95,13 @@ def versions() -> dict[str, str]:
     return {"otformer": otformer.__version__, "python": platform.python_version(), **found}
 
 
-def _run_one(experiment: Experiment, folder: Path, key: dict[str, Any], tell: Progress) -> None:
+def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Progress) -> Record:
     name = experiment.name
     context = Context(key["seed"], key["full"], lambda fraction: tell(name, fraction))
     began = time.perf_counter()
     with figures.applied():
         outcome = experiment.run(context)
-        record = {
+        about = {
             "name": name,
             "position": list(EXPERIMENTS).index(name) if name in EXPERIMENTS else len(EXPERIMENTS),
             "title": experiment.title,
@@ -100,40 +113,22 @@ def _run_one(experiment: Experiment, folder: Path, key: dict[str, Any], tell: Pr
             **key,
             "seconds": round(time.perf_counter() - began, 2),
         }
-        _write(folder / name, outcome, record)
+        with written_folder(target) as folder:
+            outcome.figure.savefig(folder / "figure.png", metadata={"Software": None})
+            outcome.figure.savefig(folder / "figure.svg", metadata={"Date": None})
+            write_csv(folder / "numbers.csv", outcome.rows)
+            text = json.dumps(about, ensure_ascii=False, indent=2)
+            (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+    return Record(target, about)
 
 
-def _write(target: Path, outcome: Outcome, record: dict[str, Any]) -> None:
-    """All files into a new folder beside the target, which then takes the target's place."""
-    fresh, old = (target.parent / f".{target.name}-{os.getpid()}-{word}" for word in ("new", "old"))
-    try:
-        fresh.mkdir()
-        outcome.figure.savefig(fresh / "figure.png", metadata={"Software": None})
-        outcome.figure.savefig(fresh / "figure.svg", metadata={"Date": None})
-        with (fresh / "numbers.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, fieldnames=list(outcome.rows[0]))
-            writer.writeheader()
-            writer.writerows(outcome.rows)
-        text = json.dumps(record, ensure_ascii=False, indent=2)
-        (fresh / "run.json").write_text(text + "\n", encoding="utf-8")
-        if target.exists():
-            target.rename(old)
-        fresh.rename(target)
-    except OSError as error:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        raise ValueError(f"cannot write {str(target)!r}: {error.strerror}") from None
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _is_done(target: Path, key: dict[str, Any]) -> bool:
-    """Whether the folder is whole and was made with the same seed, size and versions."""
+def _done(target: Path, key: dict[str, Any]) -> Record | None:
+    """The record of a folder that is whole and was made with the same seed, size and versions."""
     if not all((target / name).is_file() for name in FILES):
-        return False
+        return None
     try:
-        record = json.loads((target / "run.json").read_text(encoding="utf-8"))
+        about = json.loads((target / "run.json").read_text(encoding="utf-8"))
     except ValueError:
-        return False
-    return isinstance(record, dict) and all(record.get(name) == value for name, value in key.items())
+        return None
+    same = isinstance(about, dict) and all(about.get(name) == value for name, value in key.items())
+    return Record(target, about) if same else None

@@ -9,16 +9,14 @@ from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import pot_plan, squared_distances, unit_cube
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.transformer import AligningTransformer
 from otformer.theory.rates import gradient_rate, second_singular_value
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from otformer.network.trace import Trace
 
-DIM, REG, DEPTH = 2, 0.05, 2000
+DIM, REG, DEPTH = 2, 0.05, 2000  # dimension, λ, layers
 SIZES = (8, 4, 1, 2, 3, 16, 32)  # the paper's two first
 HALF, ERROR, PREDICTED = "largest |A − P*| at layer 1000", "largest |A − P*| at layer 2000", "predicted from layer 1000"
 CLOSE, SLACK = 1e-6, 1.5  # an error below CLOSE is fine; above it, it must not exceed the prediction times SLACK
@@ -38,10 +36,22 @@ def run(context: Context) -> Outcome:
         rows.append({"n": n, **_errors(trace, target), "marginal error": float(trace.marginal_error())})
         context.progress((k + 1) / len(SIZES))
     unchanged = all(torch.equal(weights[name], t) for name, t in network.state_dict().items())
+    numbers = sum(t.numel() for name, t in weights.items() if name.startswith("W_"))
+    within = all(row[ERROR] <= max(CLOSE, SLACK * row[PREDICTED]) for row in rows)
+    checks = {
+        "the state_dict is bit for bit the same for every n": unchanged,
+        f"every n: layer {DEPTH} is within {CLOSE:g} of POT's plan, or, if σ makes it slow, within {SLACK} times the error "
+        "that the rate (1+σ)/2 predicts from layer 1000": within,
+    }
+    settings = {"dim": DIM, "reg": REG, "depth": DEPTH, "sizes": list(SIZES)}
+    return Outcome(rows, _draw(pairs), _told(rows, numbers), checks, settings)
+
+
+def _told(rows: list[Row], numbers: int) -> str:
+    """What the numbers say, in sentences."""
     close = [row for row in rows if row[ERROR] <= CLOSE]
     slowest = max(rows, key=lambda row: row[ERROR])
-    numbers = sum(t.numel() for name, t in weights.items() if name.startswith("W_"))
-    summary = (
+    return (
         f"One module of {DEPTH} layers, λ = {REG}, γ = λ; its layers share one set of {numbers} weights, which hold "
         f"neither n nor a point. Largest |A − P*| at layer {DEPTH}: {rows[0][ERROR]:.1e} for n = 8, {rows[1][ERROR]:.1e} "
         f"for n = 4; at most {CLOSE:g} in {len(close)} of {len(rows)} problems, n = {', '.join(map(str, sorted(SIZES)))}. "
@@ -51,14 +61,6 @@ def run(context: Context) -> Outcome:
         f"was predicted to be {slowest[PREDICTED]:.1e} and is {slowest[ERROR]:.1e}. A seed that draws a near tie leaves "
         f"more than {CLOSE:g} at layer {DEPTH}, and the check then asks for no more than {SLACK} times the prediction."
     )
-    within = all(row[ERROR] <= max(CLOSE, SLACK * row[PREDICTED]) for row in rows)
-    checks = {
-        "the state_dict is bit for bit the same for every n": unchanged,
-        f"every n: layer {DEPTH} is within {CLOSE:g} of POT's plan, or, if σ makes it slow, within {SLACK} times the error "
-        "that the rate (1+σ)/2 predicts from layer 1000": within,
-    }
-    settings = {"dim": DIM, "reg": REG, "depth": DEPTH, "sizes": list(SIZES)}
-    return Outcome(rows, _draw(pairs), summary, checks, settings)
 
 
 def _errors(trace: Trace, target: Tensor) -> Row:
@@ -68,7 +70,7 @@ def _errors(trace: Trace, target: Tensor) -> Row:
     return {"σ": sigma, HALF: half, ERROR: end, PREDICTED: half * gradient_rate(1.0, sigma) ** (DEPTH // 2)}
 
 
-def _draw(pairs: dict[int, tuple[Tensor, Tensor]]) -> Figure:
+def _draw(pairs: dict[int, tuple[Tensor, Tensor]]) -> figures.Figure:
     fig, axes = figures.figure(10, 2.9, 1, 4)
     shown = [(n, title, matrix) for n in (8, 4) for title, matrix in zip(("A at layer 2000", "P*"), pairs[n], strict=True)]
     top = max(float(matrix.max()) for _, _, matrix in shown)
@@ -77,12 +79,3 @@ def _draw(pairs: dict[int, tuple[Tensor, Tensor]]) -> Figure:
     axes[0].set_ylabel("x, point number")
     fig.colorbar(image, ax=axes, label="attention", shrink=0.8)
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="sizes",
-    title="The same weights for every n",
-    source="paper, figure 4",
-    claim="With unchanged weights, layer 2000 solves the problem for n = 8 and for n = 4.",
-    run=run,
-)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import squared_distances
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Annealed
 from otformer.network.transformer import AligningTransformer
 from otformer.transport.reference import assignment
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SORTER, SORTER_REG, SORTER_DEPTH = Annealed(omega=1.5), 1e-6, 288
 SIZES = {2: 20, 3: 20, 5: 20, 10: 20, 50: 20, 200: 4, 1000: 1}  # n -> permutations, 100 each with `full`
 NUMBERS = {5: 20, 10: 20, 50: 20, 200: 4}  # n -> lists of random numbers, 100 each with `full`
 MATCHER, MATCHER_REG, MATCHER_DEPTH = Annealed(omega=1.8), 1e-5, 700
-DIMS, POINTS = (2, 5, 20), 100
+DIMS, MATCHED_POINTS = (2, 5, 20), 100  # dimensions of the points to match, and how many there are per side
 
 
 def run(context: Context) -> Outcome:
@@ -31,7 +26,7 @@ def run(context: Context) -> Outcome:
     for n, lists in sizes.items():
         ranks = torch.stack([torch.randperm(n, generator=generator) for _ in range(lists)])
         for dtype in (torch.float32, torch.float64):
-            sorted_rows.append(_sort("sort a permutation", *_points(ranks, dtype), ranks))
+            sorted_rows.append(sort_lists("sort a permutation", *_points(ranks, dtype), ranks))
             done += lists * n * n
             context.progress(0.4 * done / work)
     number_rows = [_sort_numbers(n, 100 if context.full else lists, generator) for n, lists in NUMBERS.items()]
@@ -40,8 +35,21 @@ def run(context: Context) -> Outcome:
     context.progress(1.0)
     all_sorted = all(row["exact"] == row["problems"] for row in sorted_rows)
     all_matched = all(row["exact"] == row["problems"] for row in matched_rows)
+    checks = {
+        f"one network of {SORTER_DEPTH} ≤ 300 layers sorts every list exactly, float32 and float64": all_sorted,
+        f"one network of {MATCHER_DEPTH} layers finds scipy's assignment on every problem": all_matched,
+    }
+    settings = {"sorting": {"reg": SORTER_REG, "depth": SORTER_DEPTH, "schedule": str(SORTER), "lists": sizes}}
+    settings["matching"] = {"reg": MATCHER_REG, "depth": MATCHER_DEPTH, "schedule": str(MATCHER), "n": MATCHED_POINTS}
+    rows: list[Row] = [*sorted_rows, *number_rows, *matched_rows]
+    summary = _told([*sizes], sorted_rows, number_rows, matched_rows)
+    return Outcome(rows, _draw(sorted_rows, number_rows, generator), summary, checks, settings)
+
+
+def _told(sizes: list[int], sorted_rows: list[Row], number_rows: list[Row], matched_rows: list[Row]) -> str:
+    """What the numbers say, in sentences."""
     numbers = ", ".join(f"{row['exact']} of {row['problems']} for n = {row['n']}" for row in number_rows)
-    summary = (
+    return (
         f"One network of {SORTER_DEPTH} layers (λ falling from 1 to {SORTER_REG:g}, ω = {SORTER.omega}) put "
         f"{_total(sorted_rows, 'exact')} of {_total(sorted_rows, 'problems')} random permutations of 1/n … n/n in order, "
         f"n = {', '.join(map(str, sizes))}, in float32 and float64; a number's place is the arg-max of its attention row. "
@@ -51,17 +59,9 @@ def run(context: Context) -> Outcome:
         f"Random numbers have no such hint; of those the same network sorts {numbers}. Neighbours closer than "
         "about nλ/2 share their two places in the plan, and long lists have such neighbours. One network of "
         f"{MATCHER_DEPTH} layers (λ down to {MATCHER_REG:g}, ω = {MATCHER.omega}) found scipy's optimal assignment of "
-        f"{POINTS} points in {_total(matched_rows, 'exact')} of {_total(matched_rows, 'problems')} random problems with "
-        f"d = {', '.join(map(str, DIMS))}. Both networks are built for costs up to about 1."
+        f"{MATCHED_POINTS} points in {_total(matched_rows, 'exact')} of {_total(matched_rows, 'problems')} random problems "
+        f"with d = {', '.join(map(str, DIMS))}. Both networks are built for costs up to about 1."
     )
-    checks = {
-        f"one network of {SORTER_DEPTH} ≤ 300 layers sorts every list exactly, float32 and float64": all_sorted,
-        f"one network of {MATCHER_DEPTH} layers finds scipy's assignment on every problem": all_matched,
-    }
-    settings = {"sorting": {"reg": SORTER_REG, "depth": SORTER_DEPTH, "schedule": str(SORTER), "lists": sizes}}
-    settings["matching"] = {"reg": MATCHER_REG, "depth": MATCHER_DEPTH, "schedule": str(MATCHER), "n": POINTS}
-    rows: list[Row] = [*sorted_rows, *number_rows, *matched_rows]
-    return Outcome(rows, _draw(sorted_rows, number_rows, generator), summary, checks, settings)
 
 
 def _total(rows: list[Row], column: str) -> int:
@@ -79,10 +79,10 @@ def _sort_numbers(n: int, lists: int, generator: torch.Generator) -> Row:
     """Lists of uniform random numbers: the place of a number is its rank, which no single number tells."""
     x = torch.rand(lists, n, generator=generator, dtype=torch.float64)
     ranks = x.argsort(-1).argsort(-1)
-    return _sort("sort numbers", x[..., None], _points(ranks, x.dtype)[1], ranks)
+    return sort_lists("sort numbers", x[..., None], _points(ranks, x.dtype)[1], ranks)
 
 
-def _sort(task: str, x: Tensor, y: Tensor, ranks: Tensor) -> Row:
+def sort_lists(task: str, x: Tensor, y: Tensor, ranks: Tensor) -> Row:
     """Sort lists x [B, n, 1] by the arg-max of each attention row; right if that is the rank, for the whole list."""
     lists, n = ranks.shape
     network = AligningTransformer(1, SORTER_REG, SORTER_DEPTH, SORTER)
@@ -94,10 +94,10 @@ def _sort(task: str, x: Tensor, y: Tensor, ranks: Tensor) -> Row:
 
 def _match(dim: int, problems: int, generator: torch.Generator) -> Row:
     """How many random problems in the unit cube are matched as scipy matches them."""
-    x, y = torch.rand(2, problems, POINTS, dim, generator=generator, dtype=torch.float64)
+    x, y = torch.rand(2, problems, MATCHED_POINTS, dim, generator=generator, dtype=torch.float64)
     places = _places(AligningTransformer(dim, MATCHER_REG, MATCHER_DEPTH, MATCHER), x, y)
     exact = sum(torch.equal(assignment(C), row) for C, row in zip(squared_distances(x, y), places, strict=True))
-    return _row("match points", POINTS, dim, x.dtype, MATCHER_DEPTH, problems, exact)
+    return _row("match points", MATCHED_POINTS, dim, x.dtype, MATCHER_DEPTH, problems, exact)
 
 
 def _places(network: AligningTransformer, x: Tensor, y: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ def _row(task: str, n: int, d: int, dtype: torch.dtype, layers: int, problems: i
     return {"task": task, "n": n, "d": d, "dtype": name, "layers": layers, "problems": problems, "exact": exact}
 
 
-def _draw(rows: list[Row], numbers: list[Row], generator: torch.Generator) -> Figure:
+def _draw(rows: list[Row], numbers: list[Row], generator: torch.Generator) -> figures.Figure:
     """Left: share of points in their place after each layer, as the frozen network runs. Right: share of lists exact."""
     fig, (path, share) = figures.figure(10, 3.6, 1, 2, width_ratios=[1, 1])
     for n, colour in ((10, figures.BLUE), (50, figures.ORANGE)):
@@ -145,13 +145,3 @@ def _placed(x: Tensor, ranks: Tensor) -> list[float]:
     """Share of numbers whose arg-max is their rank, before the first layer and after each."""
     trace = AligningTransformer(1, SORTER_REG, SORTER_DEPTH, SORTER)(x[:, None], _points(ranks, x.dtype)[1])
     return [float((trace.attention(k).argmax(-1) == ranks).double().mean()) for k in range(SORTER_DEPTH + 1)]
-
-
-EXPERIMENT = Experiment(
-    name="sorting",
-    title="Sorting with frozen weights",
-    source="paper, section 3, “An application of the last theorem”",
-    claim="Transformers sort lists of varying length without any parameter adjustment, up to an error that vanishes with "
-    "depth. We ask for more: exact order, one network, at most 300 layers, up to n = 1000.",
-    run=run,
-)

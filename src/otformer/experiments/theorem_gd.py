@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from itertools import islice, product
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import squared_distances, unit_cube
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.transformer import AligningTransformer
 from otformer.transport.reference import gradient_descent
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-DEPTH = 1000
-SIZES, DIMS, REGS = (1, 2, 3, 8, 33), (1, 2, 5), (0.05, 0.1, 1.0)
-DRAWN = 2  # the dimension of the curves, and without `full` the only one for the paper's sink
+DEPTH = 1000  # layers
+SIZES, DIMS, REGS = (1, 2, 3, 8, 33), (1, 2, 5), (0.05, 0.1, 1.0)  # points per side, dimensions, values of λ
+DRAWN_DIM = 2  # the dimension of the curves, and without `full` the only one for the paper's sink
 
 Case = tuple[int, float, int]  # d, λ, n
 
@@ -35,26 +31,30 @@ def run(context: Context) -> Outcome:
             x, y = unit_cube(n, dim, generator)
             descent = list(islice(gradient_descent(squared_distances(x, y), reg, reg), DEPTH + 1))
             frozen[dim, reg, n] = gaps(frozen_network, x, y, descent)
-            if context.full or dim == DRAWN:
+            if context.full or dim == DRAWN_DIM:
                 token[dim, reg, n] = gaps(token_network, x, y, descent)
         context.progress((k + 1) / len(pairs))
     rows = _rows(frozen, token)
     worst_frozen = max(max(each) for each in frozen.values())
     at_tenth = max(max(each) for (_, reg, n), each in token.items() if reg == 0.1 and n > 1)
     first = max(each[1] for each in token.values())
-    summary = (
-        f"{len(frozen)} problems (n = {SIZES}, d = {DIMS}, λ = {REGS}), {DEPTH} layers each, one network for each d and λ. "
-        f"With the sink frozen the largest difference from gradient descent, over u and v and all layers, is "
-        f"{worst_frozen:.1e}. With the paper's sink token, which is updated too, the first layer still agrees "
-        f"({first:.1e}) and later ones do not: up to {at_tenth:.2g} at λ = 0.1. The theorem therefore holds as stated "
-        "only if the sink's row is left alone. For n = 1 the sink does not move and both agree."
-    )
     checks = {
         "frozen sink: equal to gradient descent to 1e-12 at every layer, every n, d and λ": worst_frozen < 1e-12,
         "the paper's sink token leaves gradient descent by more than 0.05 at λ = 0.1": at_tenth > 0.05,
     }
     settings = {"depth": DEPTH, "sizes": list(SIZES), "dims": list(DIMS), "regs": list(REGS)}
-    return Outcome(rows, _draw(frozen, token), summary, checks, settings)
+    return Outcome(rows, _draw(frozen, token), _told(len(frozen), worst_frozen, first, at_tenth), checks, settings)
+
+
+def _told(cases: int, frozen: float, first: float, later: float) -> str:
+    """What the numbers say, in sentences."""
+    return (
+        f"{cases} problems (n = {SIZES}, d = {DIMS}, λ = {REGS}), {DEPTH} layers each, one network per d and λ. "
+        f"With the sink frozen the largest difference from gradient descent, over u and v and all layers, is "
+        f"{frozen:.1e}. With the paper's sink token, which is updated too, the first layer still agrees "
+        f"({first:.1e}) and later ones do not: up to {later:.2g} at λ = 0.1. The theorem therefore holds as stated "
+        "only if the sink's row is left alone. For n = 1 the sink does not move and both agree."
+    )
 
 
 def gaps(network: AligningTransformer, x: Tensor, y: Tensor, descent: list[tuple[Tensor, Tensor]]) -> list[float]:
@@ -82,27 +82,17 @@ def _rows(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> li
     ]
 
 
-def _draw(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> Figure:
+def _draw(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> figures.Figure:
     fig, axes = figures.figure(10, 3.4, 1, len(REGS), sharey=True)
     layers = range(1, DEPTH + 1)
     for ax, reg in zip(axes, REGS, strict=True):
         for n, colour in zip(SIZES, figures.CYCLE, strict=False):
             floor = 1e-17  # an exact 0 is drawn here
-            ax.loglog(layers, [max(g, floor) for g in token[DRAWN, reg, n][1:]], "--", color=colour)
-            ax.loglog(layers, [max(g, floor) for g in frozen[DRAWN, reg, n][1:]], "-", color=colour, label=f"n = {n}")
+            ax.loglog(layers, [max(g, floor) for g in token[DRAWN_DIM, reg, n][1:]], "--", color=colour)
+            ax.loglog(layers, [max(g, floor) for g in frozen[DRAWN_DIM, reg, n][1:]], "-", color=colour, label=f"n = {n}")
         ax.set(title=f"λ = {reg:g}", xlabel="layer", ylim=(5e-18, 50))
     axes[0].set_ylabel("largest |u, v − gradient descent|")
     axes[-1].plot([], [], "-", color=figures.INK, label="frozen sink")
     axes[-1].plot([], [], "--", color=figures.INK, label="sink token")
     fig.legend(*axes[-1].get_legend_handles_labels(), loc="outside right center")
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="theorem-gd",
-    title="A layer is a step of gradient descent on the dual",
-    source="paper, theorem 3.1",
-    claim="There are weights, independent of the input and of n, for which every layer's u and v are those of gradient "
-    "descent on the dual objective.",
-    run=run,
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,19 +12,17 @@ from otformer import figures
 from otformer.experiments import _trained_models as learned
 from otformer.experiments import iterative
 from otformer.experiments._trained_models import DISTANCE, ROWS, SIZES, at, band, spread
-from otformer.experiments.experiment import Context, Experiment, Outcome, Row
+from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.learning.initialisation import Construction
 from otformer.learning.model import LearningTransformer
 from otformer.learning.recipes import recipe
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 CONSTRUCTED, PERTURBED = "constructed, λ = 0.05", "the same with noise 0.1: before training"
 AFTER, FROM_NOISE = "trained from it (paper-from-construction)", "trained from noise (paper-attention)"
 LOOPED, LOOPED_NOISE = "looped, from it (sort-beyond)", "looped, from noise (sort-scratch)"
+Right = dict[tuple[str, int], learned.Spread]  # label and n -> percent of rows right
 START = "paper-from-construction"  # the recipe whose weights before and after training are compared
-TRAINED = {AFTER: START, FROM_NOISE: "paper-attention", LOOPED: "sort-beyond", LOOPED_NOISE: "sort-scratch"}
+TRAINED_NETWORKS = {AFTER: START, FROM_NOISE: "paper-attention", LOOPED: "sort-beyond", LOOPED_NOISE: "sort-scratch"}
 LOOKS = {  # colour, dash
     CONSTRUCTED: (figures.INK, "-"),
     PERTURBED: (figures.GREY, ":"),
@@ -46,10 +44,10 @@ class Seen(NamedTuple):
 
 
 def networks() -> Iterator[tuple[str, LearningTransformer]]:
-    """The six, by label."""
+    """The six networks that are compared, each with its label."""
     yield CONSTRUCTED, constructed(START, noisy=False)
     yield PERTURBED, constructed(START, noisy=True)
-    for label, name in TRAINED.items():
+    for label, name in TRAINED_NETWORKS.items():
         yield label, learned.load(name)
 
 
@@ -64,8 +62,8 @@ def constructed(name: str, noisy: bool) -> LearningTransformer:
 
 def see(label: str, net: LearningTransformer, count: int, seed: int) -> Seen:
     """Accuracy against n, and every layer through the lens and the probe."""
-    known = label in TRAINED  # then other experiments may have measured it already
-    each = (learned.score(TRAINED[label], n, count, seed) if known else learned.measure(net, n, count, seed) for n in SIZES)
+    name = TRAINED_NETWORKS.get(label)  # of a recipe that other experiments may have measured already
+    each = (learned.score(name, n, count, seed) if name else learned.measure(net, n, count, seed) for n in SIZES)
     rows = torch.stack([found[ROWS] for found in each])
     batch = learned.draw(LENS_N, count, seed)
     views = iterative.lens(net, net.states(batch.x, batch.y), batch)
@@ -104,22 +102,6 @@ def run(context: Context) -> Outcome:
     weights = moved(START)
     right = {(label, n): spread(at(each.rows, n)) for label, each in seen.items() for n in (7, 9, 15, 30)}
     last = {label: spread(each.distance[-1]) for label, each in seen.items()}
-    summary = (
-        f"{count} fresh problems of each kind; median and range of the seeds. Rows right on permutations at n = 7, 9, 15 "
-        f"and 30: {'; '.join(f'{label}: {_rows_told(right, label)}' for label in seen)}. ‖A − P*‖/√n at n = {LENS_N} after "
-        f"the last layer: constructed {last[CONSTRUCTED]:.2f} (λ = 0.05 blurs the plan), perturbed {last[PERTURBED]:.2f}, "
-        f"trained from it {last[AFTER]:.2f}, from noise {last[FROM_NOISE]:.2f}. Layer by layer (0, 5, 10, 15, 20) that "
-        f"distance is {_path_told(seen[LOOPED])} in sort-beyond and {_path_told(seen[LOOPED_NOISE])} in sort-scratch, so "
-        f"looped networks do approach P*, and {_path_told(seen[AFTER])} and {_path_told(seen[FROM_NOISE])} in the two of "
-        f"separate layers. Training moves the weights by {spread(weights.way):.1f} (Euclidean) from a start "
-        f"{spread(weights.before):.1f} away from the construction, and ends {spread(weights.after):.1f} away from it: of "
-        f"the noise it takes back {spread(100 * weights.undone):.0f} %. {_verdict(right)} From noise the training is "
-        "another one too (10,000 steps of 100 samples, here 1,500 steps of all 1,000), so the start is not all that "
-        f"differs between the two. R² of the linear read-out of u | v on real-valued lists of n = {N}, in the prompt "
-        f"{_r2_told(seen[CONSTRUCTED].r2[0])}, then at best and after the last layer: "
-        f"{'; '.join(f'{label}: {_r2_told(_best(each.r2))}, {_r2_told(each.r2[-1])}' for label, each in seen.items())}. A "
-        "row of attention over x needs u alone, and the network looped from noise learns only u."
-    )
     checks = {
         "training keeps or improves the accuracy of its start at n = 7, 9, 15 and 30 (medians)": all(
             right[AFTER, n].median >= right[PERTURBED, n].median for n in (7, 9, 15, 30)
@@ -138,8 +120,28 @@ def run(context: Context) -> Outcome:
         "sort-beyond holds them: R² of u and v above 0.9 after the last layer (medians)": _holds(seen[LOOPED]),
     }
     probed = {"n": N, "lists": KIND, "reg": iterative.REG}
-    settings = {"recipes": TRAINED, "sizes": [*SIZES], "problems": count, "probe": probed}
-    return Outcome(_rows(seen, weights), _draw(seen), summary, checks, settings)
+    settings = {"recipes": TRAINED_NETWORKS, "sizes": [*SIZES], "problems": count, "probe": probed}
+    return Outcome(_rows(seen, weights), _draw(seen), _told(seen, right, last, weights, count), checks, settings)
+
+
+def _told(seen: dict[str, Seen], right: Right, last: dict[str, learned.Spread], weights: Moved, count: int) -> str:
+    """What the numbers say, in sentences."""
+    return (
+        f"{count} fresh problems of each kind; median and range of the seeds. Rows right on permutations at n = 7, 9, 15 "
+        f"and 30: {'; '.join(f'{label}: {_rows_told(right, label)}' for label in seen)}. ‖A − P*‖/√n at n = {LENS_N} after "
+        f"the last layer: constructed {last[CONSTRUCTED]:.2f} (λ = 0.05 blurs the plan), perturbed {last[PERTURBED]:.2f}, "
+        f"trained from it {last[AFTER]:.2f}, from noise {last[FROM_NOISE]:.2f}. Layer by layer (0, 5, 10, 15, 20) that "
+        f"distance is {_path_told(seen[LOOPED])} in sort-beyond and {_path_told(seen[LOOPED_NOISE])} in sort-scratch, so "
+        f"looped networks do approach P*, and {_path_told(seen[AFTER])} and {_path_told(seen[FROM_NOISE])} in the two of "
+        f"separate layers. Training moves the weights by {spread(weights.way):.1f} (Euclidean) from a start "
+        f"{spread(weights.before):.1f} away from the construction, and ends {spread(weights.after):.1f} away from it: of "
+        f"the noise it takes back {spread(100 * weights.undone):.0f} %. {_verdict(right)} From noise the training is "
+        "another one too (10,000 steps of 100 samples, here 1,500 steps of all 1,000), so the start is not all that "
+        f"differs between the two. R² of the linear read-out of u | v on real-valued lists of n = {N}, in the prompt "
+        f"{_r2_told(seen[CONSTRUCTED].r2[0])}, then at best and after the last layer: "
+        f"{'; '.join(f'{label}: {_r2_told(_best(each.r2))}, {_r2_told(each.r2[-1])}' for label, each in seen.items())}. A "
+        "row of attention over x needs u alone, and the network looped from noise learns only u."
+    )
 
 
 def _holds(seen: Seen) -> bool:
@@ -159,11 +161,11 @@ def _path_told(seen: Seen) -> str:
     return ", ".join(f"{spread(each).median:.2f}" for each in seen.distance[::5])
 
 
-def _rows_told(right: dict[tuple[str, int], learned.Spread], label: str) -> str:
+def _rows_told(right: Right, label: str) -> str:
     return ", ".join(f"{found:.0f}" for (each, _), found in right.items() if each == label) + " %"
 
 
-def _verdict(right: dict[tuple[str, int], learned.Spread]) -> str:
+def _verdict(right: Right) -> str:
     gained = [n for n in (7, 9, 15, 30) if right[AFTER, n].median > right[PERTURBED, n].median]
     lost = [n for n in (7, 9, 15, 30) if right[AFTER, n].median < right[PERTURBED, n].median]
     parts = [f"{word} at n = {', '.join(map(str, sizes))}" for word, sizes in (("gains", gained), ("loses", lost)) if sizes]
@@ -183,7 +185,7 @@ def _rows(seen: dict[str, Seen], weights: Moved) -> list[Row]:
     return [{"network": a, "measure": b, "at": k} | learned.columns("seeds", t) for a, b, k, t in lines]
 
 
-def _draw(seen: dict[str, Seen]) -> Figure:
+def _draw(seen: dict[str, Seen]) -> figures.Figure:
     fig, axes = figures.figure(10, 8, 2, 2)
     (right, near), (in_u, in_v) = axes
     for label, each in seen.items():
@@ -201,12 +203,3 @@ def _draw(seen: dict[str, Seen]) -> Figure:
         ax.set(xlabel="layer", xticks=range(0, 21, 5))
     fig.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return fig
-
-
-EXPERIMENT = Experiment(
-    name="trained",
-    title="Constructed beside trained",
-    source="paper, sections 1.2 and 3; the project",
-    claim="Trained transformers solve transport as the construction does, by iterates of the dual variables.",
-    run=run,
-)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from otformer.files import written
 from otformer.network.weights import HEADS
-from otformer.report.html import write_whole
 
 if TYPE_CHECKING:
     from otformer.network.trace import Trace
@@ -53,7 +53,9 @@ def write_trace_page(trace: Trace, path: str | Path) -> Path:
     }
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     template = files("otformer.network").joinpath("trace_page.html").read_text(encoding="utf-8")
-    return write_whole(path, template.replace("/*DATA*/null", text))
+    with written(Path(path)) as out:
+        out.write(template.replace("/*DATA*/null", text).encode())
+    return Path(path)
 
 
 def _spread(kept: list[int], count: int) -> list[int]:

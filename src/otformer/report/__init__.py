@@ -1,1 +1,1 @@
-"""Figures and pages: the style, the report, the trace page. It knows nothing of the experiments but the files they leave."""
+"""The report page. It reads the files that experiments leave."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Iterable, Mapping
 from html import escape
 from importlib.resources import files
@@ -12,9 +11,10 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from otformer.report import notation
+from otformer.figures import SCRIPT
+from otformer.files import written
 
-ROWS_SHOWN = 60
+ROWS_SHOWN = 60  # rows of a CSV that the page shows
 
 
 def write_report(out: str | Path) -> Path:
@@ -32,7 +32,19 @@ def write_report(out: str | Path) -> Path:
         seconds=f"{sum(record['seconds'] for record in records):.0f}",
         versions=escape(_versions(records)),
     )
-    return write_whole(folder / "index.html", page)
+    with written(folder / "index.html") as out_file:
+        out_file.write(page.encode())
+    return folder / "index.html"
+
+
+def scripts(text: str) -> str:
+    """The text escaped for HTML, its scripts (`figures.SCRIPT`) as ``<sub>`` and ``<sup>``.
+
+    >>> scripts("P*_λ < n^{3/2}, the state_dict")
+    'P*<sub>λ</sub> &lt; n<sup>3/2</sup>, the state_dict'
+    """
+    tags = {"_": "sub", "^": "sup"}
+    return SCRIPT.sub(lambda f: "<{0}>{1}</{0}>".format(tags[f["mark"]], f["braced"] or f["plain"]), escape(text))
 
 
 def count_checks(records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
@@ -43,20 +55,6 @@ def count_checks(records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
     """
     found = [held for record in records for held in record["checks"].values()]
     return sum(found), len(found)
-
-
-def write_whole(path: str | Path, text: str) -> Path:
-    """Write a text file so that it is there in full or not at all."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    except OSError as error:
-        raise ValueError(f"cannot write {str(target)!r}: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
-    return target
 
 
 def _records(folder: Path) -> list[dict[str, Any]]:
@@ -74,7 +72,7 @@ def _entry(record: dict[str, Any]) -> str:
     mark = "ok" if passed == total else "no"
     return (
         f'<li><a href="#{escape(record["name"])}">{escape(record["title"])}</a> '
-        f'<span class="source">{notation.html(record["source"])}</span> <span class="{mark}">{passed}/{total}</span></li>'
+        f'<span class="source">{scripts(record["source"])}</span> <span class="{mark}">{passed}/{total}</span></li>'
     )
 
 
@@ -86,7 +84,7 @@ def _banner(records: list[dict[str, Any]]) -> str:
         if failed:
             count += len(failed)
             link = f'<a href="#{escape(record["name"])}">{escape(record["title"])}</a>'
-            texts = "".join(f"<li>{notation.html(text)}</li>" for text in failed)
+            texts = "".join(f"<li>{scripts(text)}</li>" for text in failed)
             head = f"<summary>{link}: {len(failed)} of {len(record['checks'])}</summary>"
             lines.append(f"<li><details>{head}<ul>{texts}</ul></details></li>")
     if not lines:
@@ -101,7 +99,7 @@ def _section(record: dict[str, Any], folder: Path) -> str:
     """Claim, figure, summary, checks and links of one experiment."""
     name = escape(record["name"])
     checks = "\n".join(
-        f'<li class="{mark}"><b aria-label="{word}">{sign}</b> {notation.html(text)}</li>'
+        f'<li class="{mark}"><b aria-label="{word}">{sign}</b> {scripts(text)}</li>'
         for text, held in record["checks"].items()
         for mark, word, sign in [("ok", "held", "✓") if held else ("no", "did not hold", "✗")]
     )
@@ -109,9 +107,9 @@ def _section(record: dict[str, Any], folder: Path) -> str:
     failed = "" if all(record["checks"].values()) else ' class="failed"'
     return f"""<section id="{name}"{failed}>
 <h2>{escape(record["title"])}</h2>
-<p class="claim"><span class="label">{notation.html(record["source"])}</span> {notation.html(record["claim"])}</p>
+<p class="claim"><span class="label">{scripts(record["source"])}</span> {scripts(record["claim"])}</p>
 <figure><a href="{name}/figure.svg"><img src="{name}/figure.png" alt="{escape(record["title"])}" loading="lazy"></a></figure>
-<p>{notation.html(record["summary"])}</p>
+<p>{scripts(record["summary"])}</p>
 <ul class="checks">
 {checks}
 </ul>
@@ -125,8 +123,8 @@ def _table(path: Path) -> str:
     """The first rows of a CSV as an HTML table."""
     with path.open(newline="", encoding="utf-8") as file:
         header, *rows = list(csv.reader(file))
-    head = "".join(f"<th>{notation.html(cell)}</th>" for cell in header)
-    cells = ("".join(f"<td>{notation.html(_short(cell))}</td>" for cell in row) for row in rows[:ROWS_SHOWN])
+    head = "".join(f"<th>{scripts(cell)}</th>" for cell in header)
+    cells = ("".join(f"<td>{scripts(_short(cell))}</td>" for cell in row) for row in rows[:ROWS_SHOWN])
     body = "\n".join(f"<tr>{row}</tr>" for row in cells)
     more = f"<p>{len(rows) - ROWS_SHOWN} more rows in the CSV.</p>" if len(rows) > ROWS_SHOWN else ""
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'

@@ -4,8 +4,8 @@ Let K = D_a^{-1/2} P*_λ D_b^{-1/2}, with singular values 1 = σ₁ > σ₂ = σ
 (√a u, √b v), a head moves its dual by −g times (own error + K × other error), g = γ/2λ. Hence, modulo the gauge
 (u + c, v − c):
 
-    both heads, step γ          modes 1 − g(1 ± σ_k)        rate max(1 − g(1−σ), |1 − 2g|) a layer
-    heads in turn, γ = 2λω      (μ+ω−1)² = μ ω² σ_k²         rate max |μ| a pair of layers (successive over-relaxation)
+    both heads, step γ          modes 1 − g(1 ± σ_k)        rate max(1 − g(1−σ), |1 − 2g|) per layer
+    heads in turn, γ = 2λω      (μ+ω−1)² = μ ω² σ_k²         rate max |μ| per pair of layers (successive over-relaxation)
 """
 
 from __future__ import annotations
@@ -13,21 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.network.schedule import best_omega
-
-__all__ = [
-    "alternating_rate",
-    "best_gradient_step",
-    "best_omega",
-    "gradient_rate",
-    "measured_rate",
-    "relaxed_rate",
-    "second_singular_value",
-]
 
 
 def second_singular_value(P: Tensor) -> float:
@@ -45,7 +35,7 @@ def second_singular_value(P: Tensor) -> float:
 
 
 def gradient_rate(step: float, sigma: float) -> float:
-    """Rate a layer with both heads writing; ``step`` is γ/λ. At γ = λ: (1+σ)/2. At γ = 2λ it is 1: no linear rate.
+    """Rate per layer with both heads writing; ``step`` is γ/λ. At γ = λ: (1+σ)/2. At γ = 2λ it is 1: no linear rate.
 
     >>> gradient_rate(1.0, 0.5), gradient_rate(2.0, 0.5)
     (0.75, 1.0)
@@ -64,15 +54,16 @@ def best_gradient_step(sigma: float) -> float:
 
 
 def alternating_rate(sigma: float) -> float:
-    """Rate a pair of layers for heads in turn with γ = 2λ: σ², Sinkhorn's own."""
+    """Rate per pair of layers for heads in turn with γ = 2λ: σ², Sinkhorn's own."""
     return _check(sigma) ** 2
 
 
 def relaxed_rate(omega: float, sigma: float) -> float:
-    """Rate a pair of layers for heads in turn with γ = 2λω, 0 < ω < 2: the largest |μ| with (μ+ω−1)² = μ ω² σ².
+    """Rate per pair of layers for heads in turn with γ = 2λω, 0 < ω < 2: the largest |μ| with (μ+ω−1)² = μ ω² σ².
 
     √μ solves s² − ωσ s + (ω−1) = 0: two real roots up to ω*(σ) (`best_omega`), a complex pair of modulus √(ω−1) above.
 
+    >>> from otformer.network.schedule import best_omega
     >>> relaxed_rate(1.0, 0.5), round(relaxed_rate(best_omega(0.8), 0.8), 6), round(relaxed_rate(1.6, 0.8), 6)
     (0.25, 0.25, 0.6)
     """
@@ -106,17 +97,9 @@ def measured_rate(errors: Sequence[float] | Tensor, floor: float = 1e-11) -> flo
     peaks = peaks[peaks >= stop // 2]
     if len(peaks) < 2:
         raise ValueError(f"errors must fall over a window of at least 8 steps, got {stop} steps above the floor")
-    return math.exp(_slope_of_interpolation(peaks.double(), log[peaks]))
-
-
-def _slope_of_interpolation(k: Tensor, value: Tensor) -> float:
-    """Least-squares slope of the polygon through the points (k, value), sampled at every whole k."""
-    grid = torch.arange(int(k[0]), int(k[-1]) + 1, dtype=torch.float64)
-    right = torch.searchsorted(k, grid).clamp(1, len(k) - 1)
-    weight = (grid - k[right - 1]) / (k[right] - k[right - 1])
-    line = value[right - 1] * (1 - weight) + value[right] * weight
-    centred = grid - grid.mean()
-    return float((centred * line).sum() / centred.square().sum())
+    steps = np.arange(int(peaks[0]), int(peaks[-1]) + 1)
+    slope, _ = np.polyfit(steps, np.interp(steps, peaks.numpy(), log[peaks].numpy()), 1)
+    return math.exp(slope)
 
 
 def _check(sigma: float) -> float:

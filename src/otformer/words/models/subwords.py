@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.problem.problem import like_input
+from otformer.transport.problem.problem import to_numpy
 from otformer.words.text.text import Span, fold, word_spans
 
 Member = np.ndarray[Any, np.dtype[np.bool_]]
@@ -207,7 +207,7 @@ def pool_vectors(vectors: Any, member: Member) -> Any:
     [[0.5, 0.5], [4.0, 2.0]]
     """
     x = _tensor("vectors", vectors, (member.shape[1], None))
-    return like_input(vectors, _average(x, member))
+    return _like(vectors, _average(x, member))
 
 
 def pool_matrix(matrix: Any, rows: Member, columns: Member, how: str = "mean") -> Any:
@@ -227,11 +227,11 @@ def pool_matrix(matrix: Any, rows: Member, columns: Member, how: str = "mean") -
     checks.choice("how", how, HOW)
     A = _tensor("matrix", matrix, (rows.shape[1], columns.shape[1]))
     if how == "any":
-        return like_input(matrix, _largest(_largest(A, rows).mT, columns).mT)
+        return _like(matrix, _largest(_largest(A, rows).mT, columns).mT)
     pooled = _average(_average(A, rows).mT, columns).mT
     if how == "mass":
         pooled = pooled * torch.as_tensor(columns.sum(1)).to(pooled)
-    return like_input(matrix, pooled)
+    return _like(matrix, pooled)
 
 
 def _average(x: Tensor, member: Member) -> Tensor:
@@ -257,3 +257,8 @@ def _tensor(name: str, value: Any, shape: tuple[int, int | None]) -> Tensor:
     if x.ndim < 2 or any(size not in (None, got) for size, got in zip(shape, x.shape[-2:], strict=True)):
         raise ValueError(f"{name} must have shape (..., {wanted}) as the grouping has subwords, got {tuple(x.shape)}")
     return x
+
+
+def _like(given: Any, result: Tensor) -> Any:
+    """A tensor if a tensor was given, a numpy array otherwise."""
+    return result if isinstance(given, Tensor) else to_numpy(result)
