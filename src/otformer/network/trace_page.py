@@ -87,7 +87,7 @@ def _problems(trace: Trace, layers: list[int], count: int) -> list[dict[str, Any
     for layer in layers:
         rows, columns = (batched(trace.attention(layer, head)) for head in HEADS)
         u, v = (batched(each) for each in trace.potentials(layer))
-        error = batched(trace.marginal_error(layer))
+        error = batched(trace.marginal_errors([layer])[0])
         for k, (x, y) in enumerate(present):
             problems[k]["rows"].append(_pack(rows[k][x][:, y]))
             problems[k]["columns"].append(_pack(columns[k][y][:, x]))
