@@ -185,10 +185,10 @@ def test_bad_input() -> None:
     stock = StockTransformer(net)
     with pytest.raises(ValueError, match="absent must be one of value, mask, got 'zero'"):
         stock(x, y, absent="zero")
-    with pytest.raises(ValueError, match="attention must be from 0 to 4, .* got 5"):
+    with pytest.raises(ValueError, match=r"attention must be from 0 to 4, .* got 5"):
         stock(x, y, attention=[5])
     run = stock(x, y, attention=[1])
     with pytest.raises(ValueError, match=r"layer must be one whose attention was asked for, \[1\], got 2"):
         run.attention(2)
-    with pytest.raises(ValueError, match="layer must be from 0 to 4, .* got 5"):
+    with pytest.raises(ValueError, match=r"layer must be from 0 to 4, .* got 5"):
         run.potentials(5)

@@ -184,7 +184,9 @@ def test_weights_travel_through_safetensors(tmp_path):
     for same in (other.load(path), of.AligningTransformer.from_file(path)):
         torch.testing.assert_close(same(x, y, warn=False).plan(), plan, rtol=0, atol=0)
     assert repr(of.AligningTransformer.from_file(path)) == repr(net)
-    with pytest.raises(ValueError, match=rf"^{path} does not fit: W_K must have shape \(1, 2, 17, 9\), got \(60, 2, 15, 8\)$"):
+    with pytest.raises(
+        ValueError, match=rf"^{path} does not fit: W_K must have shape \(1, 2, 17, 9\), got \(60, 2, 15, 8\)$"
+    ):
         of.AligningTransformer(3, 0.1, 60).load(path)
     with pytest.raises(ValueError, match=r"must hold a network of class SinkhornTransformer, got AligningTransformer$"):
         of.SinkhornTransformer.from_file(path)
@@ -199,7 +201,9 @@ def test_weights_travel_through_safetensors(tmp_path):
 
 def test_a_file_of_a_sinkhorn_network_gives_one(tmp_path):
     x, y = points(9, (4, 2), (4, 2))
-    for k, net in enumerate((of.SinkhornTransformer(2, 0.1, 30), of.SinkhornTransformer(2, 0.1, 30, width=16, scale="auto"))):
+    for k, net in enumerate(
+        (of.SinkhornTransformer(2, 0.1, 30), of.SinkhornTransformer(2, 0.1, 30, width=16, scale="auto"))
+    ):
         net.save(tmp_path / f"{k}.safetensors")
         other = of.AligningTransformer.from_file(tmp_path / f"{k}.safetensors")
         assert type(other) is of.SinkhornTransformer

@@ -77,7 +77,5 @@ def _ragged(x: Sequence[Any], y: Any, a: Any, b: Any, scale: Scale) -> tuple[Fea
     kinds = {(f.x.shape[-1], f.x.dtype, f.x.device) for f in problems}
     if len(kinds) > 1:
         raise ValueError(f"problems must agree in dimension, dtype and device, got {sorted(map(str, kinds))}")
-    filled = [
-        fill_weights(f, None if a is None else a[k], None if b is None else b[k]) for k, f in enumerate(problems)
-    ]
+    filled = [fill_weights(f, None if a is None else a[k], None if b is None else b[k]) for k, f in enumerate(problems)]
     return pad(problems, filled)

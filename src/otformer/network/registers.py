@@ -85,7 +85,9 @@ class Registers:
         return name in self.slices
 
     def __repr__(self) -> str:
-        columns = [f"{name} {s.start}" + (f"-{s.stop - 1}" if s.stop - s.start > 1 else "") for name, s in self.slices.items()]
+        columns = [
+            f"{name} {s.start}" + (f"-{s.stop - 1}" if s.stop - s.start > 1 else "") for name, s in self.slices.items()
+        ]
         return f"Registers({self.width} columns: {', '.join(columns)})"
 
     def column(self, name: str) -> int:

@@ -124,7 +124,9 @@ class Trace(Run):
         self._memory = torch.stack(list(memory.values()))  # [kept, B, T+1, len(written)]
         columns = [network.registers.column(name) for name in ("u", "v")]
         duals = [
-            self._memory[..., written.index(c)] if c in written else prompt.Z[..., c].expand(len(memory), *prompt.Z.shape[:-1])
+            self._memory[..., written.index(c)]
+            if c in written
+            else prompt.Z[..., c].expand(len(memory), *prompt.Z.shape[:-1])
             for c in columns
         ]
         super().__init__(prompt, list(memory), torch.stack([each[..., :-1] for each in duals], dim=-1))

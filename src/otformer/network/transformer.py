@@ -70,9 +70,9 @@ class AligningTransformer(nn.Module):
 
     Examples
     --------
+    >>> AligningTransformer(dim=2, reg=0.1, depth=600)
+    AligningTransformer(dim=2, reg=0.1, depth=600, schedule=Gradient(step=None), sink=frozen, columns=15)
     >>> net = AligningTransformer(dim=1, reg=0.01, depth=200, schedule="annealed")
-    >>> net
-    AligningTransformer(dim=1, reg=0.01, depth=200, schedule=Annealed(start=1.0, omega=1.5, stages=36), sink=frozen, columns=13)
     >>> trace = net([[0.9], [0.1], [0.5]], [[0.0], [0.5], [1.0]])
     >>> trace.attention(-1).argmax(1)         # x_1 = 0.9 goes to y_3, x_2 = 0.1 to y_1, x_3 = 0.5 to y_2
     tensor([2, 0, 1])
@@ -98,7 +98,9 @@ class AligningTransformer(nn.Module):
         super().__init__()
         chosen = named(schedule)
         layers = chosen.layers(checks.positive("reg", reg), checks.count("depth", depth))
-        self._describe(checks.count("dim", dim), marginals, checks.choice("sink", sink, ("frozen", "token")), scale, repr(chosen))
+        self._describe(
+            checks.count("dim", dim), marginals, checks.choice("sink", sink, ("frozen", "token")), scale, repr(chosen)
+        )
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():
             self.register_buffer(name, weights)
@@ -111,12 +113,9 @@ class AligningTransformer(nn.Module):
         self.scale: Scale = checks.choice("scale", scale, ("auto", None))
 
     def extra_repr(self) -> str:
-        r = self.registers
-        scale = ", scale=auto" if self.scale else ""
-        reg = float(self.reg[self.layer[-1]])
-        return (
-            f"dim={r.dim}, reg={reg:g}, depth={self.depth}, schedule={self.schedule}, sink={self.sink}{scale}, columns={r.width}"
-        )
+        reg, scale = float(self.reg[self.layer[-1]]), ", scale=auto" if self.scale else ""
+        problem = f"dim={self.registers.dim}, reg={reg:g}, depth={self.depth}, schedule={self.schedule}"
+        return f"{problem}, sink={self.sink}{scale}, columns={self.registers.width}"
 
     def _weights(self, layers: list[Layer]) -> dict[str, Tensor]:
         """W_Q, W_K, W_V, W_O of each layer, from the heads of weights.py."""

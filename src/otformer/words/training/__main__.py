@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from otformer import checks, figures
+from otformer.jobs.training import CHUNK
 from otformer.words.probe.table import write_csv
 from otformer.words.training import corpus, encoder, translator
 from otformer.words.training.alignment_over_training import curve
@@ -77,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _train(given: argparse.Namespace) -> None:
     def progress(done: int, steps: int, loss: float) -> None:
-        print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
+        if done % CHUNK == 0 or done == steps:
+            print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
 
     checks.device(given.device)
     chosen = task(given.model, given.text, given.device)
