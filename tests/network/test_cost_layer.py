@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from otformer import AligningTransformer
-from otformer.network.cost_layer import EuclideanDistance, SmoothCost, approximation_error, error_table, unit_directions
+from otformer.network.cost_layer import CostLayer, EuclideanDistance, SmoothCost, unit_directions
 from otformer.network.features import Features
 
 WIDTHS = [8, 16, 32, 64, 128]
@@ -30,6 +30,11 @@ CURVATURE = {"cubed": 12.0, "fourth": 24.0, "cosine": 2.0}  # max|C_xx| + max|C_
 def points(n: int, m: int, dim: int = 1, seed: int = 0) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
     return torch.rand(n, dim, generator=g, dtype=torch.float64), torch.rand(m, dim, generator=g, dtype=torch.float64)
+
+
+def approximation_error(layer: CostLayer, x: Tensor, y: Tensor) -> float:
+    """max_ij |C̃_ij − C_ij|."""
+    return float((layer(x, y).cost() - layer.exact(x, y)).abs().max())
 
 
 def order(widths: list[int], errors: list[float]) -> float:
@@ -133,6 +138,8 @@ def test_network_on_the_layer_solves_the_true_problem_within_the_bound(dim: int,
 
 
 def test_error_table_orders() -> None:
+    from otformer.experiments.general_costs import error_table
+
     x, y = points(40, 40)
     for layers, expected in (
         ([EuclideanDistance(1, W, 0, 1) for W in WIDTHS], (-1, -2, -1.6)),  # one pair in W shares a cell

@@ -173,6 +173,7 @@ class StockEncoder(nn.Module):
             for name in ("x_sq", "y_sq"):
                 null[..., r[name]] = self.null_square
             tokens = [tokens[0], sink, null]
-        Z = nn.functional.pad(torch.cat(tokens, dim=1), (0, self.embed_dim - r.width))  # [B, T+1 or T+2, E]
+        Z = torch.cat(tokens, dim=1)
+        Z = nn.functional.pad(Z, (0, self.embed_dim - Z.shape[-1]))  # [B, T+1 or T+2, E]
         Z[..., r["anchor_plus"]], Z[..., r["anchor_minus"]] = self.anchor, -self.anchor
         return Z

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from otformer.files import written
 from otformer.network.weights import HEADS
-from otformer.report.html import write_whole
 
 if TYPE_CHECKING:
     from otformer.network.trace import Trace
 
-LAYERS_SHOWN = 60
+LAYERS_SHOWN = 60  # most layers on a page
 LARGEST_PAGE = 20_000_000  # bytes
-TOP = 65535  # attention 1.0
-_BYTES = 2 * 4 / 3  # of base64, for a number of 16 bits
+TOP = 65535  # the whole number that stands for attention 1
+_BYTES = 2 * 4 / 3  # bytes of base64 per number of 16 bits
 
 
 def write_trace_page(trace: Trace, path: str | Path) -> Path:
@@ -33,7 +33,7 @@ def write_trace_page(trace: Trace, path: str | Path) -> Path:
     Shows at most 60 of the kept layers, closer together at the start, and fewer if the page would be over 20 MB. Of a
     batch, the first problems that fit at that number of layers (one at least). ValueError if two layers are too large.
     """
-    n, m = trace.prompt.x_present.shape[-1], trace.prompt.y_present.shape[-1]
+    n, m = trace.shape[-2:]
     layer_bytes = 2 * n * m * _BYTES
     layers = _spread(trace.layers, min(LAYERS_SHOWN, int(LARGEST_PAGE / layer_bytes)))
     if len(layers) < min(2, len(trace.layers)):
@@ -53,7 +53,9 @@ def write_trace_page(trace: Trace, path: str | Path) -> Path:
     }
     text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     template = files("otformer.network").joinpath("trace_page.html").read_text(encoding="utf-8")
-    return write_whole(path, template.replace("/*DATA*/null", text))
+    with written(Path(path)) as stream:
+        stream.write(template.replace("/*DATA*/null", text).encode())
+    return Path(path)
 
 
 def _spread(kept: list[int], count: int) -> list[int]:
@@ -78,7 +80,8 @@ def _problems(trace: Trace, layers: list[int], count: int) -> list[dict[str, Any
     """What the page shows of each of the first problems, absent points left out."""
 
     def batched(t: Tensor) -> Tensor:
-        return t.detach().cpu() if trace.prompt.batched else t.detach().cpu()[None]
+        t = t.detach().cpu()
+        return t if trace.prompt.batched else t[None]
 
     present = [(trace.prompt.x_present[k].cpu(), trace.prompt.y_present[k].cpu()) for k in range(count)]
     problems: list[dict[str, Any]] = [
