@@ -122,14 +122,8 @@ class Trace(Run):
         self.network, self.tol = network, tol
         self._written = written
         self._memory = torch.stack(list(memory.values()))  # [kept, B, T+1, len(written)]
-        columns = [network.registers.column(name) for name in ("u", "v")]
-        duals = [
-            self._memory[..., written.index(c)]
-            if c in written
-            else prompt.Z[..., c].expand(len(memory), *prompt.Z.shape[:-1])
-            for c in columns
-        ]
-        super().__init__(prompt, list(memory), torch.stack([each[..., :-1] for each in duals], dim=-1))
+        duals = [written.index(network.registers.column(name)) for name in ("u", "v")]
+        super().__init__(prompt, list(memory), self._memory[:, :, :-1, duals])
 
     def __repr__(self) -> str:
         *batch, n, m = self.shape

@@ -137,8 +137,9 @@ class AligningTransformer(nn.Module):
         return len(self.layer)
 
     def written(self) -> list[int]:
-        """The columns that any layer writes: u and v. All others keep the prompt's numbers."""
-        return (self.W_O != 0).flatten(0, 2).any(0).nonzero()[:, 0].tolist() or [self.registers.column("u")]
+        """u and v, and any other column that a layer writes. All others keep the prompt's numbers."""
+        found = (self.W_O != 0).flatten(0, 2).any(0).nonzero()[:, 0].tolist()
+        return sorted({*found, self.registers.column("u"), self.registers.column("v")})
 
     def logits(self, Z: Tensor, layer: int) -> Tensor:
         """Logits of both heads in layer ``layer`` (0-based), from its input Z [B, T+1, width]; [B, 2, T+1, T+1]."""
