@@ -161,7 +161,7 @@ def test_train_writes_a_model_that_loads_and_refuses_what_it_cannot_do(tmp_path)
     for arguments, message in (
         (("--recipe", "magic"), "recipe must be one of paper-sorted, "),
         ((), "recipe is missing"),
-        (("--recipe", "nearest", "--device", "cuda"), "device must be one that this machine has, got 'cuda'"),
+        (("--recipe", "nearest", "--device", "cuda"), "device is cuda, but torch finds 0 CUDA devices here"),
         (("--recipe", "nearest", "--ensemble", 0), "ensemble must be a whole number of at least 1, got 0"),
     ):
         bad = otformer("train", *arguments, "--out", tmp_path / "bad")

@@ -18,7 +18,7 @@ from otformer.experiments.experiment import Context, Outcome
 from otformer.experiments.registry import EXPERIMENTS
 from otformer.learning import data
 from otformer.learning import trained as shipped
-from otformer.learning.initialisation import Construction
+from otformer.learning.initialisation import ConstructionStart
 from otformer.learning.model import Architecture, LearningTransformer
 
 PROBLEMS = 10
@@ -31,7 +31,7 @@ def few_problems(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def construction(reg: float, depth: int = 20) -> LearningTransformer:
     net = LearningTransformer(Architecture(depth=depth, sink="frozen")).double()
-    Construction(reg=reg).fill(net, seed=0)
+    ConstructionStart(reg=reg).fill(net, seed=0)
     return net.requires_grad_(False)
 
 

@@ -9,15 +9,15 @@ import torch
 import otformer as of
 from otformer.learning.data import Problems, generator
 from otformer.learning.evaluate import evaluate
-from otformer.learning.initialisation import Construction, Gaussian
+from otformer.learning.initialisation import ConstructionStart, GaussianStart
 from otformer.learning.model import Architecture, LearningTransformer
 
-WARM = Architecture(depth=4, tied=True, temperature=True)
+WARM = Architecture(depth=6, tied=True, temperature=True)
 
 
 def random_net(architecture: Architecture, ensemble: int = 1) -> LearningTransformer:
     net = LearningTransformer(architecture, ensemble).double()
-    Gaussian().fill(net, seed=3)
+    GaussianStart().fill(net, seed=3)
     return net
 
 
@@ -69,12 +69,12 @@ def test_is_appendix_a(architecture: Architecture) -> None:
 
 def test_gaussian_start_has_the_papers_variance_and_size() -> None:
     net = LearningTransformer(Architecture(), ensemble=8)
-    Gaussian().fill(net, seed=0)
+    GaussianStart().fill(net, seed=0)
     assert net.P.shape == (8, 20, 2, 11, 11)
     assert net.P.var().item() == pytest.approx(1 / 11, rel=0.02)
     assert net.V.var().item() == pytest.approx(1 / 11, rel=0.02)
     alone = LearningTransformer(Architecture(), ensemble=1)
-    Gaussian().fill(alone, seed=5)
+    GaussianStart().fill(alone, seed=5)
     assert torch.equal(alone.P[0], net.P[5])
 
 
@@ -83,13 +83,17 @@ def test_started_from_the_construction_it_is_the_aligning_transformer(sink: str)
     draw = generator(0)
     x, y = (torch.rand(2, 6, 1, generator=draw, dtype=torch.float64) for _ in range(2))
     net = LearningTransformer(Architecture(sink=sink)).double()
-    Construction(reg=0.1, step=0.8).fill(net, seed=0)
+    ConstructionStart(reg=0.1, step=0.8).fill(net, seed=0)
     frozen = of.AligningTransformer(1, 0.1, 20, of.Gradient(0.08), sink=sink, marginals=False)
-    trace = frozen(x, y)
+    trace = frozen(x, y, warn=False)
     net.requires_grad_(False)
     states = net.states(x, y)
     for layer in (1, 7, 20):
-        for mine, theirs in zip(states[layer][0, :, :-1, 8:10].unbind(-1), trace.potentials(layer), strict=True):
+        for mine, theirs in zip(
+            states[layer][0, :, :-1, net.architecture.registers.span("u", "v")].unbind(-1),
+            trace.potentials(layer),
+            strict=True,
+        ):
             assert float((mine - theirs).abs().max()) < 1e-12
     attention = net.output(states[20]).attention[0]
     assert float((attention - trace.attention(20, head="columns")).abs().max()) < 1e-12
@@ -112,7 +116,7 @@ def test_padding_changes_nothing(temperature: bool) -> None:
 
 
 def test_temperature_scales_weights_along_the_layers() -> None:
-    plain, warm = random_net(Architecture(depth=4, tied=True)), LearningTransformer(WARM).double()
+    plain, warm = random_net(Architecture(depth=6, tied=True)), LearningTransformer(WARM).double()
     warm.load_state_dict(plain.state_dict(), strict=False)
     for net in (plain, warm):
         net.requires_grad_(False)
@@ -122,12 +126,12 @@ def test_temperature_scales_weights_along_the_layers() -> None:
     warm.tau_out.fill_(math.log(7))
     torch.testing.assert_close(warm.output(state).logits, 7 * plain.output(state).logits)
     warm.tau[..., 1, :] = torch.tensor([math.log(3), math.log(2)])  # head 1, layer 3 of 6: 3 √2
-    ratio = (warm.logits(state, warm.weights(6)[3]) / plain.logits(state, plain.weights(6)[3])).unflatten(2, (6, 2))
+    ratio = (warm.logits(state, warm.weights()[3]) / plain.logits(state, plain.weights()[3])).unflatten(2, (6, 2))
     torch.testing.assert_close(ratio[..., 0, :], torch.ones_like(ratio[..., 0, :]))
     torch.testing.assert_close(ratio[..., 1, :], torch.full_like(ratio[..., 1, :], 3 * math.sqrt(2)))
     warm.tau.zero_()
     warm.step[:] = torch.tensor([math.log(3), math.log(2)])
-    moved, alone = (net.block(state, net.weights(6)[3]) - state for net in (warm, plain))
+    moved, alone = (net.block(state, net.weights()[3]) - state for net in (warm, plain))
     torch.testing.assert_close(moved, 3 * math.sqrt(2) * alone)
 
 
@@ -135,7 +139,7 @@ def test_attention_is_of_both_heads() -> None:
     net = random_net(Architecture(depth=2)).requires_grad_(False)
     x = torch.rand(1, 3, 1, generator=generator(6)).double()
     state = net.states(x, x)[1]
-    A, Z = net.attention(state, net.weights(2)[1])[0, 0], state[0, 0].numpy()
+    A, Z = net.attention(state, net.weights()[1])[0, 0], state[0, 0].numpy()
     for h in range(2):
         wanted = [softmax(np.array([Z[i] @ net.P[0, 1, h].numpy() @ Z[j] for j in range(4)])) for i in range(4)]
         np.testing.assert_allclose(A[h], np.array(wanted), atol=1e-13)
@@ -152,12 +156,20 @@ def test_members_do_not_mix() -> None:
     assert float(net.P.grad[[0, 2]].abs().max()) == 0
 
 
-def test_states_lead_to_the_output() -> None:
-    net = random_net(Architecture(depth=6, tied=True, temperature=True))
-    torch.nn.init.constant_(net.tau, 0.3)
-    x = torch.rand(2, 4, 1, generator=generator(5)).double()
-    for loops in (None, 3):
-        torch.testing.assert_close(net(x, x, loops=loops).logits, net.output(net.states(x, x, loops=loops)[-1]).logits)
+def test_the_output_head_reads_the_state_of_every_layer() -> None:
+    """Read after k of 6 loops, the network says what appendix A with k layers says."""
+    net = random_net(Architecture(depth=6, tied=True)).requires_grad_(False)
+    x, y = np.array([0.7, 0.1, 0.4]), np.array([0.2, 0.5, 0.9])
+    states = net.states(torch.tensor(x).view(1, 3, 1), torch.tensor(y).view(1, 3, 1))
+    assert len(states) == 7
+    for loops, state in enumerate(states):
+        np.testing.assert_allclose(net.output(state).attention[0, 0], appendix_a(net, x, y, loops)[0], atol=1e-13)
+
+
+def test_repr_says_what_the_network_is() -> None:
+    assert repr(LearningTransformer(Architecture(), ensemble=3)) == (
+        "LearningTransformer(20 layers, dim=1, engineered prompt, 9,812 parameters, ensemble of 3)"
+    )
 
 
 def test_evaluation_scores_the_construction_and_a_uniform_attention() -> None:
@@ -166,7 +178,7 @@ def test_evaluation_scores_the_construction_and_a_uniform_attention() -> None:
     assert score.distance.tolist() == pytest.approx([math.sqrt(3 / 4)] * 2, rel=1e-6)  # Σ_j (1/4 − P_ij)² = 3/4
     assert score.sorted_error.tolist() == pytest.approx([(1 + 4 + 9 + 16) / 16 / 4] * 2, rel=1e-6)  # the list 0, 0, 0, 0
     flat = LearningTransformer(Architecture(depth=400, tied=True, sink="frozen"))
-    Construction(reg=0.003).fill(flat, seed=0)
+    ConstructionStart(reg=0.003).fill(flat, seed=0)
     assert float(evaluate(flat, [7], kind="values", problems=50)[0].rows) > 0.95
 
 
@@ -174,7 +186,7 @@ def test_bad_architectures_are_refused() -> None:
     with pytest.raises(ValueError, match="prompt must be one of engineered, plain, got 'none'"):
         Architecture(prompt="none")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="prompt must be engineered to start from the construction"):
-        Construction().fill(LearningTransformer(Architecture(prompt="plain")), seed=0)
+        ConstructionStart().fill(LearningTransformer(Architecture(prompt="plain")), seed=0)
     with pytest.raises(ValueError, match="member must be from 0 to 1, got 2"):
         random_net(Architecture(depth=1), ensemble=2).member(2)
     with pytest.raises(ValueError, match="n must be a whole number of at least 2, got 1"):

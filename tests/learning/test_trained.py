@@ -75,6 +75,36 @@ def test_a_run_can_be_shipped(tmp_path: Path) -> None:
     assert load_trained(path, member=1).name == "paper-no-prompt"
 
 
+@pytest.mark.parametrize(
+    ("factor", "offset"), [(2.0, 0.0), (10.0, 0.0), (1e10, 0.0), (-1e10, 1e12), (1e-9, 0.5), (1e300, 0.0)]
+)
+def test_numbers_outside_the_range_of_training_are_answered_as_well_as_inside(factor: float, offset: float) -> None:
+    """Against the order of numbers: the matching that transport gives on the line, whatever the scale of either side."""
+    batch = Problems(("values",), (7,)).draw(100, generator(2))
+    x, y = batch.x.double(), factor * batch.y.double() + offset
+    by_x, by_y = x[..., 0].argsort(-1), y[..., 0].argsort(-1)
+    target = torch.empty_like(by_x).scatter_(-1, by_y, by_x)
+    for side in (x, abs(factor) * x + offset):
+        A = load_trained("sort-beyond")(side, y)
+        assert bool(torch.isfinite(A).all())
+        assert float((A.argmax(-1) == target).double().mean()) > 0.97
+
+
+def test_clouds_of_any_scale_and_place() -> None:
+    batch = Problems(("clouds",), (15,), 2).draw(100, generator(11, 4, 15))
+    module = load_trained("cloud-beyond")
+    right = [
+        float((module(f * batch.x.double() + c, f * batch.y.double() - c).argmax(-1) == batch.target).double().mean())
+        for f, c in ((1.0, 0.0), (1e10, 0.0), (1e-6, 3.0), (100.0, 1e4))
+    ]
+    assert min(right) > 0.7
+    assert bool(torch.isfinite(module(torch.full((3, 2), 5.0), torch.zeros(3, 2))).all())  # all the same point
+
+
+def test_a_newcomers_example() -> None:
+    assert load_trained("sort-beyond")([3, 1, 2], [0.33, 0.66, 1]).argmax(1).tolist() == [1, 2, 0]
+
+
 def test_refusals() -> None:
     with pytest.raises(ValueError, match=r"name must be one of .*sort-beyond.*, got 'sort'"):
         load_trained("sort")

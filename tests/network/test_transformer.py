@@ -1,10 +1,12 @@
 """The aligning transformer against gradient descent, POT and its own solo runs."""
 
 import itertools
+import os
 
 import ot
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import otformer as of
 from otformer.network.registers import Registers
@@ -31,10 +33,9 @@ def test_every_layer_is_gradient_descent_for_every_n_with_one_state_dict(d, reg)
     before = {name: t.clone() for name, t in net.state_dict().items()}
     for n in (1, 2, 3, 8, 33):
         x, y = points(n, (n, d), (n, d))
-        trace = net(x, y)
-        for layer, (u, v) in zip(range(1001), gradient_descent(distances(x, y), reg, step=reg), strict=False):
-            got_u, got_v = trace.potentials(layer)
-            assert max((got_u - u).abs().max(), (got_v - v).abs().max()) < 1e-12
+        expected = zip(*itertools.islice(gradient_descent(distances(x, y), reg, step=reg), 1001), strict=True)
+        for got, wanted in zip(net(x, y, warn=False).all_potentials(), expected, strict=True):
+            assert (got - torch.stack(wanted)).abs().max() < 1e-12
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
 
 
@@ -50,7 +51,7 @@ def test_paper_layout_without_marginal_registers_gives_the_same():
 def test_only_u_and_v_are_written_and_Z_is_what_the_blocks_make():
     x, y = points(1, (4, 3), (4, 3))
     net = of.AligningTransformer(3, 0.2, 20)
-    trace = net(x, y)
+    trace = net(x, y, warn=False)
     Z = trace.prompt.Z
     for layer in range(20):
         Z = net.block(Z, layer)
@@ -60,18 +61,16 @@ def test_only_u_and_v_are_written_and_Z_is_what_the_blocks_make():
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_P_is_K_times_Q_transposed_and_gives_the_logits_of_the_formula(name):
+def test_the_networks_queries_and_keys_give_the_logits_of_the_formula(name):
     r = Registers(2)
     x, y = points(2, (3, 2), (3, 2))
     u, v = points(3, (3,), (3,))
-    h = head(name, 0.3, r)
-    P = h.bilinear(r)
-    torch.testing.assert_close(P, h.query(r) @ h.key(r).T)
-    Z = of.AligningTransformer(2, 0.3, 1)(x, y).Z(0)
-    Z[:3, r.column("u")], Z[:3, r.column("v")] = u, v
+    net = of.AligningTransformer(2, 0.3, 1)
+    Z = net.prompt(x, y).Z
+    Z[0, :3, r.column("u")], Z[0, :3, r.column("v")] = u, v
     expected = (u[:, None] + v[None, :] - distances(x, y)) / 0.3 - 1
-    got = (Z @ P @ Z.T)[:3, :3]
-    torch.testing.assert_close(got, expected if name == "rows" else expected.T, rtol=1e-12, atol=1e-12)
+    for got in (Z[0] @ head(name, 0.3, r).bilinear(r) @ Z[0].T, net.logits(Z, 0)[0, HEADS.index(name)]):
+        torch.testing.assert_close(got[:3, :3], expected if name == "rows" else expected.T, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("n", "m", "weighted"), [(6, 6, False), (6, 6, True), (4, 9, True), (9, 4, False), (1, 5, True)])
@@ -89,7 +88,7 @@ def test_attention_and_plan_equal_POT_at_convergence(n, m, weighted):
     assert (trace.plan() - expected).abs().max() < 1e-10
     assert (trace.attention() - expected / expected.sum(1, keepdim=True)).abs().max() < 1e-10
     assert (trace.attention(head="columns") - (expected / expected.sum(0)).T).abs().max() < 1e-10
-    assert trace.marginal_error() < 1e-9
+    assert trace.marginal_error < 1e-9
 
 
 def test_a_ragged_batch_equals_solo_runs():
@@ -161,8 +160,8 @@ def test_other_costs_by_prompt_alone(name):
 def test_keep_bounds_what_the_trace_holds():
     x, y = points(8, (3, 1), (3, 1))
     net = of.AligningTransformer(1, 0.1, 40)
-    full, some, last = net(x, y), net(x, y, keep=[0, 7]), net(x, y, keep="last")
-    assert (len(full.layers), some.layers, last.layers) == (41, [0, 7, 40], [40])
+    full, some, last = net(x, y), net(x, y, keep=[0, -34]), net(x, y, keep="last")
+    assert (len(full), some.layers, last.layers) == (41, [0, 7, 40], [40])
     torch.testing.assert_close(some.plan(7), full.plan(7), rtol=0, atol=0)
     with pytest.raises(ValueError, match=r"layer 8 was not kept; this trace holds \[0, 7, 40\]"):
         some.plan(8)
@@ -171,13 +170,45 @@ def test_keep_bounds_what_the_trace_holds():
 def test_weights_travel_through_safetensors(tmp_path):
     x, y = points(9, (4, 2), (4, 2))
     net = of.AligningTransformer(2, 0.1, 60, schedule="annealed")
-    net.save(tmp_path / "net.safetensors")
+    path = tmp_path / "net.safetensors"
+    before = os.umask(0o022)
+    try:
+        net.save(path)
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o644
     other = of.AligningTransformer(2, 0.1, 60, schedule="annealed")
     for t in other.buffers():
         t.zero_()
-    torch.testing.assert_close(other.load(tmp_path / "net.safetensors")(x, y).plan(), net(x, y).plan(), rtol=0, atol=0)
-    with pytest.raises(ValueError, match="path does not hold weights of this network"):
-        of.AligningTransformer(3, 0.1, 60).load(tmp_path / "net.safetensors")
+    plan = net(x, y, warn=False).plan()
+    for same in (other.load(path), of.AligningTransformer.from_file(path)):
+        torch.testing.assert_close(same(x, y, warn=False).plan(), plan, rtol=0, atol=0)
+    assert repr(of.AligningTransformer.from_file(path)) == repr(net)
+    with pytest.raises(
+        ValueError, match=rf"^{path} does not fit: W_K must have shape \(1, 2, 17, 9\), got \(60, 2, 15, 8\)$"
+    ):
+        of.AligningTransformer(3, 0.1, 60).load(path)
+    with pytest.raises(ValueError, match=r"must hold a network of class SinkhornTransformer, got AligningTransformer$"):
+        of.SinkhornTransformer.from_file(path)
+    save_file(net.state_dict(), path)
+    with pytest.raises(ValueError, match="got weights without a description: build the network and use load"):
+        of.AligningTransformer.from_file(path)
+    path.write_bytes(b"nonsense")
+    for read in (net.load, of.AligningTransformer.from_file):
+        with pytest.raises(ValueError, match=f"^{path} is not a readable safetensors file$"):
+            read(path)
+
+
+def test_a_file_of_a_sinkhorn_network_gives_one(tmp_path):
+    x, y = points(9, (4, 2), (4, 2))
+    for k, net in enumerate(
+        (of.SinkhornTransformer(2, 0.1, 30), of.SinkhornTransformer(2, 0.1, 30, width=16, scale="auto"))
+    ):
+        net.save(tmp_path / f"{k}.safetensors")
+        other = of.AligningTransformer.from_file(tmp_path / f"{k}.safetensors")
+        assert type(other) is of.SinkhornTransformer
+        assert torch.equal(other(x, y, warn=False).plan(), net(x, y, warn=False).plan())
+        assert repr(other) == repr(net)
 
 
 def test_float32_follows_float64():
@@ -190,7 +221,7 @@ def test_float32_follows_float64():
 
 def test_attention_with_the_sink_column_is_the_softmax_of_the_paper():
     x, y = points(12, (4, 2), (4, 2))
-    trace = of.AligningTransformer(2, 0.1, 30)(x, y)
+    trace = of.AligningTransformer(2, 0.1, 30)(x, y, warn=False)
     A = trace.attention(30, sink=True)
     S = trace.plan(30).sum(1)
     torch.testing.assert_close(A[:, -1], 1 / (S + 1), rtol=1e-12, atol=0)

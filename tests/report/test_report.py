@@ -102,7 +102,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
 
 def traced(n: int = 5, m: int = 7, depth: int = 30) -> Trace:
     x, y = torch.rand(2, max(n, m), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return AligningTransformer(2, 0.1, depth)(x[:n], y[:m])
+    return AligningTransformer(2, 0.1, depth)(x[:n], y[:m], warn=False)
 
 
 def embedded(path: Path) -> dict:
@@ -146,8 +146,8 @@ def test_trace_page_of_a_ragged_batch_leaves_absent_points_out(tmp_path: Path) -
     x = [torch.rand(n, 2, generator=generator, dtype=torch.float64) for n in (3, 6)]
     y = [torch.rand(n, 2, generator=generator, dtype=torch.float64) for n in (4, 6)]
     network = AligningTransformer(2, 0.1, 20)
-    network(x, y).save(tmp_path / "batch.html")
-    network(x[0], y[0]).save(tmp_path / "alone.html")
+    network(x, y, warn=False).save(tmp_path / "batch.html")
+    network(x[0], y[0], warn=False).save(tmp_path / "alone.html")
     batch, alone = embedded(tmp_path / "batch.html"), embedded(tmp_path / "alone.html")
     assert [(p["n"], p["m"]) for p in batch["problems"]] == [(3, 4), (6, 6)]
     np.testing.assert_allclose(batch["problems"][0]["u"], alone["problems"][0]["u"], atol=1e-6)

@@ -18,8 +18,8 @@ def points(seed, *sizes, dtype=torch.float64):
 def test_the_network(schedule, dtype, atol):
     x, y = points(0, (3, 20, 2), (3, 20, 2), dtype=dtype)
     net = of.AligningTransformer(2, 0.05, 400, schedule=schedule)
-    cpu = net(x, y).plan()
-    gpu = net.cuda()(x.cuda(), y.cuda()).plan()
+    cpu = net(x, y, warn=False).plan()
+    gpu = net.cuda()(x.cuda(), y.cuda(), warn=False).plan()
     assert gpu.is_cuda
     torch.testing.assert_close(gpu.cpu(), cpu, rtol=0, atol=atol)
 

@@ -26,7 +26,7 @@ def run(context: Context) -> Outcome:
     }
     errors: dict[str, Tensor] = {}  # [DEPTH + 1, PROBLEMS]
     for k, (label, (schedule, sink)) in enumerate(runs.items()):
-        trace = AligningTransformer(DIM, REG, DEPTH, schedule, sink)(x, y)
+        trace = AligningTransformer(DIM, REG, DEPTH, schedule, sink)(x, y, warn=False)
         paths = [(trace.attention(layer) - targets).abs().amax((1, 2)) for layer in range(DEPTH + 1)]
         errors[label] = torch.stack(paths)
         if label == FROZEN:

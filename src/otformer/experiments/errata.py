@@ -110,7 +110,7 @@ def _orientation(s: Setting) -> Measurement:
 
 
 def _layer_index(s: Setting) -> Measurement:
-    u = AligningTransformer(DIM, REG, 5)(s.x, s.y).potentials(5)[0]
+    u = AligningTransformer(DIM, REG, 5)(s.x, s.y, warn=False).potentials(5)[0]
     gaps = [float((u - s.descent[k][0]).abs().max()) for k in (6, 5)]
     return "Z_{ℓ} holds u_{ℓ}, not u_{ℓ} − D∇L", "largest |u in Z_{5} − gradient descent's|", gaps[0], gaps[1]
 

@@ -55,7 +55,7 @@ def heads(net: LearningTransformer, states: list[Tensor], batch: Batch) -> list[
     n = batch.x.shape[-2]
     turned = batch._replace(target=batch.target.argsort(-1))  # x on the rows: P* transposed
     found = []
-    for Z, weights in zip(states, net.weights(len(states) - 1), strict=False):
+    for Z, weights in zip(states, net.weights(), strict=False):
         logits = net.logits(Z, weights).unflatten(2, (-1, MODEL_HEADS))[:, :, :n, :, :n]  # [K, B, n, 2, n]: no sink
         both = logits.softmax(-1).unbind(3)
         straight, across = ([view(each, side) for each in both] for side in (batch, turned))

@@ -30,10 +30,10 @@ def run(context: Context) -> Outcome:
     rows: list[Row] = []
     for k, n in enumerate(SIZES):
         x, y = unit_cube(n, DIM, generator)
-        trace = network(x, y, keep=(DEPTH // 2, DEPTH))
+        trace = network(x, y, keep=(DEPTH // 2, DEPTH), warn=False)
         target = pot_plan(squared_distances(x, y), REG)
         pairs[n] = trace.attention(), target
-        rows.append({"n": n, **_errors(trace, target), "marginal error": float(trace.marginal_error())})
+        rows.append({"n": n, **_errors(trace, target), "marginal error": float(trace.marginal_error)})
         context.progress((k + 1) / len(SIZES))
     unchanged = all(torch.equal(weights[name], t) for name, t in network.state_dict().items())
     numbers = sum(t.numel() for name, t in weights.items() if name.startswith("W_"))

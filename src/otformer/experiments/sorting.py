@@ -102,7 +102,7 @@ def _match(dim: int, problems: int, generator: torch.Generator) -> Row:
 
 def _places(network: AligningTransformer, x: Tensor, y: Tensor) -> Tensor:
     """Where each x goes: the arg-max of its attention row after the last layer, [B, n]."""
-    return network(x, y, keep="last").attention().argmax(-1)
+    return network(x, y, keep="last", warn=False).attention().argmax(-1)
 
 
 def _row(task: str, n: int, d: int, dtype: torch.dtype, layers: int, problems: int, exact: int) -> Row:
@@ -143,5 +143,5 @@ def _draw(rows: list[Row], numbers: list[Row], generator: torch.Generator) -> fi
 
 def _placed(x: Tensor, ranks: Tensor) -> list[float]:
     """Share of numbers whose arg-max is their rank, before the first layer and after each."""
-    trace = AligningTransformer(1, SORTER_REG, SORTER_DEPTH, SORTER)(x[:, None], _points(ranks, x.dtype)[1])
+    trace = AligningTransformer(1, SORTER_REG, SORTER_DEPTH, SORTER)(x[:, None], _points(ranks, x.dtype)[1], warn=False)
     return [float((trace.attention(k).argmax(-1) == ranks).double().mean()) for k in range(SORTER_DEPTH + 1)]

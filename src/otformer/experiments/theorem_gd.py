@@ -59,7 +59,7 @@ def _told(cases: int, frozen: float, first: float, later: float) -> str:
 
 def gaps(network: AligningTransformer, x: Tensor, y: Tensor, descent: list[tuple[Tensor, Tensor]]) -> list[float]:
     """The largest of |u − u_gd| and |v − v_gd| after each layer, layer 0 first."""
-    trace = network(x, y)
+    trace = network(x, y, warn=False)
     gaps = []
     for layer, (u, v) in enumerate(descent):
         ours = trace.potentials(layer)

@@ -13,7 +13,7 @@ from otformer.experiments import _trained_models as learned
 from otformer.experiments import iterative
 from otformer.experiments._trained_models import DISTANCE, ROWS, SIZES, at, band, spread
 from otformer.experiments.experiment import Context, Outcome, Row
-from otformer.learning.initialisation import Construction
+from otformer.learning.initialisation import ConstructionStart
 from otformer.learning.model import LearningTransformer
 from otformer.learning.recipes import recipe
 
@@ -54,9 +54,9 @@ def networks() -> Iterator[tuple[str, LearningTransformer]]:
 def constructed(name: str, noisy: bool) -> LearningTransformer:
     """The construction that a recipe starts from: exact, or every seed's perturbed copy as it was before training."""
     start = recipe(name).start
-    assert isinstance(start, Construction)
+    assert isinstance(start, ConstructionStart)
     net = LearningTransformer(recipe(name).architecture, learned.load(name).ensemble if noisy else 1)
-    (start if noisy else Construction(start.reg, start.step)).fill(net, seed=0)
+    (start if noisy else ConstructionStart(start.reg, start.step)).fill(net, seed=0)
     return net.requires_grad_(False)
 
 

@@ -9,8 +9,7 @@ kind                   x                         y
 ``permutations``       a permutation of y        i/n (the paper's)
 ``values``             uniform on [0, 1]         i/n: real-valued lists, which a nearest match does not sort
 ``subsets``            a permutation of y        n distinct points of the grid 1/m, …, 1; m ≤ ``SPREAD`` · n
-``windows``            a permutation of y        n neighbours of the grid 1/m, …, 1; m ≤ ``SPREAD`` · n
-``value-windows``      uniform on the window     the same: a ``values`` problem, shrunk and moved
+``value-windows``      uniform on the window     n neighbours of that grid: a ``values`` problem, shrunk and moved
 ``clouds``             Gaussian in d dimensions  Gaussian in d dimensions
 ====================== ========================= ==========================================================
 """
@@ -117,20 +116,13 @@ def _subsets(size: Tensor, present: Tensor, dim: int, generator: Generator) -> D
     return _shuffled(y, present, generator), y
 
 
-def _window(points: Drawn, size: Tensor, generator: Generator) -> Drawn:
-    """The problem shrunk to the spacing 1/m and moved by a multiple of it, inside [0, 1]."""
+def _value_windows(size: Tensor, present: Tensor, dim: int, generator: Generator) -> Drawn:
+    """A ``values`` problem shrunk to the spacing 1/m and moved by a multiple of it, inside [0, 1]."""
+    points = _values(size, present, dim, generator)
     m = ((1 + (SPREAD - 1) * torch.rand(size.shape, generator=generator)) * size).round()
     first = (torch.rand(size.shape, generator=generator) * (m - size + 1)).floor()
     x, y = ((t * size[:, None, None] + first[:, None, None]) / m[:, None, None] for t in points)
     return x, y
-
-
-def _windows(size: Tensor, present: Tensor, dim: int, generator: Generator) -> Drawn:
-    return _window(_permutations(size, present, dim, generator), size, generator)
-
-
-def _value_windows(size: Tensor, present: Tensor, dim: int, generator: Generator) -> Drawn:
-    return _window(_values(size, present, dim, generator), size, generator)
 
 
 def _clouds(size: Tensor, present: Tensor, dim: int, generator: Generator) -> Drawn:
@@ -142,7 +134,6 @@ KINDS: dict[str, Callable[[Tensor, Tensor, int, Generator], Drawn]] = {
     "permutations": _permutations,
     "values": _values,
     "subsets": _subsets,
-    "windows": _windows,
     "value-windows": _value_windows,
     "clouds": _clouds,
 }

@@ -32,14 +32,13 @@ def evaluate(
     kind: str = "permutations",
     problems: int = 200,
     seed: int = 0,
-    loops: int | None = None,
 ) -> list[Score]:
     """Scores on ``problems`` fresh problems of each size, the same for every member.
 
     >>> from otformer.learning.model import Architecture
-    >>> from otformer.learning.initialisation import Construction
+    >>> from otformer.learning.initialisation import ConstructionStart
     >>> net = LearningTransformer(Architecture(sink="frozen"))
-    >>> Construction(reg=0.01).fill(net, seed=0)
+    >>> ConstructionStart(reg=0.01).fill(net, seed=0)
     >>> [float(score.rows) for score in evaluate(net, [5, 9], problems=20)]
     [1.0, 1.0]
     """
@@ -48,6 +47,6 @@ def evaluate(
         drawn = data.Problems((kind,), (n,), net.architecture.dim).draw(problems, data.generator(seed, TEST, n))
         batch = drawn.map(lambda t: t.to(net.P.device))
         batch = batch._replace(x=batch.x.to(net.P), y=batch.y.to(net.P))
-        output = net(batch.x, batch.y, loops=loops)
+        output = net(batch.x, batch.y)
         scores.append(Score(n, rows_right(output, batch), distance(output, batch), sorted_error(output, batch)))
     return scores

@@ -17,7 +17,7 @@ from otformer.network import weights
 
 
 @dataclass(frozen=True)
-class Gaussian:
+class GaussianStart:
     """Independent normal entries of variance 1/(2d+9), with or without the engineered prompt.
 
     With ``silent`` V starts at 0: the layers write nothing yet, and the output head learns first. ``sharp`` is where the
@@ -29,7 +29,7 @@ class Gaussian:
 
     def fill(self, net: LearningTransformer, seed: int) -> None:
         """Set every member's parameters; member k is drawn from seed + k."""
-        _noise(net, seed, net.architecture.registers.width**-0.5)
+        _noise(net, seed, (2 * net.architecture.dim + 9) ** -0.5)
         if self.silent:
             torch.nn.init.zeros_(net.V)
         if net.architecture.temperature:
@@ -39,7 +39,7 @@ class Gaussian:
 
 
 @dataclass(frozen=True)
-class Construction:
+class ConstructionStart:
     """The aligning transformer with λ = ``reg`` and γ = ``step`` · λ; normal noise of size ``noise`` on every entry."""
 
     reg: float = 0.05
@@ -52,7 +52,7 @@ class Construction:
             raise ValueError(f"prompt must be engineered to start from the construction, got {net.architecture.prompt}")
         _noise(net, seed, self.noise)
         r = net.architecture.registers
-        first = r.width - net.architecture.columns_written
+        first = net.architecture.columns_written.start
         with torch.no_grad():
             for h, name in enumerate(weights.HEADS):
                 head = weights.head(name, self.reg, r)
@@ -71,4 +71,4 @@ def _noise(net: LearningTransformer, seed: int, size: float) -> None:
                     parameter[k] = size * torch.randn(parameter[k].shape, generator=draw).to(parameter)
 
 
-Start = Gaussian | Construction
+Start = GaussianStart | ConstructionStart

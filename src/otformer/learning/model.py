@@ -11,7 +11,6 @@ Every parameter has a leading axis K: an *ensemble* of K models that never mix, 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -20,7 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from otformer import checks
-from otformer.network.registers import Registers
+from otformer.network.features import Features
+from otformer.network.prompt import tokens
+from otformer.network.registers import ENGINEERED, PLAIN, Registers
 
 HEADS = 2
 MIX = 1 / 20  # the paper's B
@@ -30,15 +31,24 @@ MIX = 1 / 20  # the paper's B
 class Architecture:
     """What is fixed before training.
 
-    dim : d, coordinates of a point.
-    depth : layers, or turns of the one layer when ``tied``.
-    tied : one layer, looped. For n above ``grow_from`` points the loops grow like (n / grow_from)^``growth``.
-    prompt : ``"engineered"`` (2d+9 columns and a sink) or ``"plain"`` (Z' = [x, y, 0], no sink).
-    written : ``"all"`` columns, or ``"memory"`` (u, v, spare; with the plain prompt its one zero column).
-    sink : ``"token"`` (the paper's: updated like the others) or ``"frozen"``.
-    temperature : whether layer ℓ of L has the weights P exp(τ₀ + τ₁ ℓ/L) and V exp(s₀ + s₁ ℓ/L), τ and s learned for every
-        head and 0 at the start; the output head P exp(τ₀). Attention stays standard: each layer's weights are constants. A
-        tied layer can so anneal, and a head become sharp in fewer steps of Adam, whose steps are short for large weights.
+    Parameters
+    ----------
+    dim : int
+        d, coordinates per point.
+    depth : int
+        Layers, or turns of the one layer when ``tied``.
+    tied : bool
+        Whether there is one layer, looped.
+    prompt : {"engineered", "plain"}
+        2d+9 columns and a sink, or Z' = [x, y, 0] without one.
+    written : {"all", "memory"}
+        The columns that layers write: all, or u, v and spare (of the plain prompt, its one zero column).
+    sink : {"token", "frozen"}
+        The paper's, updated like the other tokens, or never updated.
+    temperature : bool
+        Whether layer ℓ of L has the weights P exp(τ₀ + τ₁ ℓ/L) and V exp(s₀ + s₁ ℓ/L), τ and s learned for every head and
+        0 at the start; the output head P exp(τ₀). Attention stays standard: each layer's weights are constants. A tied
+        layer can so anneal, and a head become sharp in fewer steps of Adam, whose steps are short for large weights.
     """
 
     dim: int = 1
@@ -48,8 +58,6 @@ class Architecture:
     written: Literal["all", "memory"] = "all"
     sink: Literal["token", "frozen"] = "token"
     temperature: bool = False
-    growth: float = 0.0
-    grow_from: int = 7
 
     def __post_init__(self) -> None:
         checks.count("dim", self.dim)
@@ -60,33 +68,19 @@ class Architecture:
 
     @property
     def registers(self) -> Registers:
-        """The columns of the engineered prompt; its last three, u, v and spare, are the memory."""
-        return Registers(self.dim, marginals=False)
+        """The columns of the prompt."""
+        return Registers(self.dim, marginals=False, names=ENGINEERED if self.prompt == "engineered" else PLAIN)
 
     @property
-    def width(self) -> int:
-        return self.registers.width if self.prompt == "engineered" else 2 * self.dim + 1
-
-    @property
-    def columns_written(self) -> int:
-        """Layers write the last so many columns."""
-        if self.written == "all":
-            return self.width
-        return 3 if self.prompt == "engineered" else 1
+    def columns_written(self) -> slice:
+        """The columns that layers write."""
+        r = self.registers
+        return slice(0, r.width) if self.written == "all" else r.span("u" if "u" in r else "spare", "spare")
 
     @property
     def layers(self) -> int:
         """Layers with weights of their own."""
         return min(1, self.depth) if self.tied else self.depth
-
-    def loops(self, n: int) -> int:
-        """Layers that a list of n points passes through.
-
-        >>> Architecture(depth=20, tied=True, growth=1.0).loops(14), Architecture(depth=20).loops(14)
-        (40, 20)
-        """
-        grown = self.depth * max(1.0, n / self.grow_from) ** self.growth
-        return math.ceil(grown - 1e-9) if self.tied else self.depth
 
 
 class Output(NamedTuple):
@@ -109,7 +103,7 @@ class LayerWeights(NamedTuple):
 
 
 class LearningTransformer(nn.Module):
-    """K trainable transformers of one architecture. Parameters start at 0: see start.py for the paper's Gaussian.
+    """K trainable transformers of one architecture. Parameters start at 0: see initialisation.py for the paper's Gaussian.
 
     P [K, layers, 2, w, w], V [K, layers, 2, w, columns written], P_out [K, w, w], V_out [K, w, d], and with a learned
     temperature tau and step [K, layers, 2, 2] and tau_out [K].
@@ -124,28 +118,26 @@ class LearningTransformer(nn.Module):
         super().__init__()
         self.architecture = a = architecture
         self.ensemble = checks.count("ensemble", ensemble)
-        w = a.width
+        w, written = a.registers.width, a.columns_written
 
         def zeros(*shape: int) -> nn.Parameter:
             return nn.Parameter(torch.zeros(self.ensemble, *shape))
 
-        self.P, self.V = zeros(a.layers, HEADS, w, w), zeros(a.layers, HEADS, w, a.columns_written)
+        self.P, self.V = zeros(a.layers, HEADS, w, w), zeros(a.layers, HEADS, w, written.stop - written.start)
         self.P_out, self.V_out = zeros(w, w), zeros(w, a.dim)
         if a.temperature:
             self.tau, self.step, self.tau_out = zeros(a.layers, HEADS, 2), zeros(a.layers, HEADS, 2), zeros()
+
+    def extra_repr(self) -> str:
+        a, count = self.architecture, sum(p[0].numel() for p in self.parameters())
+        layers = f"{a.depth} loops of one layer" if a.tied else f"{a.depth} layers"
+        return f"{layers}, dim={a.dim}, {a.prompt} prompt, {count:,} parameters, ensemble of {self.ensemble}"
 
     def prompt(self, x: Tensor, y: Tensor) -> Tensor:
         """Z₀ of every member, [K, B, T, w], from x and y [B, n, d] (shared by the members) or [K, B, n, d]."""
         if x.ndim == 3:
             x, y = (t.expand(self.ensemble, *t.shape) for t in (x, y))
-        *batch, n, _ = x.shape
-        if self.architecture.prompt == "plain":
-            return torch.cat([x, y, x.new_zeros(*batch, n, 1)], dim=-1)
-        r = self.architecture.registers
-        squares = [(t * t).sum(-1, keepdim=True) for t in (x, y)]
-        tokens = torch.cat([x, y, *squares, x.new_ones(*batch, n, 4), x.new_zeros(*batch, n, 3)], dim=-1)
-        sink = F.pad(x.new_full((1,), -1.0), (r.column("sign"), r.width - r.column("sign") - 1))
-        return torch.cat([tokens, sink.expand(*batch, 1, r.width)], dim=-2)
+        return tokens(Features.of_points(x, y), self.architecture.registers)
 
     def bias(self, present: Tensor | None) -> Tensor | None:
         """−∞ towards tokens that are not there, [K, B, 1, T], from the points that are, [B, n] or [K, B, n]."""
@@ -157,17 +149,17 @@ class LearningTransformer(nn.Module):
             present = F.pad(present, (0, 1), value=True)
         return torch.zeros_like(present, dtype=self.P.dtype).masked_fill(~present, -torch.inf)[..., None, :]
 
-    def weights(self, loops: int) -> list[LayerWeights]:
-        """The weights of ``loops`` layers (as many as there are, unless tied)."""
-        a, (K, _, _, w, _) = self.architecture, self.P.shape
+    def weights(self) -> list[LayerWeights]:
+        """The weights of every layer."""
+        a, (K, _, _, w, written) = self.architecture, self.V.shape
         if a.layers == 0:
             return []
-        P, V = (t.expand(K, loops, *t.shape[2:]) if a.tied else t for t in (self.P, self.V))
+        P, V = (t.expand(K, a.depth, *t.shape[2:]) if a.tied else t for t in (self.P, self.V))
         if a.temperature:
             time = torch.arange(P.shape[1], device=P.device).to(P)[:, None] / P.shape[1]  # [L, 1]
             P, V = (t * (e[..., 0] + e[..., 1] * time).exp()[..., None, None] for t, e in ((P, self.tau), (V, self.step)))
         P = P.transpose(2, 3).reshape(K, -1, w, HEADS * w)
-        V = MIX * V.reshape(K, -1, HEADS * w, a.columns_written)
+        V = MIX * V.reshape(K, -1, HEADS * w, written)
         return [LayerWeights(*each) for each in zip(P.unbind(1), V.unbind(1), strict=True)]
 
     def logits(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
@@ -186,11 +178,12 @@ class LearningTransformer(nn.Module):
         K, B, T, w = Z.shape
         mixed = self.logits(Z, weights, bias).softmax(-1) @ Z  # [K, B, T·2, w]
         update = (mixed.view(K, B * T, HEADS * w) @ weights.V).view(K, B, T, weights.V.shape[-1])
-        left = w - update.shape[-1]  # columns that stay
+        columns = self.architecture.columns_written
+        sides = (columns.start, w - columns.stop)  # columns that stay
         if self.architecture.sink == "frozen" and self.architecture.prompt == "engineered":
-            update = F.pad(update[..., :-1, :], (left, 0, 0, 1))
-        elif left:
-            update = F.pad(update, (left, 0))
+            update = F.pad(update[..., :-1, :], (*sides, 0, 1))
+        elif any(sides):
+            update = F.pad(update, sides)
         return Z + update
 
     def output(self, Z: Tensor, bias: Tensor | None = None) -> Output:
@@ -202,17 +195,16 @@ class LearningTransformer(nn.Module):
         logits = logits if bias is None else logits + bias
         return Output(logits, logits.softmax(-1) @ (Z @ self.V_out[:, None]))
 
-    def states(self, x: Tensor, y: Tensor, present: Tensor | None = None, loops: int | None = None) -> list[Tensor]:
+    def states(self, x: Tensor, y: Tensor, present: Tensor | None = None) -> list[Tensor]:
         """Z₀, …, Z_L, each [K, B, T, w]; `output` reads any of them."""
-        Z, bias = self.prompt(x, y), self.bias(present)
-        found = [Z]
-        for weights in self.weights(self.architecture.loops(x.shape[-2]) if loops is None else loops):
+        found, bias = [self.prompt(x, y)], self.bias(present)
+        for weights in self.weights():
             found.append(self.block(found[-1], weights, bias))
         return found
 
-    def forward(self, x: Tensor, y: Tensor, present: Tensor | None = None, loops: int | None = None) -> Output:
+    def forward(self, x: Tensor, y: Tensor, present: Tensor | None = None) -> Output:
         """The output head after the last layer, of points x and y as `prompt` takes them."""
-        return self.output(self.states(x, y, present, loops)[-1], self.bias(present))
+        return self.output(self.states(x, y, present)[-1], self.bias(present))
 
     def member(self, k: int) -> LearningTransformer:
         """One of the K models, alone."""

@@ -1,4 +1,4 @@
-r"""What to minimise, each a mean over the problems and rows of a batch, one number a member: [K].
+r"""What to minimise, each a mean over the problems and rows of a batch, one number per member: [K].
 
 ``sorted``     Σ_i ‖f_i − x_{σ(i)}‖² / n: squared error on the sorted list, as the paper's text suggests. Row i of A
                needs only the right *mean* of x: many attentions give loss 0, and P* is one of them.

@@ -9,23 +9,27 @@ from typing import Literal
 
 from otformer import checks
 from otformer.learning.data import Problems
-from otformer.learning.initialisation import Construction, Gaussian, Start
+from otformer.learning.initialisation import ConstructionStart, GaussianStart, Start
 from otformer.learning.model import Architecture
 from otformer.learning.objectives import OBJECTIVES
 
-_PAPER, _SEVEN, _GAUSSIAN = Architecture(), Problems(), Gaussian()
+_PAPER, _SEVEN, _GAUSSIAN = Architecture(), Problems(), GaussianStart()
 
 
 @dataclass(frozen=True)
 class Recipe:
     """One way of training.
 
-    samples : size of a fixed training set; None draws new problems for every step.
-    batch : problems a step; as many as ``samples``: the whole set in every step.
-    loops : numbers of layers to train with, in turn, a step each (empty: the architecture's depth).
-    decay : ``"none"``, or ``"cosine"``: the stepsize falls to 0 along half a cosine.
-    clip : largest Euclidean norm of a member's gradient, or None.
-    shrink : weight decay, decoupled (AdamW); 0 is Adam.
+    Parameters
+    ----------
+    samples : int, optional
+        Size of a fixed training set; None draws new problems for every step.
+    batch : int
+        Problems per step; as many as ``samples``: the whole set in every step.
+    decay : {"none", "cosine"}
+        Whether the stepsize falls to 0 along half a cosine.
+    clip : float, optional
+        Largest Euclidean norm of a member's gradient.
     """
 
     name: str
@@ -38,10 +42,8 @@ class Recipe:
     decay: Literal["none", "cosine"] = "none"
     samples: int | None = 1_000
     batch: int = 100
-    loops: tuple[int, ...] = ()
     start: Start = _GAUSSIAN
     clip: float | None = None
-    shrink: float = 0.0
 
     def __post_init__(self) -> None:
         checks.choice("objective", self.objective, OBJECTIVES)
@@ -57,10 +59,6 @@ class Recipe:
         """Adam's stepsize at a step, counted from 0."""
         falling = self.decay == "cosine"
         return self.rate * (0.5 * (1 + math.cos(math.pi * step / self.steps)) if falling else 1.0)
-
-    def loops_at(self, step: int) -> int | None:
-        """Layers to run in a step."""
-        return self.loops[step % len(self.loops)] if self.loops else None
 
     def to_json(self) -> str:
         """The recipe as text: what a checkpoint must agree with."""
@@ -81,7 +79,6 @@ class Recipe:
             batch=100,
             samples=20_000,
             problems=replace(self.problems, sizes=sizes),
-            architecture=replace(self.architecture, grow_from=largest),
         )
 
 
@@ -97,7 +94,7 @@ _BEYOND = Recipe(
     decay="cosine",
     samples=100_000,
     batch=256,
-    start=Construction(reg=0.05, noise=0.1),
+    start=ConstructionStart(reg=0.05, noise=0.1),
     clip=1.0,
 )
 _ALL = (
@@ -127,14 +124,14 @@ _ALL = (
         "As paper-attention, from the construction (λ = 0.05, γ = λ) with noise 0.1; 1,500 steps of the whole training set.",
         steps=1_500,
         batch=1_000,
-        start=Construction(reg=0.05, noise=0.1),
+        start=ConstructionStart(reg=0.05, noise=0.1),
     ),
     _BEYOND,
     replace(
         _BEYOND,
         name="sort-scratch",
         about="As sort-beyond, started from noise: Gaussian P, V = 0, temperatures τ₀ = 2.",
-        start=Gaussian(silent=True, sharp=2.0),
+        start=GaussianStart(silent=True, sharp=2.0),
     ),
     replace(
         _BEYOND,
@@ -146,7 +143,7 @@ _ALL = (
         rate=2e-2,
         batch=64,
         samples=10_000,
-        start=Construction(reg=0.5, noise=0.1),
+        start=ConstructionStart(reg=0.5, noise=0.1),
     ),
     replace(
         _BEYOND,

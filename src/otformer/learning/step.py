@@ -15,10 +15,10 @@ from otformer.learning.objectives import OBJECTIVES
 from otformer.learning.recipes import Recipe
 
 
-def output_of(net: LearningTransformer, batch: Batch, recipe: Recipe, loops: int | None = None) -> Output:
+def output_of(net: LearningTransformer, batch: Batch, recipe: Recipe) -> Output:
     """What the network says to a batch of the recipe."""
     present = batch.present if len(recipe.problems.sizes) > 1 else None  # of one size: nothing is absent
-    return net(batch.x, batch.y, present, loops)
+    return net(batch.x, batch.y, present)
 
 
 def clip(net: LearningTransformer, largest: float) -> None:
@@ -35,15 +35,15 @@ class EagerStep:
 
     def __init__(self, net: LearningTransformer, recipe: Recipe) -> None:
         self.net, self.recipe = net, recipe
-        self.adam = torch.optim.AdamW(net.parameters(), lr=recipe.rate, weight_decay=recipe.shrink)
+        self.adam = torch.optim.Adam(net.parameters(), lr=recipe.rate)
 
-    def __call__(self, batch: Batch, rate: float, loops: int | None = None) -> Tensor:
+    def __call__(self, batch: Batch, rate: float) -> Tensor:
         self.adam.param_groups[0]["lr"] = rate
-        return self.run(batch, loops)
+        return self.run(batch)
 
-    def run(self, batch: Batch, loops: int | None) -> Tensor:
+    def run(self, batch: Batch) -> Tensor:
         """Forward, backward, Adam."""
-        losses = OBJECTIVES[self.recipe.objective](output_of(self.net, batch, self.recipe, loops), batch)
+        losses = OBJECTIVES[self.recipe.objective](output_of(self.net, batch, self.recipe), batch)
         self.adam.zero_grad(set_to_none=False)
         losses.sum().backward()  # members share no parameter: each gets the gradient of its own loss
         if self.recipe.clip is not None:
@@ -53,38 +53,34 @@ class EagerStep:
 
 
 class GraphedStep(EagerStep):
-    """The same, captured once for every number of loops; batches must all have one shape."""
+    """The same, captured once; batches must all have one shape."""
 
     def __init__(self, net: LearningTransformer, recipe: Recipe) -> None:
         super().__init__(net, recipe)
         self.rate = torch.tensor(recipe.rate, device=net.P.device)
-        self.adam = torch.optim.AdamW(net.parameters(), lr=self.rate, weight_decay=recipe.shrink, capturable=True)
-        self.graphs: dict[int | None, tuple[torch.cuda.CUDAGraph, Tensor]] = {}
-        self.batch: Batch | None = None
+        self.adam = torch.optim.Adam(net.parameters(), lr=self.rate, capturable=True)
+        self.captured: tuple[Batch, torch.cuda.CUDAGraph, Tensor] | None = None  # its input, the graph, its output
 
-    def __call__(self, batch: Batch, rate: float, loops: int | None = None) -> Tensor:
-        if self.batch is None:
-            self.batch = batch.map(torch.clone)
-            self.adam.param_groups[0]["lr"] = self.rate  # a restored checkpoint has put a copy here
+    def __call__(self, batch: Batch, rate: float) -> Tensor:
         self.rate.fill_(rate)
-        for held, given in zip(self.batch, batch, strict=True):
-            held.copy_(given)
-        if loops not in self.graphs:
-            self.graphs[loops] = self._capture(loops)
-        graph, losses = self.graphs[loops]
+        if self.captured is None:
+            self.adam.param_groups[0]["lr"] = self.rate  # a restored checkpoint has put a copy here
+            self.captured = self._capture(batch.map(torch.clone))
+        held, graph, losses = self.captured
+        for own, given in zip(held, batch, strict=True):
+            own.copy_(given)
         graph.replay()
         return losses.clone()
 
-    def _capture(self, loops: int | None) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        """Warm up on a side stream, undo what that changed, and record one step."""
-        assert self.batch is not None
+    def _capture(self, batch: Batch) -> tuple[Batch, torch.cuda.CUDAGraph, Tensor]:
+        """Warm up on a side stream, undo what that changed, and record one step on ``batch``."""
         fresh = len(self.adam.state) == 0
         before = [t.clone() for t in self._tensors()]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
-                self.run(self.batch, loops)
+                self.run(batch)
         torch.cuda.current_stream().wait_stream(side)
         with torch.no_grad():
             for t, old in zip(self._tensors(), before, strict=False):  # the parameters, then the moments, if there were any
@@ -95,8 +91,8 @@ class GraphedStep(EagerStep):
                         t.zero_()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            losses = self.run(self.batch, loops)
-        return graph, losses
+            losses = self.run(batch)
+        return batch, graph, losses
 
     def _tensors(self) -> list[Tensor]:
         moments = [t for each in self.adam.state.values() for t in each.values()]

@@ -1,14 +1,16 @@
-"""The training loop: Adam on K models at once, logged and saved every `CHUNK` steps, to be killed and resumed at will."""
+"""Training K models at once: the batches, the steps and the files of a run (the loop itself is in jobs/training.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.files import writable_folder
+from otformer.jobs import training
+from otformer.jobs.training import CHUNK, Log, Progress
 from otformer.learning import checkpoint, data
 from otformer.learning.data import Batch
 from otformer.learning.model import LearningTransformer
@@ -16,10 +18,6 @@ from otformer.learning.objectives import rows_right
 from otformer.learning.recipes import Recipe
 from otformer.learning.recipes import recipe as named
 from otformer.learning.step import EagerStep, GraphedStep, output_of
-
-CHUNK = 100  # steps between two lines of the log, two checkpoints and two calls of ``progress``
-
-Progress = Callable[[int, int, float], None]  # steps done, steps in all, median loss of the members
 
 
 def train(
@@ -36,61 +34,68 @@ def train(
 
     The folder ``out`` gets ``log.csv``, ``checkpoint.safetensors`` and at the end ``model.safetensors`` (see trained.py).
     With ``resume`` the run goes on from the checkpoint, if there is one; on the CPU it ends with the very weights of a run
-    that was never stopped (with as many threads).
+    that was never stopped (with as many threads). ``progress(done, steps, loss)`` is called from the first step on.
     """
     recipe = named(recipe) if isinstance(recipe, str) else recipe
     seed, ensemble = checks.count("seed", seed, least=0), checks.count("ensemble", ensemble)
-    graphed = _kind(device) == "cuda"
-    folder = Path(out)
-    checkpoint.prepare(folder, resume)
-    path = folder / checkpoint.CHECKPOINT
+    place = checks.device(device)
+    folder = writable_folder(out)
+    path = folder / training.CHECKPOINT
+    if not resume and path.exists():
+        raise ValueError(f"out already holds a run, got {str(out)!r}: resume it, or name another folder")
     saved = checkpoint.load(path, recipe, seed, ensemble) if resume and path.exists() else None
+    run = Run(recipe, folder, seed, ensemble, place, saved)
+    training.train(run, recipe.steps, progress=progress)
+    checkpoint.save_model(folder / training.MODEL, run.net, recipe, seed)
+    return run.net
 
-    net = LearningTransformer(recipe.architecture, ensemble)
-    recipe.start.fill(net, seed)
-    net.to(device)
-    step = (GraphedStep if graphed else EagerStep)(net, recipe)
-    if saved is not None:
-        checkpoint.restore(saved, net, step.adam, recipe)
-    done = saved.step if saved is not None else 0
-    checkpoint.tidy(folder)
-    log = Log(folder / checkpoint.LOG, seed, done)
-    batches = Batches(recipe, seed, ensemble, device)
-    while done < recipe.steps:
-        count = min(CHUNK, recipe.steps - done)
-        losses = torch.zeros(ensemble, device=device)
-        for k, batch in enumerate(batches.chunk(done, count)):
-            losses += step(batch, recipe.rate_at(done + k), recipe.loops_at(done + k)) / count
-        done += count
-        loss = losses.cpu()
+
+class Run:
+    """The state of a training run and its folder."""
+
+    def __init__(
+        self, recipe: Recipe, folder: Path, seed: int, ensemble: int, device: torch.device, saved: checkpoint.Saved | None
+    ) -> None:
+        self.recipe, self.folder, self.seed = recipe, folder, seed
+        self.net = LearningTransformer(recipe.architecture, ensemble)
+        recipe.start.fill(self.net, seed)
+        self.net.to(device)
+        self.move = (GraphedStep if device.type == "cuda" else EagerStep)(self.net, recipe)
+        self.done = 0
+        if saved is not None:
+            checkpoint.restore(saved, self.net, self.move.adam, recipe)
+            self.done = saved.step
+        training.tidy(folder)
+        self.lines = Log(folder / training.LOG, "step,seed,loss,rows", self.done)
+        self.batches = Batches(recipe, seed, ensemble, device)
+
+    def step(self) -> Tensor:
+        """One step of Adam; the losses of the members before it, [K]."""
+        self.batch = self.batches.at(self.done)
+        losses = self.move(self.batch, self.recipe.rate_at(self.done))
+        self.done += 1
+        return losses
+
+    def log(self, loss: Tensor) -> None:
+        """One line per member: its mean loss since the last line, and the share of right rows in the last batch."""
         with torch.no_grad():
-            rows = rows_right(output_of(net, batch, recipe), batch).cpu()
-        log.write(done, loss, rows)
-        checkpoint.save(path, net, step.adam, recipe, seed, done)
-        if progress is not None:
-            progress(done, recipe.steps, float(loss.median()))
-    checkpoint.save_model(folder / checkpoint.MODEL, net, recipe, seed)
-    return net
+            rows = rows_right(output_of(self.net, self.batch, self.recipe), self.batch)
+        each = enumerate(zip(loss.tolist(), rows.tolist(), strict=True))
+        self.lines.write(f"{self.done},{self.seed + k},{a:.6g},{b:.4f}" for k, (a, b) in each)
 
-
-def _kind(device: str) -> str:
-    """The kind of a device that is here: cpu, cuda or mps."""
-    here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": torch.mps.device_count()}
-    try:
-        named = torch.device(device)
-        found = (named.index or 0) < here.get(named.type, 0)
-    except (RuntimeError, TypeError):
-        found = False
-    if not found:
-        raise ValueError(f"device must be one that this machine has, got {device!r}")
-    return named.type
+    def save(self) -> None:
+        """Write a checkpoint, once there is something to save."""
+        if self.done:
+            path = self.folder / training.CHECKPOINT
+            checkpoint.save(path, self.net, self.move.adam, self.recipe, self.seed, self.done)
 
 
 class Batches:
     """The batches of a run, [K, B, n, d] each. Member k sees what it would see alone: all is drawn from seed + k."""
 
-    def __init__(self, recipe: Recipe, seed: int, ensemble: int, device: str) -> None:
+    def __init__(self, recipe: Recipe, seed: int, ensemble: int, device: str | torch.device) -> None:
         self.recipe, self.device = recipe, device
+        self.drawn: tuple[int, list[Batch]] = (-1, [])  # the first step of a chunk, and its batches
         self.seeds = range(seed, seed + ensemble)
         self.set: Batch | None = None
         if recipe.samples is not None:
@@ -100,6 +105,13 @@ class Batches:
         """``count`` problems for every member, [K, count, …]."""
         each = [self.recipe.problems.draw(count, data.generator(s, purpose, start)) for s in self.seeds]
         return Batch(*(torch.stack(parts).to(self.device) for parts in zip(*each, strict=True)))
+
+    def at(self, step: int) -> Batch:
+        """The batch of a step. Batches are drawn for `CHUNK` steps at a time."""
+        start = step - step % CHUNK
+        if self.drawn[0] != start:
+            self.drawn = start, self.chunk(start, min(CHUNK, self.recipe.steps - start))
+        return self.drawn[1][step - start]
 
     def chunk(self, start: int, count: int) -> list[Batch]:
         """The batches of ``count`` steps from step ``start`` on."""
@@ -117,33 +129,3 @@ class Batches:
         picked = torch.stack(drawn).to(self.device)
         members = torch.arange(len(self.seeds), device=self.device)[:, None]
         return chosen.map(lambda t: t[members, picked])
-
-
-class Log:
-    """``log.csv``: a line for every member and chunk. A resumed run first drops the lines behind its checkpoint."""
-
-    HEADER = "step,seed,loss,rows\n"
-
-    def __init__(self, path: Path, seed: int, done: int) -> None:
-        self.path, self.seed = path, seed
-        kept = [line for line in self._lines() if int(line.split(",")[0]) <= done] if done and path.exists() else []
-        checkpoint.put(path, "".join([self.HEADER, *kept]).encode())
-
-    def _lines(self) -> list[str]:
-        """The whole lines of an earlier run: a killed one may have left a part of a line at the end."""
-        header, *lines = self.path.read_bytes().decode(errors="replace").split("\n")[:-1] or [""]
-        for k, line in enumerate(lines):
-            try:
-                step, seed, loss, rows = line.split(",")
-                int(step), int(seed), float(loss), float(rows)
-            except ValueError:
-                raise ValueError(f"{self.path} is damaged: line {k + 2} must be four numbers, got {line[:40]!r}") from None
-        if header + "\n" != self.HEADER:
-            raise ValueError(f"{self.path} is damaged: line 1 must be {self.HEADER.strip()!r}, got {header[:40]!r}")
-        return [line + "\n" for line in lines]
-
-    def write(self, step: int, loss: Tensor, rows: Tensor) -> None:
-        """The mean loss of the chunk and the share of right rows in its last batch, of every member."""
-        with self.path.open("a") as file:
-            for k, (a, b) in enumerate(zip(loss.tolist(), rows.tolist(), strict=True)):
-                file.write(f"{step},{self.seed + k},{a:.6g},{b:.4f}\n")

@@ -7,21 +7,34 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from otformer import checks
 from otformer.learning import checkpoint
+from otformer.learning.data import SPREAD
 from otformer.learning.model import Architecture, LearningTransformer
+from otformer.tensor_files import write_tensors
 
 FOLDER = Path(__file__).parent / "weights"
+TINY = 1e-300  # in place of the size of points that are all 0
+RETIRED = ("growth", "grow_from")  # settings that files still name and no network has: loops that grew with n
 
 
 class Trained(nn.Module):
-    """One trained model: ``module(x, y)`` is its output attention."""
+    """One trained model: ``module(x, y)`` is its output attention.
 
-    def __init__(self, net: LearningTransformer, name: str, about: str) -> None:
+    The models have learned from numbers in [0, 1] (``cloud-beyond``: from points whose coordinates are about 1 in size).
+    Other numbers are mapped there first, each side t ↦ αt + β with α > 0 of its own, which changes no answer: the
+    assignment that a model is trained to find maximises Σ_i x_σ(i)·y_i, and that only gets a factor and a constant.
+    """
+
+    def __init__(self, net: LearningTransformer, name: str, about: str, clouds: bool = False) -> None:
         super().__init__()
-        self.net, self.name, self.about = net, name, about
+        self.net, self.name, self.about, self.clouds = net, name, about, clouds
+
+    def __repr__(self) -> str:
+        return f"Trained({self.name!r}, {self.net.extra_repr()})"
 
     def forward(self, x: Any, y: Any) -> Tensor:
         """The output attention [n, n], or [B, n, n] for a batch: rows y, columns x, every row sums to 1.
@@ -33,16 +46,36 @@ class Trained(nn.Module):
             raise ValueError(f"x and y must have the same shape, got {tuple(x.shape)} and {tuple(y.shape)}")
         if x.shape[-2] < 2:
             raise ValueError(f"x must hold at least 2 points, got {x.shape[-2]}")
+        known = self._known(x, y)
+        x, y = (torch.where(known, t, self._mapped(t)).to(self.net.P) for t in (x, y))
         if x.ndim == 2:
             return self.net(x[None], y[None]).attention[0, 0]
         return self.net(x, y).attention[0]
 
+    def _known(self, x: Tensor, y: Tensor) -> Tensor:
+        """Whether a problem is one such as the model has seen, [(B,) 1, 1]."""
+        if self.clouds:
+            size = torch.cat([x, y], dim=-2).square().mean((-2, -1), keepdim=True).sqrt()
+            return (size > 1 / 2) & (size < 2)
+        ends = [(t.amin((-2, -1), keepdim=True), t.amax((-2, -1), keepdim=True)) for t in (x, y)]
+        known = [(low >= 0) & (high <= 1) & (high - low >= 1 / (2 * SPREAD)) for low, high in ends]
+        return known[0] & known[1]
+
+    def _mapped(self, t: Tensor) -> Tensor:
+        """Points onto [1/n, 1], where training has y_i = i/n; clouds to mean 0 and coordinates of size 1."""
+        t = t / t.abs().amax((-2, -1), keepdim=True).clamp_min(TINY)
+        low = t.mean(-2, keepdim=True) if self.clouds else t.amin((-2, -1), keepdim=True)
+        t = t - low
+        if self.clouds:
+            return t / t.square().mean((-2, -1), keepdim=True).sqrt().clamp_min(TINY)
+        n = t.shape[-2]
+        return (1 + (n - 1) * t / t.amax((-2, -1), keepdim=True).clamp_min(TINY)) / n
+
     def _points(self, name: str, value: Any) -> Tensor:
-        t = checks.tensor(name, value)
-        dim = self.net.architecture.dim
+        t, dim = checks.tensor(name, value), self.net.architecture.dim
         if t.ndim == 1 and dim == 1:
             t = t[:, None]
-        return checks.points(name, t, dim, batch=True).to(self.net.P)
+        return checks.points(name, t, dim, batch=True).to(self.net.P.device, torch.float64)
 
 
 def trained_models() -> dict[str, str]:
@@ -82,10 +115,15 @@ def _read(name: str | Path) -> _Model:
     return _Model(path, tensors, metadata)
 
 
+def _architecture(text: str) -> Architecture:
+    fields = json.loads(text)
+    return Architecture(**{name: value for name, value in fields.items() if name not in RETIRED})
+
+
 def _network(model: _Model) -> LearningTransformer:
     path, tensors, metadata = model
     try:
-        architecture, ensemble = Architecture(**json.loads(metadata["architecture"])), int(metadata["ensemble"])
+        architecture, ensemble = _architecture(metadata["architecture"]), int(metadata["ensemble"])
     except (TypeError, ValueError):
         raise ValueError(f"{path} is damaged: its architecture or ensemble cannot be read") from None
     net = LearningTransformer(architecture, ensemble)
@@ -107,17 +145,37 @@ def ship(model: Path, folder: Path = FOLDER) -> Path:
     if json.loads(metadata["architecture"])["tied"] is False:
         tensors = {each: t.half() for each, t in tensors.items()}
     path = folder / f"{metadata['name']}.safetensors"
-    checkpoint.write(path, tensors, dict(metadata))
+    write_tensors(path, tensors, dict(metadata))
     return path
 
 
 def load_trained(name: str | Path, member: int = 0) -> Trained:
-    """A trained model as a module, in float32 (``.double()`` for float64); ``member`` picks one of the eight seeds.
+    """A trained model as a module, in float32 (``.double()`` for float64).
 
+    Parameters
+    ----------
+    name : str or Path
+        One of `trained_models`, or a ``model.safetensors`` that `train` has written.
+    member : int
+        Which of the seeds; shipped models have eight, 0 to 7.
+
+    Returns
+    -------
+    Trained
+        ``module(x, y)`` is the output attention, rows y, columns x. It has learned from numbers in [0, 1], and maps
+        others there.
+
+    Examples
+    --------
     >>> module = load_trained("sort-beyond")
+    >>> module
+    Trained('sort-beyond', 20 loops of one layer, dim=1, engineered prompt, 449 parameters, ensemble of 1)
     >>> module([0.75, 0.25, 1.0, 0.5], [0.25, 0.5, 0.75, 1.0]).argmax(1)
     tensor([1, 3, 0, 2])
+    >>> module([30.0, -10.0, 20.0], [1.0, 2.0, 3.0]).argmax(1)
+    tensor([1, 2, 0])
     """
     model = _read(name)
     net = _network(model).member(member).requires_grad_(False)
-    return Trained(net, model.metadata["name"], model.metadata["about"])
+    clouds = "clouds" in json.loads(model.metadata.get("recipe", "{}")).get("problems", {}).get("kinds", ())
+    return Trained(net, model.metadata["name"], model.metadata["about"], clouds)

@@ -14,8 +14,7 @@ same plans; and the exact plan of C̃ costs at most 2ε·mass too much under C.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.network.features import Features, pair
-from otformer.network.transformer import AligningTransformer
 
 
 class CostLayer(nn.Module):
@@ -69,7 +67,7 @@ class CostLayer(nn.Module):
 
     def _read(self, name: str, points: Tensor, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
         if points.shape[-1] != len(self.low):
-            raise ValueError(f"{name} must have {len(self.low)} coordinates a point, got shape {tuple(points.shape)}")
+            raise ValueError(f"{name} must have {len(self.low)} coordinates per point, got shape {tuple(points.shape)}")
         if bool((points < self.low.to(points)).any() or (points > self.high.to(points)).any()):
             box = f"[{self.low.tolist()}, {self.high.tolist()}]"
             raise ValueError(f"{name} must lie in the layer's box {box}, got {points.min():g} to {points.max():g}")
@@ -98,7 +96,7 @@ class EuclideanDistance(CostLayer):
     M ∝ W^{1/(1+q)}, for an error of W^{−q/(1+q)}, that is W^{−2/3} for d = 2, W^{−5/9} for d = 3, tending to W^{−1/3}.
 
     ``width`` is the number of ReLU units asked for (2·dim or more, if dim > 1); ``layer.width`` = MK is the number used.
-    ``low``, ``high``: the box, numbers or one number a coordinate.
+    ``low``, ``high``: the box, a number, or one per coordinate.
 
     [1] Bourgain and Lindenstrauss (1988), Distribution of points on spheres and approximation by zonotopes.
 
@@ -202,44 +200,6 @@ class SmoothCost(CostLayer):
 
     def exact(self, x: Tensor, y: Tensor) -> Tensor:
         return self.cost_function(x, y.mT)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of `error_table`."""
-
-    width: int  # ReLU units
-    features: int  # dim of the network
-    max_error: float  # max |C̃ − C| over all pairs
-    value_error: float  # of the entropic value; at most max_error, for mass 1
-    plan_error: float  # Σ |P̃ − P| / 2, for mass 1
-
-
-def approximation_error(layer: CostLayer, x: Any, y: Any) -> float:
-    """max_ij |C̃_ij − C_ij| over the given points."""
-    x, y = pair(x, y)
-    return float((layer(x, y).cost() - layer.exact(x, y)).abs().max())
-
-
-def error_table(layers: Iterable[CostLayer], x: Any, y: Any, reg: float, depth: int = 400) -> list[Row]:
-    """Layer and network on one problem (uniform weights of mass 1), against POT's Sinkhorn on the true cost."""
-    import ot
-
-    x, y = pair(x, y)
-    a, b = (each.new_full((len(each),), 1 / len(each)) for each in (x, y))
-
-    def value(C: Tensor, P: Tensor) -> float:
-        return float((C * P).sum() - reg * torch.special.entr(P).sum())
-
-    rows = []
-    for layer in layers:
-        C, features = layer.exact(x, y), layer(x, y)
-        P = ot.bregman.sinkhorn_log(a, b, C, reg, numItermax=10_000, stopThr=1e-13)
-        mine = AligningTransformer(layer.features, reg, depth, "relaxed")(features, a=a, b=b, keep="last").plan()
-        gap = abs(value(features.cost(), mine) - value(C, P))
-        error = approximation_error(layer, x, y)
-        rows.append(Row(layer.width, layer.features, error, gap, float((mine - P).abs().sum() / 2)))
-    return rows
 
 
 def _ramps(count: int) -> Tensor:

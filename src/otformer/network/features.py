@@ -26,12 +26,17 @@ from otformer import checks
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Numbers for the registers x, y, x_sq, y_sq: C_ij = x_sq_i + y_sq_j − 2 x_i·y_j. A leading batch axis is allowed."""
+    """Numbers for the registers x, y, x_sq, y_sq: C_ij = x_sq_i + y_sq_j − 2 x_i·y_j. Leading batch axes are allowed."""
 
     x: Tensor  # [..., n, d]
     y: Tensor  # [..., m, d]
     x_sq: Tensor  # [..., n]
     y_sq: Tensor  # [..., m]
+
+    @classmethod
+    def of_points(cls, x: Tensor, y: Tensor) -> Features:
+        """The squared Euclidean distance, without checks."""
+        return cls(x, y, (x * x).sum(-1), (y * y).sum(-1))
 
     def cost(self) -> Tensor:
         """The cost matrix these features stand for, [..., n, m]."""
@@ -45,8 +50,7 @@ def squared_euclidean(x: Any, y: Any) -> Features:
     tensor([[9.],
             [4.]], dtype=torch.float64)
     """
-    x, y = pair(x, y)
-    return Features(x, y, (x * x).sum(-1), (y * y).sum(-1))
+    return Features.of_points(*pair(x, y))
 
 
 def mahalanobis(x: Any, y: Any, W: Any) -> Features:

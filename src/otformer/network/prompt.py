@@ -1,4 +1,4 @@
-r"""The engineered prompt Z₀: one row a token, one sink row, columns by name (registers.py).
+r"""The engineered prompt Z₀: one row per token, one row for the sink, columns by name (registers.py).
 
 Token i carries x_i *and* y_i. Where there are more points on one side, or a point is absent (padding, a zero weight),
 its square is set to ``ABSENT``: every logit towards it becomes −ABSENT/λ and softmax gives it exactly 0. The rest of
@@ -31,10 +31,21 @@ class Prompt:
     x_present: Tensor
     y_present: Tensor
     batched: bool
+    scale: Tensor | None = None  # [B]: the problem's costs are this times the prompt's; None: 1
 
     @property
     def tokens(self) -> int:
         return self.Z.shape[-2] - 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """((B,) n, m): the shape of a plan."""
+        whole = (*self.a.shape, self.b.shape[-1])
+        return whole if self.batched else whole[1:]
+
+    def out(self, t: Tensor, axis: int = 0) -> Tensor:
+        """A result without its batch axis, if the points had none."""
+        return t if self.batched else t.squeeze(axis)
 
     @property
     def complete(self) -> bool:
@@ -42,8 +53,8 @@ class Prompt:
         return self.a.shape == self.b.shape and bool(self.x_present.all() and self.y_present.all())
 
 
-def engineered(features: Features, registers: Registers, a: Any = None, b: Any = None) -> Prompt:
-    """The paper's prompt, [B, T+1, width]. A weight of 0 means that the point is absent.
+def engineered(features: Features, registers: Registers, a: Any = None, b: Any = None, auto: bool = False) -> Prompt:
+    """The paper's prompt, [B, T+1, width]. A weight of 0 means that the point is absent; ``auto``: costs are scaled to 1.
 
     Default weights are the paper's: a = 1, and b = n/m, so that both sides have mass n (for n = m: doubly stochastic).
 
@@ -56,35 +67,62 @@ def engineered(features: Features, registers: Registers, a: Any = None, b: Any =
     n, m = features.x.shape[-2], features.y.shape[-2]
     if n == 0 or m == 0:
         raise ValueError(f"x and y must hold at least one point each, got {n} and {m}")
-    for name, squares in (("x", features.x_sq), ("y", features.y_sq)):
+    a_, b_ = fill_weights(features, a, b)
+    f, scale = features, None
+    if not batched:
+        f, a_, b_ = Features(f.x[None], f.y[None], f.x_sq[None], f.y_sq[None]), a_[None], b_[None]
+    if auto:
+        f, scale = unit_costs(f, a_ > 0, b_ > 0)
+    for name, squares in (("x", f.x_sq), ("y", f.y_sq)):
         if not bool((squares.abs() < ABSENT / 1e3).all()):
             largest = squares.abs().max().item()
             raise ValueError(f"{name} is too large: squared norms must stay below {ABSENT / 1e3:g}, got {largest:g}")
-    a_, b_ = fill_weights(features, a, b)
-    f = features
-    if not batched:
-        f, a_, b_ = Features(f.x[None], f.y[None], f.x_sq[None], f.y_sq[None]), a_[None], b_[None]
     if not registers.marginals and not (bool((a_ == 1).all()) and bool((b_ == 1).all())):
         raise ValueError("weights a and b need the two marginal registers: build the network with marginals=True")
 
-    T, B = max(n, m), f.x.shape[0]
-    Z = f.x.new_zeros(B, T + 1, registers.width)
-    Z[:, :T, registers["sign"]] = 1
-    Z[:, T, registers["sign"]] = -1
-    for name in ("one1", "one2", "one3"):
-        Z[:, :T, registers[name]] = 1
-    for point, square, log_weight, values, squares, weight in (
-        ("x", "x_sq", "log_a", f.x, f.x_sq, a_),
-        ("y", "y_sq", "log_b", f.y, f.y_sq, b_),
-    ):
-        k = values.shape[-2]
-        present = weight > 0
-        Z[:, :k, registers[point]] = values
-        Z[:, :T, registers[square]] = ABSENT
+    Z = tokens(f, registers)
+    for square, log_weight, squares, weight in (("x_sq", "log_a", f.x_sq, a_), ("y_sq", "log_b", f.y_sq, b_)):
+        k, present = weight.shape[-1], weight > 0
+        Z[:, :-1, registers[square]] = ABSENT
         Z[:, :k, registers.column(square)] = torch.where(present, squares, ABSENT)
         if registers.marginals:
             Z[:, :k, registers.column(log_weight)] = torch.where(present, weight, 1).log()
-    return Prompt(Z, a_, b_, a_ > 0, b_ > 0, batched)
+    return Prompt(Z, a_, b_, a_ > 0, b_ > 0, batched, scale)
+
+
+def tokens(f: Features, registers: Registers) -> Tensor:
+    """One row per token, register by register, and the sink's row last if there is a register ``sign``; [..., T(+1), width].
+
+    >>> from otformer.network.registers import PLAIN
+    >>> x = torch.tensor([[2.0]])
+    >>> tokens(Features.of_points(x, x), Registers(1, marginals=False, names=PLAIN))       # Z' = [x, y, 0]: no sink
+    tensor([[2., 2., 0.]])
+    """
+    T, sink = max(f.x.shape[-2], f.y.shape[-2]), int("sign" in registers)
+    Z = f.x.new_zeros(*f.x.shape[:-2], T + sink, registers.width)
+    for name, values in {"x": f.x, "y": f.y, "x_sq": f.x_sq[..., None], "y_sq": f.y_sq[..., None]}.items():
+        if name in registers:
+            Z[..., : values.shape[-2], registers[name]] = values
+    for name in ("one1", "one2", "one3", "sign"):
+        if name in registers:
+            Z[..., :T, registers[name]] = 1
+    if sink:
+        Z[..., T, registers["sign"]] = -1
+    return Z
+
+
+def unit_costs(f: Features, x_present: Tensor, y_present: Tensor) -> tuple[Features, Tensor]:
+    """Features of C/k, k the largest |C_ij| of points that are there, and k, [B]. Points that are not there become 0.
+
+    The plan of (C, kλ) is that of (C/k, λ), and so a network with λ solves C at kλ: exactly.
+    """
+    C = (f.cost() * (x_present[..., :, None] & y_present[..., None, :])).abs()
+    k = C.detach().amax((-1, -2))
+    k = torch.where(k > 0, k, 1)
+    root = k.sqrt()[:, None, None]
+    x, y = (torch.where(there[..., None], t / root, 0) for t, there in ((f.x, x_present), (f.y, y_present)))
+    squares = (torch.where(there, t / k[:, None], 0) for t, there in ((f.x_sq, x_present), (f.y_sq, y_present)))
+    return Features(x, y, *squares), k
 
 
 def fill_weights(f: Features, a: Any = None, b: Any = None) -> tuple[Tensor, Tensor]:
@@ -106,11 +144,6 @@ def fill_weights(f: Features, a: Any = None, b: Any = None) -> tuple[Tensor, Ten
             raise ValueError(f"{name} must have a positive sum, got all zeros")
     checks.same_mass(a, b)
     return a, b
-
-
-def plain(x: Tensor, y: Tensor) -> Tensor:
-    """The prompt without engineering, Z' = [x, y, 0] of shape [..., n, 2d+1]: no squares, no ones, no memory, no sink."""
-    return torch.cat([x, y, torch.zeros_like(x[..., :1])], dim=-1)
 
 
 def pad(problems: Sequence[Features], weights: Sequence[tuple[Tensor, Tensor]]) -> tuple[Features, Tensor, Tensor]:

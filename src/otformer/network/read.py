@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from otformer.network.features import Features, squared_euclidean
+from otformer.network.features import Features, pair
 from otformer.network.prompt import ABSENT, Prompt, engineered, fill_weights, pad
 from otformer.network.registers import Registers
 
+Scale = Literal["auto"] | None
 
-def read_prompt(x: Any, y: Any, a: Any, b: Any, registers: Registers, sink: str, weight: Tensor, reg: float) -> Prompt:
+
+def read_prompt(
+    x: Any, y: Any, a: Any, b: Any, registers: Registers, sink: str, weight: Tensor, reg: float, scale: Scale = None
+) -> Prompt:
     """The engineered prompt for a network with these registers and sink, any ``weight`` of it and its least λ, ``reg``."""
     if _lists_problems(x):
-        features, a, b = _ragged(x, y, a, b)
+        features, a, b = _ragged(x, y, a, b, scale)
     elif isinstance(x, Features):
         if y is not None:
             raise ValueError("y must be left out when x is a Features value, which holds both sides")
@@ -25,7 +29,7 @@ def read_prompt(x: Any, y: Any, a: Any, b: Any, registers: Registers, sink: str,
     elif y is None:
         raise ValueError("y is missing: give points x and y, or one Features value")
     else:
-        features = squared_euclidean(x, y)
+        features = _squared_euclidean(x, y, scale)
     if features.x.shape[-1] != registers.dim:
         raise ValueError(f"x must have {registers.dim} coordinates, got shape {tuple(features.x.shape)}")
     if features.x.device != weight.device:
@@ -34,11 +38,20 @@ def read_prompt(x: Any, y: Any, a: Any, b: Any, registers: Registers, sink: str,
         raise ValueError(f"the network must be float32 or float64, got {str(weight.dtype).removeprefix('torch.')}")
     if not ABSENT / reg < torch.finfo(features.x.dtype).max / 4:
         raise ValueError(f"reg is too small for {features.x.dtype}: {ABSENT:g}/reg must be a number, got reg = {reg:g}")
-    prompt = engineered(features, registers, a, b)
+    prompt = engineered(features, registers, a, b, auto=scale == "auto")
     if sink == "token" and not prompt.complete:
         # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
         raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
     return prompt
+
+
+def _squared_euclidean(x: Any, y: Any, scale: Scale) -> Features:
+    """Features of points; with a scale they are centred first, which changes no distance and keeps digits."""
+    x, y = pair(x, y)
+    if scale == "auto" and x.shape[-2] and y.shape[-2]:
+        middle = torch.cat([x, y], dim=-2).detach().median(-2, keepdim=True).values  # few absent points far away do no harm
+        x, y = x - middle, y - middle
+    return Features.of_points(x, y)
 
 
 def _lists_problems(x: Any) -> bool:
@@ -48,7 +61,7 @@ def _lists_problems(x: Any) -> bool:
     return all(isinstance(each, Features) or (isinstance(each, (Tensor, np.ndarray)) and each.ndim == 2) for each in x)
 
 
-def _ragged(x: Sequence[Any], y: Any, a: Any, b: Any) -> tuple[Features, Tensor, Tensor]:
+def _ragged(x: Sequence[Any], y: Any, a: Any, b: Any, scale: Scale) -> tuple[Features, Tensor, Tensor]:
     """Lists of problems as one padded batch; each keeps its own default weights."""
     if all(isinstance(each, Features) for each in x):
         if y is not None:
@@ -57,14 +70,12 @@ def _ragged(x: Sequence[Any], y: Any, a: Any, b: Any) -> tuple[Features, Tensor,
     else:
         if y is None or len(y) != len(x):
             raise ValueError(f"y must list as many problems as x ({len(x)}), got {'nothing' if y is None else len(y)}")
-        problems = [squared_euclidean(one, other) for one, other in zip(x, y, strict=True)]
+        problems = [_squared_euclidean(one, other, scale) for one, other in zip(x, y, strict=True)]
     for name, weights in (("a", a), ("b", b)):
         if weights is not None and len(weights) != len(x):
-            raise ValueError(f"{name} must list one weight vector a problem ({len(x)}), got {len(weights)}")
+            raise ValueError(f"{name} must list one weight vector per problem ({len(x)}), got {len(weights)}")
     kinds = {(f.x.shape[-1], f.x.dtype, f.x.device) for f in problems}
     if len(kinds) > 1:
         raise ValueError(f"problems must agree in dimension, dtype and device, got {sorted(map(str, kinds))}")
-    filled = [
-        fill_weights(f, None if a is None else a[k], None if b is None else b[k]) for k, f in enumerate(problems)
-    ]
+    filled = [fill_weights(f, None if a is None else a[k], None if b is None else b[k]) for k, f in enumerate(problems)]
     return pad(problems, filled)

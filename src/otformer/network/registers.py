@@ -1,7 +1,8 @@
 """The columns of the prompt, by name.
 
 A token of the engineered prompt is a row of ``2d + 9`` numbers (two more when marginals are given by prompt).
-Every column has a name here, once; nothing else in the package writes ``2*d + 6``.
+Every column has a name here, once; nothing else in the package writes ``2*d + 6``. The prompt without engineering,
+Z' = [x, y, 0], has the registers x, y and spare alone.
 
 ====== ===== ============ ========== ==============================================================
 name   width token i      sink       what it is for
@@ -22,42 +23,72 @@ log_b  1     log b_i      0          the sink's logit for column i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+ENGINEERED = ("x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare")
+PLAIN = ("x", "y", "spare")
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Registers:
     """Layout of a token for points in ``dim`` dimensions.
 
+    Parameters
+    ----------
+    dim : int
+        Dimension d of the points: the width of x and of y. Every other register is one column wide.
+    marginals : bool
+        Whether a token has log_a and log_b.
+    names : tuple of str
+        The registers before them: ``ENGINEERED`` or ``PLAIN``.
+    extra : tuple of str
+        Registers behind all others, for what an embedding adds to the prompt (stock_encoder.py).
+
+    Examples
+    --------
     >>> r = Registers(dim=2, marginals=False)
-    >>> r.width, r["x"], r["u"]
-    (13, slice(0, 2, None), slice(10, 11, None))
+    >>> r
+    Registers(13 columns: x 0-1, y 2-3, x_sq 4, y_sq 5, one1 6, one2 7, one3 8, sign 9, u 10, v 11, spare 12)
+    >>> r.width, r["x"], r.column("u"), r.span("u", "spare")
+    (13, slice(0, 2, None), 10, slice(10, 13, None))
     """
 
     dim: int
     marginals: bool = True
+    names: tuple[str, ...] = ENGINEERED
+    extra: tuple[str, ...] = ()
 
     @cached_property
     def slices(self) -> dict[str, slice]:
-        widths = {"x": self.dim, "y": self.dim}
-        names = ["x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare"]
-        if self.marginals:
-            names += ["log_a", "log_b"]
+        """Where each register lies, by name."""
         slices, start = {}, 0
-        for name in names:
-            stop = start + widths.get(name, 1)
+        for name in (*self.names, *(("log_a", "log_b") if self.marginals else ()), *self.extra):
+            stop = start + (self.dim if name in ("x", "y") else 1)
             slices[name] = slice(start, stop)
             start = stop
         return slices
 
     @property
     def width(self) -> int:
-        """2d + 9, or 2d + 11 with marginals."""
-        return 2 * self.dim + (11 if self.marginals else 9)
+        """The number of columns: 2d + 9 for the engineered prompt, 2d + 11 with marginals."""
+        return max(each.stop for each in self.slices.values())
 
     def __getitem__(self, name: str) -> slice:
         return self.slices[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.slices)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.slices
+
+    def __repr__(self) -> str:
+        columns = [
+            f"{name} {s.start}" + (f"-{s.stop - 1}" if s.stop - s.start > 1 else "") for name, s in self.slices.items()
+        ]
+        return f"Registers({self.width} columns: {', '.join(columns)})"
 
     def column(self, name: str) -> int:
         """The column of a register that is one number wide."""
@@ -65,11 +96,6 @@ class Registers:
         assert found.stop - found.start == 1, f"{name} is {found.stop - found.start} columns wide"
         return found.start
 
-    def names(self) -> list[str]:
-        """A name for every column, as figures label them: ``x[0], x[1], …, u, v, …``."""
-        return [
-            name if width == 1 else f"{name}[{k}]"
-            for name, s in self.slices.items()
-            for width in [s.stop - s.start]
-            for k in range(width)
-        ]
+    def span(self, first: str, last: str) -> slice:
+        """The columns from one register to another, both included."""
+        return slice(self.slices[first].start, self.slices[last].stop)

@@ -134,7 +134,7 @@ def turns(reg: float, omega: float, depth: int) -> tuple[Layer, ...]:
 
 
 def best_omega(sigma: float) -> float:
-    """ω* = 2/(1 + √(1−σ²)), σ the second singular value of D_a^{-1/2} P* D_b^{-1/2}; then the rate is ω* − 1 a pair.
+    """ω* = 2/(1 + √(1−σ²)), σ the second singular value of D_a^{-1/2} P* D_b^{-1/2}; then the rate is ω* − 1 per pair.
 
     >>> best_omega(0.0), round(best_omega(0.99), 3)
     (1.0, 1.753)

@@ -27,7 +27,7 @@ with f'' = 2t/(1 − t²)² and t_{k+1} − t_k ≈ (1 − t²)Δ; the product o
 - The slope at 0 is ω = Δ/tanh Δ ≈ 1 + Δ²/3 instead of 1: near the solution the block is Sinkhorn over-relaxed by ω, which
   converges for ω < 2, or Δ < 1.915. With s_max = 6 that asks for W ≥ 8.
 - Far from it, moving u by −λθ changes a row's part of the dual by λa(e^{ℓ−θ} − e^ℓ + θ), ℓ = log(S/a): negative for
-  θ = 2φ(t) and every W ≥ 8 (tests/test_sinkhorn_block.py), so the dual falls in every layer, from any start.
+  θ = 2φ(t) and every W ≥ 8 (tests/network/test_sinkhorn_block.py), so the dual falls in every layer, from any start.
 - Past s_max the last piece goes on straight, to φ(1) = s_max + Δ/(e^{2Δ} − 1) ≤ s_max + ½: no step is longer than
   2λ(s_max + ½), and no clamp is needed, since |t| ≤ 1.
 """
@@ -38,6 +38,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.network.read import Scale
 from otformer.network.transformer import AligningTransformer
 
 REACH = 6.0  # s_max: the ReLU network interpolates atanh on |s| ≤ 6, S/a from e^−12 to e^12
@@ -68,13 +69,19 @@ class SinkhornTransformer(AligningTransformer):
 
     Parameters
     ----------
-    dim, reg, depth, marginals : as in `AligningTransformer`; the heads take turns, rows first.
-    width : ``None`` for one exact atanh unit, or an even number ≥ 8 of ReLU units that interpolate it.
+    dim, reg, depth, marginals, scale
+        As in `AligningTransformer`; the heads take turns, rows first.
+    width : int, optional
+        An even number ≥ 8 of ReLU units that interpolate atanh; without it there is one exact atanh unit.
 
+    Notes
+    -----
     More buffers than an `AligningTransformer`: ``W_1`` [width, hidden], ``b_1`` [hidden] and ``W_2``
     [weights, hidden, width] of the feed-forward layer Z + act(Z W_1 + b_1) W_2. Two of its units are
     relu(t) and relu(−t), whose difference t clears the register ``spare``.
 
+    Examples
+    --------
     >>> net = SinkhornTransformer(dim=1, reg=1.0, depth=40)
     >>> net([[0.0], [1.0]], [[0.0], [1.0]]).plan().sum(1)
     tensor([1., 1.], dtype=torch.float64)
@@ -84,11 +91,18 @@ class SinkhornTransformer(AligningTransformer):
     b_1: Tensor
     W_2: Tensor
 
-    def __init__(self, dim: int, reg: float, depth: int, width: int | None = None, marginals: bool = True) -> None:
-        super().__init__(dim, reg, depth, schedule="alternating", marginals=marginals)
+    def __init__(
+        self,
+        dim: int,
+        reg: float,
+        depth: int,
+        width: int | None = None,
+        marginals: bool = True,
+        scale: Scale = None,
+    ) -> None:
+        super().__init__(dim, reg, depth, schedule="alternating", marginals=marginals, scale=scale)
         if width is not None:
             checks.count("width", width, least=LEAST_WIDTH)
-        self.exact = width is None
         spare = self.registers.column("spare")
         move = self.W_O.sum(1)  # [weights, 1, width]: −2λ in the column of the dual whose turn it is
         turn = (self.W_O != 0).any(-1).to(self.W_O)  # [weights, 2, 1]
@@ -106,6 +120,14 @@ class SinkhornTransformer(AligningTransformer):
         self.register_buffer("W_1", W_1)
         self.register_buffer("b_1", torch.cat([0 * one, 0 * one, b]))
         self.register_buffer("W_2", W_2)
+
+    @property
+    def exact(self) -> bool:
+        """Whether φ is one atanh unit (behind the two that clear ``spare``) and not a ReLU network."""
+        return len(self.b_1) == 3
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, width={None if self.exact else len(self.b_1) - 2}"
 
     def written(self) -> list[int]:
         """u and v: ``spare`` is written by attention and cleared in the same layer."""

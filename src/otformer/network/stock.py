@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -30,54 +29,42 @@ from otformer import checks
 from otformer.network.prompt import Prompt
 from otformer.network.read import read_prompt
 from otformer.network.registers import Registers
+from otformer.network.trace import Run, layer_number
 from otformer.network.transformer import AligningTransformer
 from otformer.network.weights import HEADS, HeadName
 
 Absent = Literal["value", "mask"]
 
 
-@dataclass(frozen=True)
-class StockRun:
+class StockRun(Run):
     """What stock modules computed: potentials of every layer, attention of the layers asked for."""
 
-    prompt: Prompt
-    memory: Tensor  # [depth+1, B, T, 2]: u and v of every token
-    weights: dict[int, Tensor]  # layer -> [B, heads, T, T+1], as the module returned it, sink last
+    def __init__(self, prompt: Prompt, memory: list[Tensor], weights: dict[int, Tensor]) -> None:
+        super().__init__(prompt, list(range(len(memory))), torch.stack(memory))  # [depth+1, B, T, 2]: u and v
+        self.weights = weights  # layer -> [B, heads, T, T+1], as the module returned it, sink last
 
-    @property
-    def depth(self) -> int:
-        return len(self.memory) - 1
+    def __repr__(self) -> str:
+        return f"StockRun({self.depth} layers, plan of shape {self.shape}, attention of {sorted(self.weights)})"
 
-    def potentials(self, layer: int | None = None) -> tuple[Tensor, Tensor]:
-        """(u, v) after ``layer`` layers (default: all), [(B,) n] and [(B,) m]; −inf where a point is absent."""
-        layer = self.depth if layer is None else layer
-        if not 0 <= layer <= self.depth:
-            raise ValueError(f"layer must be from 0 to {self.depth}, got {layer!r}")
-        u, v = self.memory[layer].unbind(-1)  # [B, T] each
-        p = self.prompt
-        u = u[:, : p.x_present.shape[-1]].masked_fill(~p.x_present, -torch.inf)
-        v = v[:, : p.y_present.shape[-1]].masked_fill(~p.y_present, -torch.inf)
-        return (u, v) if p.batched else (u[0], v[0])
-
-    def attention(self, layer: int, head: HeadName = "rows") -> Tensor:
+    def attention(self, layer: int = -1, head: HeadName = "rows") -> Tensor:
         """Attention of one head reading Z_layer, the sink as last column: [(B,) n, m+1], or [(B,) m, n+1] for columns."""
         checks.choice("head", head, HEADS)
-        if layer not in self.weights:
+        number = layer_number("layer", layer, self.depth)
+        if number not in self.weights:
             raise ValueError(f"layer must be one whose attention was asked for, {sorted(self.weights)}, got {layer!r}")
-        n, m = self.prompt.x_present.shape[-1], self.prompt.y_present.shape[-1]
+        n, m = self.shape[-2:]
         queries, keys = (n, m) if head == "rows" else (m, n)
-        A = self.weights[layer][:, HEADS.index(head), :queries]
-        A = torch.cat([A[..., :keys], A[..., -1:]], dim=-1)
-        return A if self.prompt.batched else A[0]
+        A = self.weights[number][:, HEADS.index(head), :queries]
+        return self.prompt.out(torch.cat([A[..., :keys], A[..., -1:]], dim=-1))
 
-    def plan(self, layer: int) -> Tensor:
+    def plan(self, layer: int = -1) -> Tensor:
         """The plan in the attention: A_ij = M_ij/(S_i + a_i) and A_i,sink = a_i/(S_i + a_i), so M_ij = a_i A_ij/A_i,sink."""
         A = self.attention(layer, "rows")
-        a = self.prompt.a if self.prompt.batched else self.prompt.a[0]
-        return a[..., None] * A[..., :-1] / A[..., -1:]
+        return self.prompt.out(self.prompt.a)[..., None] * A[..., :-1] / A[..., -1:]
 
 
 def check_network(net: Any) -> None:
+    """Refuse what is not an `AligningTransformer` itself."""
     if type(net) is not AligningTransformer:  # a subclass may hold more than attention
         raise ValueError(f"net must be an AligningTransformer, got {type(net).__name__}")
 
@@ -87,9 +74,13 @@ class StockTransformer(nn.Module):
 
     Parameters
     ----------
-    net : a network with a frozen sink. Its weights are copied, in float64; ``.float()`` gives a float32 module.
-    heads : 2 or more; heads beyond the two of the construction have zero weights.
+    net : AligningTransformer
+        A network with a frozen sink. Its weights are copied, in float64; ``.float()`` gives a float32 module.
+    heads : int
+        2 or more; heads beyond the two of the construction have zero weights.
 
+    Examples
+    --------
     >>> net = AligningTransformer(dim=1, reg=0.1, depth=50)
     >>> run = StockTransformer(net)([[0.9], [0.1]], [[0.0], [1.0]], attention=[50])
     >>> run.plan(50).round(decimals=3)
@@ -105,7 +96,7 @@ class StockTransformer(nn.Module):
         if net.sink != "frozen":
             raise ValueError(f"net must have a frozen sink (a key and value of its own), got sink={net.sink!r}")
         self.heads = checks.count("heads", heads, least=2)
-        self.registers = net.registers
+        self.registers, self.scale, self.about = net.registers, net.scale, net.extra_repr()
         self.reg = float(net.reg.min())
         self.register_buffer("layer", net.layer.clone())
         self.attention = nn.ModuleList()
@@ -124,9 +115,12 @@ class StockTransformer(nn.Module):
             self.attention.append(module)
         self.to(net.W_Q.device).eval().requires_grad_(False)
 
+    def __repr__(self) -> str:
+        return f"StockTransformer({self.about}; nn.MultiheadAttention, heads={self.heads}, embed_dim={self.embed_dim})"
+
     def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
         """The engineered prompt of a problem, as `AligningTransformer.prompt`."""
-        return read_prompt(x, y, a, b, self.registers, "frozen", next(self.parameters()), self.reg)
+        return read_prompt(x, y, a, b, self.registers, "frozen", next(self.parameters()), self.reg, self.scale)
 
     def forward(
         self,
@@ -144,9 +138,8 @@ class StockTransformer(nn.Module):
         ``attention``: layers whose attention to keep, 0 (the prompt) to depth; after the last, its heads read once more.
         """
         checks.choice("absent", absent, ("value", "mask"))
-        depth, kept = len(self.layer), set(attention)
-        if not kept <= set(range(depth + 1)):
-            raise ValueError(f"attention must name layers from 0 to {depth}, got {sorted(kept)}")
+        depth = len(self.layer)
+        kept = {layer_number("attention", k, depth) for k in attention}
         prompt = self.prompt(x, y, a, b)
         check_dtype(prompt, self.attention)
         Z, mask = prompt.Z[:, :-1], None  # the sink is no token here
@@ -164,7 +157,7 @@ class StockTransformer(nn.Module):
                 weights[k] = A
         if depth in kept:
             _, weights[depth] = self.attention[which](Z, Z, Z, attn_mask=mask, average_attn_weights=False)
-        return StockRun(prompt, torch.stack(memory), weights)
+        return StockRun(prompt, memory, weights)
 
 
 def attention_state(W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor, heads: int, head_dim: int) -> dict[str, Tensor]:
@@ -197,6 +190,7 @@ def sink_row(registers: Registers) -> Tensor:
 
 
 def memory_columns(registers: Registers) -> list[int]:
+    """The columns of u and v."""
     return [registers.column("u"), registers.column("v")]
 
 

@@ -9,7 +9,7 @@ remedy that is a number in the prompt or in the weights:
 W ← W − e_spare 1ᵀW for W_Q, W_K and W_V. Exact, whatever the mean.
 
 *The scale.* The factor 1/√(var + ε) differs from token to token and from layer to layer, and a constant w cannot undo it.
-So give every token two constant registers +R and −R (the anchor). They do not move the mean, and
+So give every token two constant registers, ``anchor_plus`` = R and ``anchor_minus`` = −R. They do not move the mean, and
 
     var(z) = (2R² + ‖z₀‖²)/E − mean²  →  √(var + ε) = √(2R²/E + ε) · (1 + O(‖z₀‖²/R²)),
 
@@ -33,6 +33,7 @@ Real tokens give null weight e^{−Q/λ}, in floating point 0: for them nothing 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -62,14 +63,23 @@ class StockEncoder(nn.Module):
 
     Parameters
     ----------
-    net : a network with either sink; a frozen one needs ``marginals=True``.
-    heads : 2 or more; heads beyond the two of the construction have zero weights.
-    eps, norm_first : of the encoder layers. Torch's defaults are 1e-5 and False; both orders work.
-    anchor : R; 0 leaves LayerNorm as it is.
-    dtype : of the modules and of the points they take, float64 or float32.
+    net : AligningTransformer
+        A network with either sink; a frozen one needs ``marginals=True``.
+    heads : int
+        2 or more; heads beyond the two of the construction have zero weights.
+    eps, norm_first
+        Settings of the encoder layers. Torch's defaults are 1e-5 and False; both orders work.
+    anchor : float, optional
+        R; 0 leaves LayerNorm as it is.
+    dtype : torch.dtype
+        The dtype of the modules and of the points they take, float64 or float32.
 
+    Notes
+    -----
     Points that are absent are masked.
 
+    Examples
+    --------
     >>> net = AligningTransformer(dim=1, reg=0.1, depth=50)
     >>> u, v = StockEncoder(net)([[0.9], [0.1]], [[0.0], [1.0]]).potentials()
     >>> bool(torch.allclose(u, net([[0.9], [0.1]], [[0.0], [1.0]]).potentials()[0], atol=1e-13))
@@ -92,13 +102,14 @@ class StockEncoder(nn.Module):
         self.heads = checks.count("heads", heads, least=2)
         self.dtype = checks.choice("dtype", dtype, ANCHOR)
         self.anchor = ANCHOR[dtype] if anchor is None else checks.not_negative("anchor", anchor)
-        self.registers, self.sink = net.registers, net.sink
+        self.registers = replace(net.registers, extra=("anchor_plus", "anchor_minus"))
+        self.sink, self.scale, self.about = net.sink, net.scale, net.extra_repr()
         if self.sink == "frozen" and not self.registers.marginals:
             raise ValueError("net must have marginals=True: an encoder's sink is frozen through log_a and log_b")
         self.reg = float(net.reg.min())
         self.null_square = NULL_SQUARE * float(net.reg.max())
         self.register_buffer("layer", net.layer.clone())
-        self.head_dim = max(net.W_Q.shape[-1], math.ceil((self.registers.width + 2) / self.heads))
+        self.head_dim = max(net.W_Q.shape[-1], math.ceil(self.registers.width / self.heads))
         self.embed_dim = self.heads * self.head_dim
         self.layers = nn.ModuleList()
         for k in range(len(net.reg)):
@@ -130,9 +141,12 @@ class StockEncoder(nn.Module):
         W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)
         return W
 
+    def __repr__(self) -> str:
+        return f"StockEncoder({self.about}; nn.TransformerEncoderLayer, heads={self.heads}, embed_dim={self.embed_dim})"
+
     def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
-        """The engineered prompt of a problem, as `AligningTransformer.prompt`."""
-        return read_prompt(x, y, a, b, self.registers, self.sink, next(self.parameters()), self.reg)
+        """The engineered prompt of a problem, as `AligningTransformer.prompt`, with the anchor's two registers, still 0."""
+        return read_prompt(x, y, a, b, self.registers, self.sink, next(self.parameters()), self.reg, self.scale)
 
     def forward(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> StockRun:
         """Run on a problem, given as to `AligningTransformer`."""
@@ -145,7 +159,7 @@ class StockEncoder(nn.Module):
         for which in self.layer.tolist():
             Z = self.layers[which](Z, src_mask=mask)
             memory.append(Z[:, :T, columns] - Z[:, :T, self.registers["spare"]])
-        return StockRun(prompt, torch.stack(memory), {})
+        return StockRun(prompt, memory, {})
 
     def embed(self, prompt: Prompt) -> Tensor:
         """The prompt with the sink as a token, the null token behind it if the sink is to freeze, and the anchor."""
@@ -159,6 +173,7 @@ class StockEncoder(nn.Module):
             for name in ("x_sq", "y_sq"):
                 null[..., r[name]] = self.null_square
             tokens = [tokens[0], sink, null]
-        Z = nn.functional.pad(torch.cat(tokens, dim=1), (0, self.embed_dim - r.width))  # [B, T+1 or T+2, E]
-        Z[..., -2], Z[..., -1] = self.anchor, -self.anchor
+        Z = torch.cat(tokens, dim=1)
+        Z = nn.functional.pad(Z, (0, self.embed_dim - Z.shape[-1]))  # [B, T+1 or T+2, E]
+        Z[..., r["anchor_plus"]], Z[..., r["anchor_minus"]] = self.anchor, -self.anchor
         return Z

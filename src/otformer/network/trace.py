@@ -1,15 +1,18 @@
 """What a run leaves behind: every kept layer's residual stream, potentials, attention and plan.
 
-Layer ℓ is Z_ℓ: the state after ℓ layers, Z_0 the prompt. ``attention(ℓ)`` is what a head sees when it reads Z_ℓ (the
-paper's A^(ℓ)); after the last layer, the last layer's heads read once more.
-Only the written columns of Z are stored, a few numbers a token and layer; everything else is made when asked for.
+Layer ℓ is Z_ℓ: the state after ℓ layers, Z_0 the prompt, Z_{−1} the state after the last. ``attention(ℓ)`` is what a head
+sees when it reads Z_ℓ (the paper's A^(ℓ)); after the last layer, the last layer's heads read once more.
+Only the written columns of Z are stored, a few numbers per token and layer; everything else is made when asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,43 +23,121 @@ from otformer.network.weights import HEADS, HeadName
 if TYPE_CHECKING:
     from otformer.network.transformer import AligningTransformer
 
+TOLERANCE = 1e-3  # of the mass: the marginal error up to which a plan counts as converged
 
-class Trace:
-    """The run of a network on a prompt. Results carry a leading batch axis if the points did.
 
-    A trace reads the weights of its network when asked for attention or a plan: do not change them in between.
+def layer_number(name: str, layer: Any, depth: int) -> int:
+    """A layer from 0 (the prompt) to ``depth``; negative numbers count from the end.
+
+    >>> layer_number("layer", -1, depth=600)
+    600
     """
+    if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)) or not -depth - 1 <= layer <= depth:
+        raise ValueError(f"{name} must be from 0 to {depth}, or negative to count from the end, got {layer!r}")
+    return int(layer) % (depth + 1)
 
-    def __init__(
-        self, network: AligningTransformer, prompt: Prompt, written: list[int], memory: dict[int, Tensor]
-    ) -> None:
-        self.network = network
-        self.prompt = prompt
-        self._written = written
-        self._memory = memory  # layer -> [B, T+1, len(written)]
+
+class Run:
+    """The prompt of a run, and u and v of every token after the layers that were kept: duals [kept, B, T, 2]."""
+
+    def __init__(self, prompt: Prompt, layers: list[int], duals: Tensor) -> None:
+        self.prompt, self.layers, self._duals = prompt, layers, duals
+        self._place = {layer: k for k, layer in enumerate(layers)}
+
+    def __len__(self) -> int:
+        """The number of layers that were kept, the prompt among them."""
+        return len(self.layers)
 
     @property
     def depth(self) -> int:
-        return self.network.depth
+        """The number of layers that ran."""
+        return self.layers[-1]
 
     @property
-    def layers(self) -> list[int]:
-        """The layers that were kept."""
-        return sorted(self._memory)
+    def shape(self) -> tuple[int, ...]:
+        """((B,) n, m): the shape of a plan."""
+        return self.prompt.shape
 
-    def Z(self, layer: int | None = None) -> Tensor:
-        """The residual stream after ``layer`` layers (default: the last), sink row last; [(B,) T+1, width]."""
-        return self._out(self._Z(layer))
-
-    def potentials(self, layer: int | None = None) -> tuple[Tensor, Tensor]:
+    def potentials(self, layer: int = -1) -> tuple[Tensor, Tensor]:
         """(u, v) after ``layer`` layers, [(B,) n] and [(B,) m]; −inf where a point is absent."""
-        Z, r = self._Z(layer), self.network.registers
-        n, m = self.prompt.x_present.shape[-1], self.prompt.y_present.shape[-1]
-        u = Z[:, :n, r.column("u")].masked_fill(~self.prompt.x_present, -torch.inf)
-        v = Z[:, :m, r.column("v")].masked_fill(~self.prompt.y_present, -torch.inf)
-        return self._out(u), self._out(v)
+        u, v = self._cut(self._duals[self._kept(layer)][None])
+        return u[0], v[0]
 
-    def attention(self, layer: int | None = None, head: HeadName = "rows", sink: bool = False) -> Tensor:
+    def all_potentials(self) -> tuple[Tensor, Tensor]:
+        """(u, v) after every kept layer, [kept, (B,) n] and [kept, (B,) m], in the order of ``layers``."""
+        return self._cut(self._duals)
+
+    def _cut(self, duals: Tensor) -> tuple[Tensor, Tensor]:
+        """u and v of real points, −inf where one is absent, from [kept, B, T, 2]."""
+        there = (self.prompt.x_present, self.prompt.y_present)
+        u, v = (t[..., : p.shape[-1]].masked_fill(~p, -torch.inf) for t, p in zip(duals.unbind(-1), there, strict=True))
+        return self.prompt.out(u, 1), self.prompt.out(v, 1)
+
+    def _kept(self, layer: int) -> int:
+        """The place of a layer among those that were kept."""
+        number = layer_number("layer", layer, self.depth)
+        if number not in self._place:
+            shown = str(self.layers) if len(self) <= 6 else f"{self.layers[:3]} … {self.depth}"
+            raise ValueError(f"layer {number} was not kept; this trace holds {shown} of 0 to {self.depth}")
+        return self._place[number]
+
+
+class Trace(Run):
+    """The run of an `AligningTransformer` on a problem.
+
+    Results carry a leading batch axis if the points did. A trace reads the weights of its network when asked for
+    attention or a plan: do not change them in between.
+
+    Attributes
+    ----------
+    layers : list of int
+        The layers that were kept, 0 (the prompt) to ``depth``; ``len(trace)`` is their number.
+    shape : tuple of int
+        (n, m), or (B, n, m) for a batch: the shape of a plan.
+    marginal_error : float, or tensor [B] for a batch
+        Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j| of the plan after the last layer.
+    converged : bool
+        Whether that error is at most ``tol`` times the mass, in every problem of a batch.
+    scale : float, or tensor [B] for a batch
+        The problem's costs are ``scale`` times the network's: 1 unless the network has ``scale="auto"``. The plan is the one
+        of the regularisation ``scale`` · λ, and ``scale`` · u, ``scale`` · v are its potentials.
+
+    Examples
+    --------
+    >>> from otformer import AligningTransformer
+    >>> trace = AligningTransformer(dim=1, reg=0.1, depth=50)([[0.9], [0.1]], [[0.0], [1.0]])
+    >>> trace.shape, trace.converged, trace.attention(-1).round(decimals=3)
+    ((2, 2), True, tensor([[0., 1.],
+            [1., 0.]], dtype=torch.float64))
+    """
+
+    def __init__(
+        self,
+        network: AligningTransformer,
+        prompt: Prompt,
+        written: list[int],
+        memory: dict[int, Tensor],
+        tol: float = TOLERANCE,
+    ) -> None:
+        self.network, self.tol = network, tol
+        self._written = written
+        self._memory = torch.stack(list(memory.values()))  # [kept, B, T+1, len(written)]
+        duals = [written.index(network.registers.column(name)) for name in ("u", "v")]
+        super().__init__(prompt, list(memory), self._memory[:, :, :-1, duals])
+
+    def __repr__(self) -> str:
+        *batch, n, m = self.shape
+        problem = f"{n}×{m} plan" if not batch else f"{batch[0]} plans of {n}×{m}"
+        kept = "" if len(self) == self.depth + 1 else f" ({len(self)} kept)"
+        verdict = "converged" if self.converged else "not converged"
+        error = float(torch.as_tensor(self.marginal_error).max())
+        return f"Trace({self.depth} layers{kept}, {problem}, {verdict}: marginal error {error:.2g})"
+
+    def Z(self, layer: int = -1) -> Tensor:
+        """The residual stream after ``layer`` layers, the sink's row last; [(B,) T+1, width]."""
+        return self.prompt.out(self._Z(layer))
+
+    def attention(self, layer: int = -1, head: HeadName = "rows", sink: bool = False) -> Tensor:
         """Attention of a head reading Z_layer: over real tokens, rows summing to 1, or with the sink as last column.
 
         ``head="rows"``: [(B,) n, m], row i is where x_i looks; ``head="columns"``: [(B,) m, n], row j is where y_j looks.
@@ -65,50 +146,76 @@ class Trace:
         H = self._logits(layer, head, sink)
         A = torch.softmax(H, dim=-1)
         queries = self.prompt.x_present if head == "rows" else self.prompt.y_present
-        return self._out(A * queries[..., None])
+        return self.prompt.out(A * queries[..., None])
 
-    def plan(self, layer: int | None = None) -> Tensor:
+    def plan(self, layer: int = -1) -> Tensor:
         """P_ij = exp((u_i + v_j − C_ij)/λ − 1), [(B,) n, m], before any normalisation: its marginals tend to a and b."""
-        both = self.prompt.x_present[:, :, None] & self.prompt.y_present[:, None, :]
-        return self._out(self._logits(layer, "rows", sink=False).exp() * both)
+        return self.prompt.out(self._plan(layer))
 
-    def marginal_error(self, layer: int | None = None) -> Tensor:
-        """Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j| of the plan after ``layer`` layers; [(B,)]."""
-        P = self.plan(layer).reshape(len(self.prompt.a), self.prompt.a.shape[-1], self.prompt.b.shape[-1])
-        error = (P.sum(-1) - self.prompt.a).abs().sum(-1) + (P.sum(-2) - self.prompt.b).abs().sum(-1)
-        return self._out(error)
+    @cached_property
+    def marginal_error(self) -> float | Tensor:
+        """Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j| of the plan after the last layer; a tensor [B] for a batch."""
+        error = self.marginal_errors([-1])[0]
+        return error if self.prompt.batched else float(error)
+
+    @torch.no_grad()
+    def marginal_errors(self, layers: Iterable[int] | None = None) -> Tensor:
+        """The marginal error after every kept layer, or after those named, [layers, (B,)]."""
+        a, b, errors = self.prompt.a, self.prompt.b, []
+        for layer in self.layers if layers is None else layers:
+            P = self._plan(layer)
+            errors.append((P.sum(-1) - a).abs().sum(-1) + (P.sum(-2) - b).abs().sum(-1))
+        return self.prompt.out(torch.stack(errors), 1)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the marginal error is at most ``tol`` times the mass, in every problem."""
+        return bool((torch.as_tensor(self.marginal_error) <= self.tol * self.prompt.out(self.prompt.a.sum(-1))).all())
+
+    @property
+    def scale(self) -> float | Tensor:
+        """What the network's costs are multiplied by to give the problem's; a tensor [B] for a batch."""
+        scale = torch.ones(len(self.prompt.a)) if self.prompt.scale is None else self.prompt.scale
+        return scale if self.prompt.batched else float(scale)
+
+    def complaint(self) -> str:
+        """One line for a plan that is not converged: its error, and what to change."""
+        error = torch.as_tensor(self.marginal_error).reshape(-1)
+        mass = self.prompt.a.sum(-1)
+        k = int((error / mass).nan_to_num(torch.inf).argmax())
+        which = f" in problem {k}" if self.prompt.batched else ""
+        reg = float(self.network.reg[self.network.layer[-1]])
+        there = self.prompt.x_present[k][:, None] & self.prompt.y_present[k]
+        H = self.network.logits(self.prompt.Z[k : k + 1], -1)[0, 0, : there.shape[0], : there.shape[1]]
+        largest = float((reg * (H + 1))[there].abs().max())  # H = −C/λ − 1 on the prompt
+        far = largest > 4
+        advice = 'use scale="auto"' if far else 'give more layers, a larger reg or schedule="annealed"'
+        reach = f"; costs reach {largest:.3g} where reg = {reg:g} expects about 1" if far else ""
+        return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}{reach}; {advice}"
 
     def save(self, path: str | Path) -> None:
         """Write an HTML page with a layer slider over both heads' attention; it needs no network to open."""
         from otformer.network.trace_page import write_trace_page
 
+        if Path(path).suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"path must end in .html (a trace is saved as a page), got {str(path)!r}")
         write_trace_page(self, path)
 
-    def _Z(self, layer: int | None) -> Tensor:
-        layer = self._layer(layer)
+    def _Z(self, layer: int) -> Tensor:
         Z = self.prompt.Z.clone()
-        Z[..., self._written] = self._memory[layer]
+        Z[..., self._written] = self._memory[self._kept(layer)]
         return Z
 
-    def _layer(self, layer: int | None) -> int:
-        if layer is None:
-            return self.depth
-        checks.count("layer", layer, least=0)
-        if layer not in self._memory:
-            kept = self.layers
-            shown = str(kept) if len(kept) <= 6 else f"{kept[:3]} … {kept[-1]}"
-            raise ValueError(f"layer {layer} was not kept; this trace holds {shown} of 0 to {self.depth}")
-        return layer
+    def _plan(self, layer: int) -> Tensor:
+        both = self.prompt.x_present[:, :, None] & self.prompt.y_present[:, None, :]
+        return self._logits(layer, "rows", sink=False).exp() * both
 
-    def _logits(self, layer: int | None, head: Any, sink: bool) -> Tensor:
+    def _logits(self, layer: int, head: Any, sink: bool) -> Tensor:
         """Logits [B, queries, keys] of one head, real tokens only, the sink last if asked for."""
         checks.choice("head", head, HEADS)
-        layer = self._layer(layer)
+        layer = self.layers[self._kept(layer)]
         H = self.network.logits(self._Z(layer), min(layer, self.depth - 1))[:, HEADS.index(head)]
-        n, m = self.prompt.x_present.shape[-1], self.prompt.y_present.shape[-1]
+        n, m = self.shape[-2:]
         queries, keys = (n, m) if head == "rows" else (m, n)
         H = H[:, :queries]
         return torch.cat([H[..., :keys], H[..., -1:]], dim=-1) if sink else H[..., :keys]
-
-    def _out(self, t: Tensor) -> Tensor:
-        return t if self.prompt.batched else t[0]

@@ -21,10 +21,10 @@ from otformer.network.weights import HEADS
 if TYPE_CHECKING:
     from otformer.network.trace import Trace
 
-LAYERS_SHOWN = 60
+LAYERS_SHOWN = 60  # most layers on a page
 LARGEST_PAGE = 20_000_000  # bytes
-TOP = 65535  # attention 1.0
-_BYTES = 2 * 4 / 3  # of base64, for a number of 16 bits
+TOP = 65535  # the whole number that stands for attention 1
+_BYTES = 2 * 4 / 3  # bytes of base64 per number of 16 bits
 
 
 def write_trace_page(trace: Trace, path: str | Path) -> Path:
@@ -33,7 +33,7 @@ def write_trace_page(trace: Trace, path: str | Path) -> Path:
     Shows at most 60 of the kept layers, closer together at the start, and fewer if the page would be over 20 MB. Of a
     batch, the first problems that fit at that number of layers (one at least). ValueError if two layers are too large.
     """
-    n, m = trace.prompt.x_present.shape[-1], trace.prompt.y_present.shape[-1]
+    n, m = trace.shape[-2:]
     layer_bytes = 2 * n * m * _BYTES
     layers = _spread(trace.layers, min(LAYERS_SHOWN, int(LARGEST_PAGE / layer_bytes)))
     if len(layers) < min(2, len(trace.layers)):
@@ -80,7 +80,8 @@ def _problems(trace: Trace, layers: list[int], count: int) -> list[dict[str, Any
     """What the page shows of each of the first problems, absent points left out."""
 
     def batched(t: Tensor) -> Tensor:
-        return t.detach().cpu() if trace.prompt.batched else t.detach().cpu()[None]
+        t = t.detach().cpu()
+        return t if trace.prompt.batched else t[None]
 
     present = [(trace.prompt.x_present[k].cpu(), trace.prompt.y_present[k].cpu()) for k in range(count)]
     problems: list[dict[str, Any]] = [
@@ -89,7 +90,7 @@ def _problems(trace: Trace, layers: list[int], count: int) -> list[dict[str, Any
     for layer in layers:
         rows, columns = (batched(trace.attention(layer, head)) for head in HEADS)
         u, v = (batched(each) for each in trace.potentials(layer))
-        error = batched(trace.marginal_error(layer))
+        error = batched(trace.marginal_errors([layer])[0])
         for k, (x, y) in enumerate(present):
             problems[k]["rows"].append(_pack(rows[k][x][:, y]))
             problems[k]["columns"].append(_pack(columns[k][y][:, x]))

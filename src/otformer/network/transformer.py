@@ -8,46 +8,73 @@ u or v. The same weights serve every n and every input.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from otformer import checks
+from otformer import callers, checks
 from otformer.network.prompt import Prompt
-from otformer.network.read import read_prompt
+from otformer.network.read import Scale, read_prompt
 from otformer.network.registers import Registers
 from otformer.network.schedule import Layer, Schedule, named
-from otformer.network.trace import Trace
+from otformer.network.trace import TOLERANCE, Trace, layer_number
 from otformer.network.weights import HEADS, head
+from otformer.tensor_files import check_shapes, read_tensors, write_tensors
 
 Sink = Literal["frozen", "token"]
 Keep = Literal["all", "last"] | Iterable[int]
 
 
 class AligningTransformer(nn.Module):
-    """A transformer whose attention converges to the entropic transport plan of its prompt.
+    """A transformer whose attention converges to the entropic transport plan of its prompt,
+
+        P = argmin Σ_ij C_ij P_ij + λ Σ_ij P_ij log P_ij   over   Σ_j P_ij = a_i,  Σ_i P_ij = b_j.
 
     Parameters
     ----------
-    dim : dimension d of the points (or of the cost's features).
-    reg : λ > 0; multiplies Σ P log P. The cost is the squared Euclidean distance, not half of it.
-    depth : number of layers.
-    schedule : ``"paper"``, ``"gradient"``, ``"alternating"``, ``"relaxed"``, ``"annealed"``, or a schedule.
-    sink : ``"frozen"`` (a token that is only a key and a value: equal to gradient descent at every layer) or ``"token"``
-        (the paper's: updated like the others; marginals tend to 1/n, see docs/errata.md).
-    marginals : whether tokens have the two registers that carry weights a and b (2d+11 columns instead of 2d+9).
+    dim : int
+        Dimension d of the points (or of the cost's features).
+    reg : float
+        λ > 0. It suits costs of order 1: a head moves u and v by at most γ ≈ λ per layer, so with points outside the
+        unit cube λ should grow like the square of their distances, or ``scale`` be "auto". The cost is the squared
+        Euclidean distance, not half of it.
+    depth : int
+        Number of layers.
+    schedule : str or schedule
+        ``"paper"``, ``"gradient"``, ``"alternating"``, ``"relaxed"``, ``"annealed"``, or a schedule (schedule.py).
+    sink : {"frozen", "token"}
+        ``"frozen"``: a token that is only a key and a value; equal to gradient descent at every layer. ``"token"``: the
+        paper's, updated like the others; its plan's marginals tend to 1/n (docs/errata.md), so only its attention is a
+        plan, and nothing is warned of.
+    marginals : bool
+        Whether tokens have the two registers that carry weights a and b (2d+11 columns instead of 2d+9).
+    scale : {"auto", None}
+        ``"auto"`` solves every problem in units of its largest cost: points are centred and divided by √k, k = max C_ij.
+        λ is then a share of the largest cost: the plan is, exactly, that of the costs C and the regularisation k·λ.
+        Potentials and logits are in those units; ``trace.scale`` is k.
 
-    The logits are 2x·y − ‖x‖² − ‖y‖² over λ, as in the paper: an offset common to all points costs digits, so centre them.
+    Notes
+    -----
+    The logits are 2x·y − ‖x‖² − ‖y‖² over λ, as in the paper: without ``scale`` an offset common to all points costs digits.
 
     Buffers, all in ``state_dict``: ``W_Q``, ``W_K`` [weights, 2, width, head], ``W_V`` [weights, 2, width, 1],
     ``W_O`` [weights, 2, 1, width], ``reg`` [weights], and ``layer`` [depth], which of the weights a layer uses.
 
+    References
+    ----------
+    Hadi Daneshmand, arXiv 2410.19931; corrected as in docs/errata.md.
+
+    Examples
+    --------
+    >>> AligningTransformer(dim=2, reg=0.1, depth=600)
+    AligningTransformer(dim=2, reg=0.1, depth=600, schedule=Gradient(step=None), sink=frozen, columns=15)
     >>> net = AligningTransformer(dim=1, reg=0.01, depth=200, schedule="annealed")
     >>> trace = net([[0.9], [0.1], [0.5]], [[0.0], [0.5], [1.0]])
-    >>> trace.attention(200).argmax(1)         # x_1 = 0.9 goes to y_3, x_2 = 0.1 to y_1, x_3 = 0.5 to y_2
+    >>> trace.attention(-1).argmax(1)         # x_1 = 0.9 goes to y_3, x_2 = 0.1 to y_1, x_3 = 0.5 to y_2
     tensor([2, 0, 1])
     """
 
@@ -66,16 +93,29 @@ class AligningTransformer(nn.Module):
         schedule: str | Schedule = "gradient",
         sink: Sink = "frozen",
         marginals: bool = True,
+        scale: Scale = None,
     ) -> None:
         super().__init__()
-        self.registers = Registers(checks.count("dim", dim), marginals)
-        self.sink = checks.choice("sink", sink, ("frozen", "token"))
-        layers = named(schedule).layers(checks.positive("reg", reg), checks.count("depth", depth))
+        chosen = named(schedule)
+        layers = chosen.layers(checks.positive("reg", reg), checks.count("depth", depth))
+        self._describe(
+            checks.count("dim", dim), marginals, checks.choice("sink", sink, ("frozen", "token")), scale, repr(chosen)
+        )
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():
             self.register_buffer(name, weights)
         self.register_buffer("reg", torch.tensor([each.reg for each in distinct], dtype=torch.float64))
         self.register_buffer("layer", torch.tensor([distinct.index(each) for each in layers]))
+
+    def _describe(self, dim: int, marginals: bool, sink: Sink, scale: Scale, schedule: str) -> None:
+        """Set what a file of weights must say besides its tensors."""
+        self.registers, self.sink, self.schedule = Registers(dim, marginals), sink, schedule
+        self.scale: Scale = checks.choice("scale", scale, ("auto", None))
+
+    def extra_repr(self) -> str:
+        reg, scale = float(self.reg[self.layer[-1]]), ", scale=auto" if self.scale else ""
+        problem = f"dim={self.registers.dim}, reg={reg:g}, depth={self.depth}, schedule={self.schedule}"
+        return f"{problem}, sink={self.sink}{scale}, columns={self.registers.width}"
 
     def _weights(self, layers: list[Layer]) -> dict[str, Tensor]:
         """W_Q, W_K, W_V, W_O of each layer, from the heads of weights.py."""
@@ -93,11 +133,13 @@ class AligningTransformer(nn.Module):
 
     @property
     def depth(self) -> int:
+        """The number of layers."""
         return len(self.layer)
 
     def written(self) -> list[int]:
-        """The columns that any layer writes: u and v. All others keep the prompt's numbers."""
-        return (self.W_O != 0).flatten(0, 2).any(0).nonzero()[:, 0].tolist() or [self.registers.column("u")]
+        """u and v, and any other column that a layer writes. All others keep the prompt's numbers."""
+        found = (self.W_O != 0).flatten(0, 2).any(0).nonzero()[:, 0].tolist()
+        return sorted({*found, self.registers.column("u"), self.registers.column("v")})
 
     def logits(self, Z: Tensor, layer: int) -> Tensor:
         """Logits of both heads in layer ``layer`` (0-based), from its input Z [B, T+1, width]; [B, 2, T+1, T+1]."""
@@ -106,7 +148,7 @@ class AligningTransformer(nn.Module):
         return (Z @ self.W_Q[k].to(Z)) @ (Z @ self.W_K[k].to(Z)).mT
 
     def block(self, Z: Tensor, layer: int) -> Tensor:
-        """Layer ``layer`` (0-based): Z_ℓ → Z_{ℓ+1}, [B, T+1, width]."""
+        """One layer of the network, ``layer`` (0-based): Z_ℓ → Z_{ℓ+1}, [B, T+1, width]."""
         k = int(self.layer[layer])
         A = torch.softmax(self.logits(Z, layer), dim=-1)  # [B, 2, T+1, T+1]
         update = (A @ (Z[:, None] @ self.W_V[k].to(Z)) @ self.W_O[k].to(Z)).sum(1)  # [B, T+1, width]
@@ -122,13 +164,26 @@ class AligningTransformer(nn.Module):
         b: Any = None,
         *,
         keep: Keep = "all",
+        tol: float = TOLERANCE,
+        warn: bool = True,
     ) -> Trace:
         """Run the network on points x (n, d) and y (m, d), on batches (B, n, d), or on lists of them (ragged).
 
-        ``x`` may also be a `Features` value (any other cost). A weight of 0 in a or b marks a point as absent.
-        ``keep``: the layers whose memory the trace holds, ``"all"``, ``"last"`` or some layer numbers.
+        Parameters
+        ----------
+        x, y : arrays, tensors or lists
+            Points; or ``x`` alone, a `Features` value (any other cost).
+        a, b : arrays, tensors or lists, optional
+            Weights of equal sum; default a = 1 and b = n/m, the paper's. A weight of 0 marks a point as absent.
+        keep : {"all", "last"} or layer numbers
+            The layers whose memory the trace holds.
+        tol : float
+            A share of the mass: the plan is converged if its marginal error is at most ``tol`` times the mass.
+        warn : bool
+            Whether to warn of a plan that is not converged (with a frozen sink). The check costs one more layer.
         """
         kept = _layers_to_keep(keep, self.depth)
+        tol = checks.not_negative("tol", tol)
         prompt = self.prompt(x, y, a, b)
         written = self.written()
         Z = prompt.Z
@@ -138,29 +193,48 @@ class AligningTransformer(nn.Module):
                 memory[layer] = Z[..., written].clone()
             if layer < self.depth:
                 Z = self.block(Z, layer)
-        return Trace(self, prompt, written, memory)
+        trace = Trace(self, prompt, written, memory, tol)
+        if warn and self.sink == "frozen" and not trace.converged:
+            callers.warn(trace.complaint())
+        return trace
 
     def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
         """The engineered prompt of a problem, checked."""
-        return read_prompt(x, y, a, b, self.registers, self.sink, self.W_Q, float(self.reg.min()))
+        return read_prompt(x, y, a, b, self.registers, self.sink, self.W_Q, float(self.reg.min()), self.scale)
+
+    def _settings(self) -> dict[str, Any]:
+        """The arguments of `_describe`, by name."""
+        r = self.registers
+        return {"dim": r.dim, "marginals": r.marginals, "sink": self.sink, "scale": self.scale, "schedule": self.schedule}
 
     def save(self, path: str | Path) -> None:
-        """Write the weights as safetensors."""
-        from safetensors.torch import save_file
-
+        """Write the weights, and what `from_file` needs to know besides, as safetensors."""
         if not Path(path).parent.is_dir():
             raise ValueError(f"path must be in an existing folder, got {str(path)!r}")
-        save_file({name: t.contiguous() for name, t in self.state_dict().items()}, str(path))
+        write_tensors(Path(path), self.state_dict(), {"network": type(self).__name__, "settings": self._settings()})
 
-    def load(self, path: str | Path) -> AligningTransformer:
-        """Read weights written by `save` for a network of the same shape; returns the network."""
-        from safetensors.torch import load_file
-
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """The network that `save` has written: class, weights and settings come from the file."""
+        tensors, about = read_tensors(Path(path))
+        kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
         try:
-            self.load_state_dict(load_file(str(path)))
-        except Exception as error:  # safetensors has an error class of its own
-            reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"path does not hold weights of this network: {reason}") from None
+            net = kinds[about["network"]].__new__(kinds[about["network"]])
+            settings = json.loads(about["settings"])
+        except KeyError:
+            found = about.get("network", "weights without a description: build the network and use load")
+            raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}") from None
+        nn.Module.__init__(net)
+        net._describe(**settings)
+        for name, tensor in tensors.items():
+            net.register_buffer(name, tensor)
+        return net
+
+    def load(self, path: str | Path) -> Self:
+        """Read weights written by `save` for a network of the same shape; returns the network."""
+        tensors, _ = read_tensors(Path(path))
+        check_shapes({name: tuple(t.shape) for name, t in self.state_dict().items()}, tensors, Path(path))
+        self.load_state_dict(tensors)
         return self
 
 
@@ -171,7 +245,4 @@ def _layers_to_keep(keep: Keep, depth: int) -> set[int]:
         return {depth}
     if isinstance(keep, str) or not isinstance(keep, Iterable):
         raise ValueError(f"keep must be 'all', 'last' or layer numbers, got {keep!r}")
-    kept = {checks.count("keep", k, least=0) for k in keep}
-    if any(not 0 <= k <= depth for k in kept):
-        raise ValueError(f"keep must name layers from 0 to {depth}, got {sorted(kept)}")
-    return kept | {depth}
+    return {layer_number("keep", k, depth) for k in keep} | {depth}

@@ -72,12 +72,6 @@ class Head:
         """P = K Qᵀ, [width, width]: logits = Z P Zᵀ."""
         return self.query(registers) @ self.key(registers).T
 
-    def value_matrix(self, registers: Registers) -> Tensor:
-        """V, [width, width]: a single 1, from the value read to the register written."""
-        V = torch.zeros(registers.width, registers.width, dtype=torch.float64)
-        V[registers.column(self.value), registers.column(self.writes)] = 1.0
-        return V
-
 
 def len_of(term: Term, registers: Registers) -> int:
     """How many products a term stands for: d for a dot product of points, otherwise 1."""

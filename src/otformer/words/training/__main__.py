@@ -10,6 +10,7 @@ from pathlib import Path
 
 from otformer import checks, figures
 from otformer.files import check_writable
+from otformer.jobs.training import CHUNK
 from otformer.words.align.bilingual import VectorRecipe, train_vectors
 from otformer.words.align.hmm.file import train_models, write_models
 from otformer.words.align.hmm.word_parts import training_parts
@@ -93,7 +94,8 @@ def _score(given: argparse.Namespace) -> None:
 
 def _train(given: argparse.Namespace) -> None:
     def progress(done: int, steps: int, loss: float) -> None:
-        print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
+        if done % CHUNK == 0 or done == steps:
+            print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
 
     checks.device(given.device)
     chosen = task(given.model, given.text, given.device)

@@ -1,0 +1,45 @@
+"""Named tensors with a description in one safetensors file: written whole or not at all, read with clear errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from otformer.files import written
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """Write a file; what ``about`` holds besides texts is stored as JSON."""
+    from safetensors.torch import save
+
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in about.items()}
+    with written(path) as stream:
+        stream.write(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, texts))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and description of a file."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.exists():
+        raise ValueError(f"{path} does not exist")
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError):
+        raise ValueError(f"{path} is not a readable safetensors file") from None
+
+
+def check_shapes(wanted: dict[str, tuple[int, ...]], tensors: dict[str, Tensor], path: Path) -> None:
+    """Refuse a file whose names or shapes are not those wanted, naming the first that is not."""
+    for name in sorted(wanted.keys() | tensors.keys()):
+        if name not in tensors:
+            raise ValueError(f"{path} does not fit: {name} is missing")
+        if name not in wanted:
+            raise ValueError(f"{path} does not fit: {name} is not of this model")
+        if wanted[name] != (found := tuple(tensors[name].shape)):
+            raise ValueError(f"{path} does not fit: {name} must have shape {wanted[name]}, got {found}")
