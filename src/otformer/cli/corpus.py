@@ -152,9 +152,9 @@ def resumable(name: str, out: Path | None, total: int) -> Iterator[Callable[[int
     from otformer.jobs.jobs import Parts
 
     def kept() -> str:
-        if out is None:
-            return "nothing is kept: with --out FILE the same command would go on"
-        parts = Parts(out.resolve())
+        parts = None if out is None else Parts(out.resolve())
+        if not parts:
+            return "nothing is kept" + (": with --out FILE the same command would go on" if out is None else "")
         return f"{len(parts)} chunks are in {parts.folder}, the same command goes on from there"
 
     with interruptible(kept), bar(name, total) as shown:
