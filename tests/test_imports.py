@@ -58,14 +58,10 @@ def imported(text: str) -> set[str]:
 
 
 def test_the_reader_of_imports_finds_lazy_ones_and_tells_modules_from_names():
-    text = "from otformer import checks, solve\ndef f():\n    import otformer.nn, os\n    from otformer.cli.main import main\n"
+    text = "from otformer import checks, solve\ndef f():\n    import otformer.nn, os\n    from otformer.cli.main import main"
     assert imported(text) == {"otformer.checks", "otformer", "otformer.nn", "otformer.cli.main"}
-    assert [room(name) for name in ("otformer", "otformer.nn", "otformer.files", "otformer.words.text.text")] == [
-        "",
-        "transport",
-        "leaves",
-        "words",
-    ]
+    names = ("otformer", "otformer.nn", "otformer.files", "otformer.words.text.text")
+    assert [room(name) for name in names] == ["", "transport", "leaves", "words"]
 
 
 def test_every_room_has_its_place():
@@ -119,7 +115,7 @@ def test_the_table_of_public_names_says_what_type_checkers_read():
 
 
 def test_dir_shows_public_names_only_and_others_are_errors():
-    import otformer.checks  # noqa: F401  (a submodule that was imported is an attribute, but no public name)
+    import otformer.checks  # a submodule that was imported is an attribute, but no public name
 
     assert set(dir(otformer)) == {*otformer.__all__, "__version__"}
     with pytest.raises(AttributeError, match="module 'otformer' has no attribute 'slove'"):

@@ -32,7 +32,7 @@ def note(text: object) -> None:
 
 @contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """Warnings of the library become notes; that of a solver which has not converged is the command's own to give."""
+    """Turn warnings of the library into notes, except that a solver has not converged: commands say so in their own way."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", RuntimeWarning)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from otformer.cli.common import Json, bar, interruptible, note
+from otformer.cli.common import Json, bar, interruptible, note, warnings_as_notes
 
 SCORED_SIZES = (5, 7, 9, 15, 30)  # points per problem on which a trained network is scored
 
@@ -33,7 +33,7 @@ def reproduce(
     if show:
         rows = listing()
         records = [dict(zip(("name", "shows", "seconds", "title"), row, strict=True)) for row in rows]
-        aligned = _columns([(name, shows, f"{seconds} s", title) for name, shows, seconds, title in rows])
+        aligned = _columns([(name, shows, f"{seconds:>4} s", title) for name, shows, seconds, title in rows])
         typer.echo(json.dumps(records) if as_json else aligned)
         return
     experiments = chosen(names or None)
@@ -50,7 +50,7 @@ def reproduce(
         again = "the same command with --resume goes on from there" if finished else "nothing is kept"
         return f"{len(finished)} of {len(experiments)} experiments are in {out}: {again}"
 
-    with interruptible(kept), bar(experiments[0].name, total) as shown:
+    with warnings_as_notes(), interruptible(kept), bar(experiments[0].name, total) as shown:
 
         def tell(name: str, fraction: float) -> None:
             k, start, seconds = place[name]
