@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -141,10 +141,9 @@ HEAVY = ("torch", "numpy", "scipy", "matplotlib", "ot", "transformers", "rich")
 def test_what_needs_no_torch_does_not_load_it_and_answers_at_once(code):
     say = f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
     call = [sys.executable, "-c", f"import atexit, sys; atexit.register(lambda: {say}); {code}"]
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=True)
-        seconds.append(time.perf_counter() - start)
-        assert done.stderr == "[]\n"
-    assert min(seconds) < 0.5
+    before = os.times()
+    done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=True)
+    after = os.times()
+    assert done.stderr == "[]\n"
+    busy = after.children_user + after.children_system - before.children_user - before.children_system
+    assert busy < 0.5  # processor seconds: the clock on the wall measures the other tests too

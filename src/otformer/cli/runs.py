@@ -100,7 +100,6 @@ def train(
     if recipe is None:
         raise ValueError(f"recipe is missing: --recipe with one of {', '.join(ABOUT)}")
     from otformer import checks, figures
-    from otformer.learning.checkpoint import CHECKPOINT
     from otformer.learning.evaluate import evaluate
     from otformer.learning.plot import log_figure
     from otformer.learning.recipes import recipe as named
@@ -111,7 +110,7 @@ def train(
     chosen = chosen if steps is None else replace(chosen, steps=steps)
 
     def kept() -> str:
-        if (folder / CHECKPOINT).exists():
+        if (folder / "checkpoint.safetensors").exists():
             return f"a checkpoint is in {folder}: the same command with --resume goes on from there"
         return f"there is no checkpoint in {folder} yet: the same command starts again"
 
