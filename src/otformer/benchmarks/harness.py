@@ -71,7 +71,7 @@ class Settings:
     limit: float = 30.0
     threads: int = 1
     seed: int = 0
-    count: int = 10_000  # of sentences
+    count: int = 10_000  # sentence pairs of the scenario ``ragged``
     tell: Tell = field(default=lambda line: None)
     progress: Progress = field(default=lambda share: None)
 
@@ -122,7 +122,7 @@ def worker(module: str, spec: dict[str, Any], threads: int) -> dict[str, Any]:
 
 
 def compare(scenario: str, family: str, n: int, reg: float, s: Settings) -> list[Row]:
-    """One problem, all peers, in turns."""
+    """Run all peers on one problem, in turns."""
     outcomes: dict[str, list[dict[str, Any]]] = {name: [] for name in s.chosen_peers()}
     with_points = family != "random"
     for _, name in product(range(s.rounds), outcomes):

@@ -20,7 +20,7 @@ from otformer.benchmarks.peers import PEERS, Answer, Peer, ours
 from otformer.benchmarks.problems import Problem, make, sentences
 
 POT = "POT sinkhorn"
-CALLS = 1500  # of each side, per problem of ``small``; fewer where a call is slow
+CALLS = 1500  # calls of each side per problem of ``small``; fewer where a call is slow
 BUDGET = 5.0  # seconds for all calls of the slower side
 SAMPLE = 300  # sentences that POT solves; its time for all of them is extrapolated from these
 REG = 0.05

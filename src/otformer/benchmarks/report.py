@@ -111,7 +111,7 @@ def claims(rows: Sequence[Row]) -> list[str]:
             lines.append(f"- {key[2]}, λ = {key[0]:g}: otformer did not arrive")
             continue
         said = [
-            f"{'' if arrived(r) else 'more than '}{r.time / ours.time:.2g} times the speed of {r.peer}"
+            f"{'' if arrived(r) else 'more than '}{float(f'{r.time / ours.time:.2g}'):g} times the speed of {r.peer}"
             for r in (rivals, newton)
             if r is not None
         ]
