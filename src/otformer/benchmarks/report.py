@@ -145,27 +145,26 @@ def slope(rows: Sequence[Row], value: str) -> float:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Plot time and memory against n, where there are several; else one dot per peer and problem. Our peers are large."""
+    """Plot time and memory against n, where there are several; else time, one dot per peer and problem. Ours are large."""
     from matplotlib import colormaps
 
     peers = list(dict.fromkeys(r.peer for r in rows))
     colours = colormaps["tab20"](np.linspace(0, 1, len(peers)))
     against_n = len({r.n for r in rows}) > 1
-    panels = ("time", "memory") if against_n else tuple(dict.fromkeys(r.reg for r in rows))
-    fig, axes = figures.figure(5 * len(panels) + 2, 4.5, 1, len(panels), squeeze=False)
-    for axis, panel in zip(axes[0], panels, strict=True):
+    size_told = "" if against_n else f", n = {rows[0].n}"
+    panels = {"time": "time, s", "memory": "memory, MiB"} if against_n else {"time": "time, s"}
+    fig, axes = figures.figure(5 * len(panels) + 3, 4.5, 1, len(panels), squeeze=False)
+    for axis, (value, label) in zip(axes[0], panels.items(), strict=True):
         for peer, colour in zip(peers, colours, strict=True):
-            mine = [r for r in rows if r.peer == peer and arrived(r) and (against_n or r.reg == panel)]
-            place = [r.n if against_n else r.family for r in mine]
-            value = [getattr(r, str(panel)) if against_n else r.time for r in mine]
+            mine = [r for r in rows if r.peer == peer and arrived(r)]
+            place = [r.n if against_n else f"{r.family}\nλ = {r.reg:g}" for r in mine]
             size, width = 9 if peer.startswith(OURS) else 5, 1.5 if against_n else 0
-            axis.plot(place, value, label=peer, marker="o", markersize=size, linewidth=width, color=colour)
-        axis.set_yscale("log")
+            values = [getattr(r, value) for r in mine]
+            axis.plot(place, values, label=peer, marker="o", markersize=size, linewidth=width, color=colour)
+        axis.set(yscale="log", ylabel=label, title=f"{value.title()} to the same error{size_told}")
         if against_n:
-            axis.set(xscale="log", xlabel="n", ylabel="time, s" if panel == "time" else "memory, MiB")
+            axis.set(xscale="log", xlabel="n")
         else:
-            axis.set(title=f"Time to the same error, n = {rows[0].n}, λ = {panel:g}", ylabel="time, s")
             axis.tick_params(axis="x", rotation=40)
-            axis.margins(x=0.2)
     axes[0][-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
     return fig
