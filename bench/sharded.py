@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,8 @@ from otformer.benchmarks.measure import peak_memory
 from otformer.benchmarks.problems import make
 
 
-def measure(n: int, reg: float, before: float) -> tuple[float, float, of.transport.sharded.ShardedResult]:
+def measure(n: int, reg: float, before: float) -> tuple[float, float, Any]:
+    """Seconds, MiB and the result of one problem, the most over the ranks."""
     problem = make("uniform-2d", n)
     x, y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
     mine = x.tensor_split(dist.get_world_size())[dist.get_rank()]
@@ -45,7 +47,7 @@ def main() -> None:
     rows = [(n, *measure(n, options.reg, before)) for n in sizes]  # sizes grow, so the peak so far is this one's
     if dist.get_rank() == 0:
         print(f"\nuniform-2d, λ = {options.reg:g}, tol 1e-6, {dist.get_world_size()} gloo ranks, one thread each\n")
-        print("| n | time, s | memory a rank, MiB | layers | error |\n|---|---|---|---|---|")
+        print("| n | time, s | memory per rank, MiB | layers | error |\n|---|---|---|---|---|")
         for n, seconds, memory, result in rows:
             print(f"| {n} | {seconds:.3g} | {memory:.0f} | {result.depth} | {result.marginal_error:.1e} |")
         logs = np.log([[n, seconds, max(memory, 1.0)] for n, seconds, memory, _ in rows])

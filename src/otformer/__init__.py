@@ -5,71 +5,88 @@
 [-1.0, 0.3, 2.5]
 >>> of.solve_sample([[0.0], [1.0]], [[0.9], [0.1]], reg=0.01).plan.argmax(1).tolist()
 [1, 0]
+
+A public name is imported when it is first read (PEP 562), so that ``import otformer`` alone does not load torch. A new one
+goes into the table, among the imports that type checkers read, and into ``__all__``; a test compares the three.
 """
 
-from otformer import nn
-from otformer.learning.trained import load_trained, trained_models
-from otformer.network.cost_layer import EuclideanDistance, SmoothCost
-from otformer.network.features import Features, cosine, cost_matrix, inner_product, mahalanobis, squared_euclidean
-from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, best_omega
-from otformer.network.sinkhorn_block import SinkhornTransformer
-from otformer.network.stock import StockTransformer
-from otformer.network.stock_encoder import StockEncoder
-from otformer.network.trace import Trace
-from otformer.network.transformer import AligningTransformer
-from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
-from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
-from otformer.transport.problem.result import Result
-from otformer.transport.ragged.batch import BrokenProblems, solve_batch
-from otformer.transport.sharded import solve_sharded
-from otformer.transport.solve import solve, solve_sample, solve_streamed
-from otformer.transport.solvers.mixed import Mixed
-from otformer.transport.solvers.network import Network
-from otformer.transport.solvers.newton import Newton
-from otformer.transport.sort import argsort, sort
-from otformer.transport.variants.partial import solve_partial
-from otformer.transport.variants.unbalanced import solve_unbalanced
+from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from otformer._version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from otformer import nn
+    from otformer.learning.trained import load_trained, trained_models
+    from otformer.network.cost_layer import EuclideanDistance, SmoothCost
+    from otformer.network.features import Features, cosine, cost_matrix, inner_product, mahalanobis, squared_euclidean
+    from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, best_omega
+    from otformer.network.sinkhorn_block import SinkhornTransformer
+    from otformer.network.stock import StockTransformer
+    from otformer.network.stock_encoder import StockEncoder
+    from otformer.network.trace import Trace
+    from otformer.network.transformer import AligningTransformer
+    from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
+    from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
+    from otformer.transport.problem.result import Result
+    from otformer.transport.ragged.batch import BrokenProblems, solve_batch
+    from otformer.transport.sharded import solve_sharded
+    from otformer.transport.solve import solve, solve_sample, solve_streamed
+    from otformer.transport.solvers.mixed import Mixed
+    from otformer.transport.solvers.network import Network
+    from otformer.transport.solvers.newton import Newton
+    from otformer.transport.sort import argsort, sort
+    from otformer.transport.variants.partial import solve_partial
+    from otformer.transport.variants.unbalanced import solve_unbalanced
+    from otformer.words.align.align import align
+
+_NAMES = {  # public names by module
+    # the network
+    "otformer.network.transformer": "AligningTransformer",
+    "otformer.network.sinkhorn_block": "SinkhornTransformer",
+    "otformer.network.stock": "StockTransformer",
+    "otformer.network.stock_encoder": "StockEncoder",
+    "otformer.network.trace": "Trace",
+    "otformer.network.schedule": "Alternating Annealed Gradient Paper Relaxed best_omega",
+    "otformer.network.cost_layer": "EuclideanDistance SmoothCost",
+    "otformer.network.features": "Features cosine cost_matrix inner_product mahalanobis squared_euclidean",
+    "otformer.learning.trained": "load_trained trained_models",
+    # the solver
+    "otformer.transport.solve": "solve solve_sample solve_streamed",
+    "otformer.transport.solvers.newton": "Newton",
+    "otformer.transport.solvers.mixed": "Mixed",
+    "otformer.transport.solvers.network": "Network",
+    "otformer.transport.ragged.batch": "BrokenProblems solve_batch",
+    "otformer.transport.sharded": "solve_sharded",
+    "otformer.transport.variants.unbalanced": "solve_unbalanced",
+    "otformer.transport.variants.partial": "solve_partial",
+    "otformer.transport.problem.result": "Result",
+    "otformer.transport.sort": "argsort sort",
+    # in the manner of POT and GeomLoss
+    "otformer.transport.compat.like_pot": "sinkhorn sinkhorn2",
+    "otformer.transport.compat.like_geomloss": "SamplesLoss divergence",
+    # words
+    "otformer.words.align.align": "align",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
-    "AligningTransformer",
-    "Alternating",
-    "Annealed",
-    "BrokenProblems",
-    "EuclideanDistance",
-    "Features",
-    "Gradient",
-    "Mixed",
-    "Network",
-    "Newton",
-    "Paper",
-    "Relaxed",
-    "Result",
-    "SamplesLoss",
-    "SinkhornTransformer",
-    "SmoothCost",
-    "StockEncoder",
-    "StockTransformer",
-    "Trace",
-    "argsort",
-    "best_omega",
-    "cosine",
-    "cost_matrix",
-    "divergence",
-    "inner_product",
-    "load_trained",
-    "mahalanobis",
-    "nn",
-    "sinkhorn",
-    "sinkhorn2",
-    "solve",
-    "solve_batch",
-    "solve_partial",
-    "solve_sample",
-    "solve_sharded",
-    "solve_streamed",
-    "solve_unbalanced",
-    "sort",
-    "squared_euclidean",
-    "trained_models",
-]
-__version__ = "0.1.0"
+    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "Features", "Gradient",
+    "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer",
+    "Trace", "align", "argsort", "best_omega", "cosine", "cost_matrix", "divergence", "inner_product",
+    "load_trained", "mahalanobis", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample",
+    "solve_sharded", "solve_streamed", "solve_unbalanced", "sort", "squared_euclidean", "trained_models",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'otformer' has no attribute {name!r}")
+    found = import_module("otformer.nn") if name == "nn" else getattr(import_module(_MODULES[name]), name)
+    globals()[name] = found  # the next time nobody asks here
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import shutil
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,30 +18,47 @@ from typing import IO, Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
+_NAME = re.compile(r"\s*[\"']?[^\W\d_]")  # of a column: a letter comes first
 
 
-def read_problem(file: Path, second: Path | None = None) -> dict[str, Array]:
-    """Arguments for `solve` (key M) or `solve_sample` (keys X_a, X_b), with a and b where the file has them."""
+def read_problem(file: Path, second: Path | None = None, cost: bool = False) -> dict[str, Array]:
+    """Read arguments for `solve` (key M) or `solve_sample` (keys X_a, X_b), with a and b where the file has them.
+
+    Two files hold points, an npz says what it holds by its names; a single matrix may be either, so ``cost`` has to say it.
+    """
     if second is not None:
+        if cost:
+            raise ValueError(f"cost goes with one file, a matrix, got two: {file} and {second}")
         return {"X_a": _points(_matrix(file)), "X_b": _points(_matrix(second))}
     if file.suffix == ".npz":
-        return _from_npz(file)
-    return {"M": _matrix(file)}
+        return _from_npz(file, cost)
+    matrix = _matrix(file)
+    if not cost:
+        raise ValueError(f"{file} alone may be points or a cost: give a second file of points, or --cost for a cost matrix")
+    return {"M": matrix}
 
 
-def _from_npz(file: Path) -> dict[str, Array]:
+def read_weights(file: Path) -> Array:
+    """Read weights: a list of numbers, one per line or all in one line."""
+    weights = _matrix(file)
+    return weights.reshape(-1) if weights.ndim == 2 and 1 in weights.shape else weights
+
+
+def _from_npz(file: Path, cost: bool) -> dict[str, Array]:
     arrays = _load(file)
     if not isinstance(arrays, dict):
         raise ValueError(f"{file} holds one array, not an archive: name it .npy")
+    for name in arrays.keys() & {"x", "y", "a", "b", "cost"}:
+        _finite(f"{name} of {file}", arrays[name])
     weights: dict[str, Array] = {name: arrays[name] for name in ("a", "b") if name in arrays}
     if "cost" in arrays and ("x" in arrays or "y" in arrays):
         raise ValueError(f"{file} holds both cost and points: keep one of them")
     if "cost" in arrays:
         return {"M": arrays["cost"], **weights}
-    if "x" in arrays and "y" in arrays:
+    if "x" in arrays and "y" in arrays and not cost:
         return {"X_a": _points(arrays["x"]), "X_b": _points(arrays["y"]), **weights}
-    found = ", ".join(arrays) or "nothing"
-    raise ValueError(f"{file} must hold x and y, or cost (and a, b if you like), got {found}")
+    found, wanted = ", ".join(arrays) or "nothing", "cost" if cost else "x and y, or cost"
+    raise ValueError(f"{file} must hold {wanted} (and a, b if you like), got {found}")
 
 
 def _points(x: Array) -> Array:
@@ -49,15 +68,25 @@ def _points(x: Array) -> Array:
 
 def _matrix(file: Path) -> Array:
     if file.suffix == ".npz":
-        raise ValueError(f"{file} is an npz, which holds both sides: give it alone")
+        raise ValueError(f"{file} is an npz, which holds the whole problem: give it alone")
     if file.suffix == ".npy":
         array = _load(file)
         if isinstance(array, dict):
             raise ValueError(f"{file} holds an archive, not one array: name it .npz")
-        return array
+        return _finite(str(file), array)
     if file.suffix in (".csv", ".txt", ".tsv"):
-        return _read_text(file)
+        return _finite(str(file), _read_text(file))
     raise ValueError(f"{file} must end in .npz, .npy, .csv, .tsv or .txt")
+
+
+def _finite(name: str, array: Array) -> Array:
+    if array.dtype.kind not in "fiub":
+        raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = tuple(bad[0].tolist())
+        raise ValueError(f"{name} must be finite, got {array[where]} at index {where if len(where) > 1 else where[0]}")
+    return array
 
 
 def _load(file: Path) -> Array | dict[str, Array]:
@@ -70,21 +99,27 @@ def _load(file: Path) -> Array | dict[str, Array]:
 
 
 def _read_text(file: Path) -> Array:
-    """Numbers, a row a line; a first line in which nothing is a number holds column names and is passed over."""
+    """Read one row of numbers per line; a csv may be separated by semicolons.
+
+    Column names on the first line are passed over, with a warning: every one of them begins with a letter.
+    """
     _readable(file)
-    separator = {".csv": ",", ".tsv": "\t"}.get(file.suffix)
     try:
-        lines = [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError:
         raise ValueError(f"{file} is not a text file") from None
+    semicolons = file.suffix == ".csv" and bool(lines) and ";" in lines[0]
+    separator = ";" if semicolons else {".csv": ",", ".tsv": "\t"}.get(file.suffix)
     rows = [[_number(word) for word in line.split(separator)] for line in lines]
-    if rows and all(number is None for number in rows[0]):
+    if rows and set(rows[0]) == {None} and all(_NAME.match(word) for word in lines[0].split(separator)):
+        warnings.warn(f"{file}: the first line, {lines[0][:60]!r}, is read as column names", stacklevel=2)
         del lines[0], rows[0]
     if not rows:
         raise ValueError(f"{file} holds no numbers")
     for line, row in zip(lines, rows, strict=True):
         if None in row or len(row) != len(rows[0]):
-            raise ValueError(f"{file} must hold rows of {len(rows[0])} numbers, got {line.strip()[:60]!r}")
+            comma = "; write decimals with a point" if semicolons and "," in line else ""
+            raise ValueError(f"{file} must hold rows of {len(rows[0])} numbers, got {line[:60]!r}{comma}")
     return np.array(rows, dtype=np.float64)
 
 

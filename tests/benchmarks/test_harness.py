@@ -110,8 +110,11 @@ def test_peers_agree_on_the_plan():
 
 
 def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
-    first = Settings(n=(16,), regs=(0.1,), families=("random",), peers=("otformer",), rounds=1, limit=20)
-    bench("cpu", tmp_path, first)
+    shares: list[float] = []
+    one = {"n": (16,), "families": ("random",), "peers": ("otformer",), "rounds": 1, "limit": 20}
+    bench("cpu", tmp_path, Settings(regs=(0.2, 0.1), progress=shares.append, **one))
+    assert shares == [0.5, 1.0]
+    bench("cpu", tmp_path, Settings(regs=(0.1,), **one))
     second = Settings(n=(16,), regs=(0.1,), families=("random",), peers=("POT sinkhorn",), rounds=1, limit=20)
     rows = bench("cpu", tmp_path, second, append=True)
     assert [r.peer for r in rows] == ["otformer", "POT sinkhorn"]

@@ -3,14 +3,22 @@
 import contextlib
 import io
 import json
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import ot
 import pytest
+from scipy.spatial.distance import cdist
 
+from otformer.cli import common
 from otformer.cli.main import main
+from otformer.learning.recipes import RECIPES
+from otformer.network.schedule import SCHEDULES
 
 
 @dataclass
@@ -54,30 +62,74 @@ def files(tmp_path):
     (tmp_path / "archive.npy").write_bytes((tmp_path / "cost.npz").read_bytes())
     (tmp_path / "array.npz").write_bytes((tmp_path / "cost.npy").read_bytes())
     (tmp_path / "nan.csv").write_text("1,nan\n2,3\n")
+    (tmp_path / "a.csv").write_text("0.2\n" * 5)
+    (tmp_path / "comma.csv").write_text("0,1;0,2\n0,3;0,4\n")
+    (tmp_path / "digits.csv").write_text("0.1x,0.2x\n0.3,0.4\n")
+    np.savez(tmp_path / "nan.npz", x=x, y=[[0.0, np.inf]])
+    np.save(tmp_path / "text.npy", np.array([["a"]]))
     return tmp_path
 
 
-def test_every_file_format_gives_the_same_answer(files):
-    calls = (["points.npz"], ["cost.npz"], ["cost.npy"], ["cost.csv"], ["x.csv", "y.csv"])
-    answers = [
-        json.loads(otformer("solve", *(files / name for name in call), "--reg", 0.1, "--json").stdout) for call in calls
-    ]
+def test_every_file_format_gives_the_same_answer(files, monkeypatch):
+    monkeypatch.chdir(files)
+    Path("semicolons.csv").write_text((files / "x.csv").read_text().replace(",", ";"))
+    cost = ["--cost", "--reg", 0.1]
+    calls = (["points.npz"], ["cost.npz"], ["cost.npy", *cost], ["cost.csv", *cost], ["x.csv", "y.csv"])
+    calls += (["semicolons.csv", "y.csv"], ["x.csv", "y.csv", "--a", "a.csv", "--lambda", 0.1])
+    answers = [json.loads(otformer("solve", *call, "--json").stdout) for call in calls]
     assert all(answer["converged"] for answer in answers)
     values = [answer["value"] for answer in answers]
     np.testing.assert_allclose(values, values[0], atol=1e-6)
 
 
 def test_solve_writes_the_plan(files):
-    done = otformer("solve", files / "cost.csv", "--out", files / "plan.npz")
+    done = otformer("solve", files / "cost.csv", "--cost", "--out", files / "plan.npz")
     assert done.returncode == 0
+    assert done.stderr == f"otformer: {files / 'cost.csv'}: the first line, 'a,b,c,d,e,f', is read as column names\n"
     assert "converged      True" in done.stdout
     plan = np.load(files / "plan.npz")["plan"]
     np.testing.assert_allclose(plan.sum(1), 0.2, atol=1e-6)
 
 
 def test_solve_says_when_it_has_not_converged(files):
-    done = otformer("solve", files / "cost.csv", "--reg", 1e-4, "--max-depth", 4, "--json")
+    done = otformer("solve", files / "cost.npy", "--cost", "--reg", 1e-4, "--max-depth", 4, "--json")
     assert json.loads(done.stdout)["converged"] is False
+    done = otformer("solve", files / "cost.npy", "--cost", "--reg", 1e-4, "--max-depth", 4)
+    assert "not converged" in done.stderr
+
+
+def test_unbalanced_and_weights_are_those_of_pot(files):
+    cost = np.load(files / "cost.npy")
+    a, b = np.array([0.1, 0.1, 0.2, 0.3, 0.3]), np.full(6, 1 / 6)
+    np.savetxt(files / "a.txt", a)
+    call = ("solve", files / "x.csv", files / "y.csv", "--a", files / "a.txt", "--reg", 0.1, "--tol", 1e-9, "--out")
+    assert otformer(*call, files / "balanced.npz").returncode == 0
+    wanted = ot.sinkhorn(a, b, cost, 0.1, stopThr=1e-12)
+    np.testing.assert_allclose(np.load(files / "balanced.npz")["plan"], wanted, atol=1e-8)
+    summary = json.loads(otformer(*call, files / "loose.npz", "--unbalanced", 0.5, "--json").stdout)
+    plan = np.load(files / "loose.npz")["plan"]
+    wanted = ot.unbalanced.sinkhorn_unbalanced(a, b, cost, 0.1, 0.5, reg_type="kl", stopThr=1e-13, numItermax=10**5)
+    np.testing.assert_allclose(plan, wanted, atol=1e-7)
+    assert summary["mass"] == pytest.approx(plan.sum())
+
+
+def test_a_metric_is_the_cost_of_that_name(files):
+    x, y = (np.loadtxt(files / name, delimiter=",") for name in ("x.csv", "y.csv"))
+    np.save(files / "cosine.npy", cdist(x, y, "cosine"))
+    calls = ([files / "x.csv", files / "y.csv", "--metric", "cosine"], [files / "cosine.npy", "--cost"])
+    values = [json.loads(otformer("solve", *call, "--json").stdout)["value"] for call in calls]
+    assert values[0] == pytest.approx(values[1], abs=1e-7)
+
+
+def test_above_so_many_entries_potentials_alone_are_written_and_make_the_plan(files, monkeypatch):
+    monkeypatch.setattr("otformer.cli.solve.PLAN_ENTRIES", 29)
+    done = otformer("solve", files / "x.csv", files / "y.csv", "--out", files / "plan.npz")
+    assert "plan.npz gets u and v without the plan, which has 5 × 6 entries" in done.stderr
+    made = np.load(files / "plan.npz")
+    assert set(made) == {"u", "v"}
+    plan = np.exp((made["u"][:, None] + made["v"] - np.load(files / "cost.npy")) / 0.1 - 1)
+    np.testing.assert_allclose(plan.sum(0), 1 / 6, atol=1e-6)
+    np.testing.assert_allclose(plan.sum(1), 1 / 5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -86,21 +138,33 @@ def test_solve_says_when_it_has_not_converged(files):
         (["solve", "missing.npz"], "missing.npz does not exist"),
         (["solve", "."], "must end in"),
         (["solve", "empty.csv"], "empty.csv is empty"),
-        (["solve", "words.csv"], "words.csv must hold rows of 2 numbers, got 'c,d'"),
-        (["solve", "uneven.csv"], "uneven.csv must hold rows of 2 numbers, got '3'"),
-        (["solve", "typo.csv"], "typo.csv must hold rows of 2 numbers, got '0.1,O.2'"),
+        (["solve", "x.csv"], "x.csv alone may be points or a cost: give a second file of points, or --cost"),
+        (["solve", "cost.npy"], "cost.npy alone may be points or a cost"),
+        (["solve", "x.csv", "y.csv", "--cost"], "cost goes with one file, a matrix, got two: x.csv and y.csv"),
+        (["solve", "points.npz", "--cost"], "points.npz must hold cost (and a, b if you like), got x, y"),
+        (["solve", "cost.npz", "--a", "a.csv"], "a is given twice: cost.npz holds it, and there is --a a.csv"),
+        (["solve", "points.npz", "--a", "y.csv"], "a must have shape (5,), got (6, 2)"),
+        (["solve", "cost.npz", "--metric", "cosine"], "metric goes with points, got a cost matrix in cost.npz"),
+        (["solve", "words.csv", "--cost"], "words.csv must hold rows of 2 numbers, got 'c,d'"),
+        (["solve", "uneven.csv", "--cost"], "uneven.csv must hold rows of 2 numbers, got '3'"),
+        (["solve", "typo.csv", "--cost"], "typo.csv must hold rows of 2 numbers, got '0.1,O.2'"),
+        (["solve", "digits.csv", "--cost"], "digits.csv must hold rows of 2 numbers, got '0.1x,0.2x'"),
+        (["solve", "comma.csv", "--cost"], "must hold rows of 2 numbers, got '0,1;0,2'; write decimals with a point"),
+        (["solve", "nan.npz"], "y of nan.npz must be finite, got inf at index (0, 1)"),
+        (["solve", "text.npy", "--cost"], "text.npy must hold numbers, got dtype <U1"),
         (["solve", "archive.npy"], "archive.npy holds an archive, not one array: name it .npz"),
         (["solve", "array.npz"], "array.npz holds one array, not an archive: name it .npy"),
-        (["solve", "cost.csv", "--out", "plan.txt"], "plan.txt must end in .npz"),
+        (["solve", "cost.npy", "--cost", "--out", "plan.txt"], "plan.txt must end in .npz"),
         (["sort", "9007199254740993", "9007199254740992"], "got the whole number 9007199254740993"),
         (["sort", "3", "-1"], "negative numbers go behind --"),
         (["solve", "broken.npz"], "broken.npz is not a readable .npz file"),
         (["solve", "other.npz"], "other.npz must hold x and y, or cost (and a, b if you like), got z"),
-        (["solve", "nan.csv"], "M must be finite, got nan at index (0, 1)"),
-        (["solve", "cost.csv", "--reg", "0"], "reg must be a positive, finite number, got 0.0"),
-        (["solve", "cost.csv", "--reg", "x"], "Invalid value for '--reg'"),
-        (["solve", "cost.csv", "--schedule", "x"], "schedule must be one of"),
-        (["solve", "cost.csv", "--out", "no/where.npz"], "no/where.npz cannot be written: no is not a folder for files"),
+        (["solve", "nan.csv", "x.csv"], "nan.csv must be finite, got nan at index (0, 1)"),
+        (["solve", "cost.npy", "--cost", "--reg", "0"], "reg must be a positive, finite number, got 0.0"),
+        (["solve", "cost.npy", "--cost", "--reg", "x"], "Invalid value for '--reg'"),
+        (["solve", "cost.npy", "--cost", "--schedule", "x"], "schedule must be one of"),
+        (["solve", "cost.npy", "--cost", "--out", "no/where.npz"], "no/where.npz cannot be written: no is not a folder"),
+        (["sort", "3,1,2"], "values must be numbers, got '3,1,2': separate numbers by spaces"),
         (["sort", "1", "two"], "values must be numbers, got 'two'"),
         (["sort", "1", "nan"], "values must be finite, got nan at index 1"),
         (["sort"], "values are missing"),
@@ -129,11 +193,66 @@ def test_sort_from_arguments_and_from_standard_input():
 def test_help_and_list():
     assert otformer("--version").stdout.startswith("otformer 0.")
     assert otformer().stdout == otformer("--help").stdout
-    for command in ([], ["solve"], ["sort"], ["reproduce"]):
-        assert otformer(*command, "--help").returncode == 0
-    listed = otformer("reproduce", "--list").stdout
-    assert "theorem-gd" in listed
-    assert "sorting" in listed
+    for command in ("solve", "sort", "align", "probe", "reproduce", "train", "bench"):
+        text = otformer(command, "-h").stdout
+        assert text == otformer(command, "--help").stdout
+        assert "bool" not in text
+        assert f"    otformer {command} " in text  # an example
+        assert command in otformer("-h").stdout
+
+
+def test_lists_are_aligned():
+    lines = otformer("reproduce", "--list").stdout.splitlines()
+    records = json.loads(otformer("reproduce", "--list", "--json").stdout)
+    assert len({line.index(record["title"]) for line, record in zip(lines, records, strict=True)}) == 1
+    assert all(line.split() == f"{r['name']} {r['shows']} {r['seconds']} s {r['title']}".split() for line, r in
+               zip(lines, records, strict=True))  # fmt: skip
+    assert {"theorem-gd", "sorting"} <= {record["name"] for record in records}
+    lines = otformer("train", "--list").stdout.splitlines()
+    about = json.loads(otformer("train", "--list", "--json").stdout)
+    assert len({line.index(text) for line, text in zip(lines, about.values(), strict=True)}) == 1
+    assert {name: each.about for name, each in RECIPES.items()} == {name: about[name] for name in RECIPES}
+    assert set(about) == {*RECIPES, "NAME-N"}
+
+
+def test_help_names_every_schedule():
+    from otformer.cli.solve import SCHEDULES as listed
+
+    assert listed.split("|") == ["auto", *SCHEDULES]
+
+
+def test_progress_tells_the_time_left_where_there_is_no_terminal(monkeypatch, capsys):
+    """Half the work in a fifth of a second: another fifth is left."""
+    monkeypatch.setattr(common, "LINE_EVERY", 0.25)
+    with common.bar("sorting", 10) as shown:
+        time.sleep(0.2)
+        shown.reach(5, "sorting, step 5")
+        assert shown.progress.tasks[0].time_remaining == 1  # in whole seconds, rounded up
+        time.sleep(0.1)
+        shown.advance(5)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("otformer: sorting, step 5: 50 %, 0:00:00, 0:00:01 left")
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "until", "said"),
+    [
+        (["train", "--recipe", "nearest", "--out", "run"], "run/checkpoint.safetensors", "a checkpoint is in run"),
+        (["reproduce", "sizes", "depth", "--out", "run"], "run/sizes/run.json", "1 of 2 experiments are in run"),
+    ],
+)
+def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, arguments, until, said):
+    script = [sys.executable, "-c", "from otformer.cli.main import main; main()", *arguments]
+    work = subprocess.Popen(script, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + 120
+    while not (tmp_path / until).exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    work.send_signal(signal.SIGINT)
+    out, err = work.communicate(timeout=60)
+    assert (work.returncode, out) == (130, "")
+    assert err == f"otformer: interrupted; {said}: the same command with --resume goes on from there\n"
 
 
 def test_the_console_script():

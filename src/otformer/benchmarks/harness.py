@@ -25,10 +25,12 @@ from typing import Any
 from otformer import checks
 from otformer.benchmarks.peers import PEERS
 from otformer.benchmarks.problems import FAMILIES
+from otformer.files import output_folder, write_csv
 
 OURS = "otformer"
 SLOW = 10.0  # seconds; a peer this slow is not asked to repeat it
 Tell = Callable[[str], None]
+Progress = Callable[[float], None]  # called with the share of the scenario that is done
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,9 @@ class Settings:
     limit: float = 30.0
     threads: int = 1
     seed: int = 0
-    count: int = 10_000  # of sentences
+    count: int = 10_000  # sentence pairs of the scenario ``ragged``
     tell: Tell = field(default=lambda line: None)
+    progress: Progress = field(default=lambda share: None)
 
     def __post_init__(self) -> None:
         for reg in self.regs:
@@ -119,7 +122,7 @@ def worker(module: str, spec: dict[str, Any], threads: int) -> dict[str, Any]:
 
 
 def compare(scenario: str, family: str, n: int, reg: float, s: Settings) -> list[Row]:
-    """One problem, all peers, in turns."""
+    """Run all peers on one problem, in turns."""
     outcomes: dict[str, list[dict[str, Any]]] = {name: [] for name in s.chosen_peers()}
     with_points = family != "random"
     for _, name in product(range(s.rounds), outcomes):
@@ -182,17 +185,21 @@ def with_ratios(rows: Iterable[Row]) -> list[Row]:
 
 
 def _cpu(s: Settings) -> list[Row]:
-    return [row for n, reg, family in product(s.n, s.regs, s.chosen_families()) for row in compare("cpu", family, n, reg, s)]
+    """Every problem, at every size."""
+    return _all("cpu", s.n, s)
 
 
 def _scaling(s: Settings) -> list[Row]:
     """Time and memory against n."""
-    sizes = s.n if len(s.n) > 1 else (250, 500, 1000, 2000, 4000)
-    return [
-        row
-        for reg, family, n in product(s.regs, s.chosen_families(), sizes)
-        for row in compare("scaling", family, n, reg, s)
-    ]
+    return _all("scaling", s.n if len(s.n) > 1 else (250, 500, 1000, 2000, 4000), s)
+
+
+def _all(scenario: str, sizes: Sequence[int], s: Settings) -> list[Row]:
+    rows, problems = [], list(product(sizes, s.regs, s.chosen_families()))
+    for k, (n, reg, family) in enumerate(problems, 1):
+        rows += compare(scenario, family, n, reg, s)
+        s.progress(k / len(problems))
+    return rows
 
 
 def _many(kind: str) -> Callable[[Settings], list[Row]]:
@@ -222,17 +229,15 @@ def bench(scenario: str, out: str | Path, settings: Settings | None = None, appe
     ``append`` keeps the rows of an earlier CSV that are not run again, so that long tables can be made in parts.
     """
     checks.choice("scenario", scenario, SCENARIOS)
-    rows = SCENARIOS[scenario](settings or Settings())
-    folder = Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{scenario}.csv"
-    if append and path.exists():
-        new = {_place(row) for row in rows}
-        rows = with_ratios(sorted([row for row in read_csv(path) if _place(row) not in new] + rows, key=_place))
-    write_csv(path, rows)
     from otformer.benchmarks.report import write_report
 
-    write_report(folder, scenario, rows)
+    with output_folder(out) as folder:
+        rows, path = SCENARIOS[scenario](settings or Settings()), folder / f"{scenario}.csv"
+        if append and path.exists():
+            new = {_place(row) for row in rows}
+            rows = with_ratios(sorted([row for row in read_csv(path) if _place(row) not in new] + rows, key=_place))
+        write_csv(path, [asdict(row) for row in rows])
+        write_report(folder, scenario, rows)
     return rows
 
 
@@ -240,13 +245,6 @@ def _place(row: Row) -> tuple[float, int, int, int]:
     """Where a row stands in a table; no two rows share it."""
     family = list(FAMILIES).index(row.family) if row.family in FAMILIES else len(FAMILIES)
     return row.reg, row.n, family, list(PEERS).index(row.peer)
-
-
-def write_csv(path: Path, rows: Iterable[Row]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
 
 
 def read_csv(path: Path) -> list[Row]:

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from otformer.benchmarks.measure import EFFORTS, marginal_error, peak_memory, pin
-from otformer.benchmarks.peers import PEERS, Answer, Peer
+from otformer.benchmarks.peers import PEERS, Answer, Peer, ours
 from otformer.benchmarks.problems import Problem, make, sentences
 
 POT = "POT sinkhorn"
-CALLS = 1500  # of each side, per problem of ``small``; fewer where a call is slow
+CALLS = 1500  # calls of each side per problem of ``small``; fewer where a call is slow
 BUDGET = 5.0  # seconds for all calls of the slower side
 SAMPLE = 300  # sentences that POT solves; its time for all of them is extrapolated from these
 REG = 0.05
@@ -68,10 +68,9 @@ def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 def solve_all(problems: Sequence[Problem], reg: float, tol: float) -> list[Answer]:
     """Ours, in one call."""
-    from otformer.transport.ragged.batch import solve_batch
+    import otformer as of
 
-    results = solve_batch([(p.C, p.a, p.b) for p in problems], reg=reg, tol=tol)
-    return [Answer(np.asarray(r.potentials[0]) / reg - 1, np.asarray(r.potentials[1]) / reg, r.depth) for r in results]
+    return [ours(r, reg) for r in of.solve_batch([(p.C, p.a, p.b) for p in problems], reg=reg, tol=tol)]
 
 
 def ragged(tol: float, seed: int, count: int, rounds: int) -> list[dict[str, Any]]:
@@ -81,13 +80,13 @@ def ragged(tol: float, seed: int, count: int, rounds: int) -> list[dict[str, Any
     pot = PEERS[POT]
     loop = [pot.prepare(p, REG, tol, effort_for(pot, p, REG, tol)) for p in sample]
     solve_all(sample[:50], REG, tol)
-    ours: list[float] = []
+    mine: list[float] = []
     theirs: list[float] = []
     middle: list[float] = []
     memory = peak_memory()
     for _ in range(rounds):
         seconds, answers = _timed(lambda: solve_all(problems, REG, tol))
-        ours.append(seconds)
+        mine.append(seconds)
         each, others = zip(*(_timed(call) for call in loop), strict=True)
         theirs.append(statistics.mean(each) * count)
         middle.append(statistics.median(each) * count)
@@ -95,12 +94,11 @@ def ragged(tol: float, seed: int, count: int, rounds: int) -> list[dict[str, Any
     worst = max(marginal_error(p, answer, REG) for p, answer in zip(problems, answers, strict=True))
     if not worst < tol:
         raise RuntimeError(f"otformer's computed error is {worst:.3g} on the worst of {count} sentences, tol is {tol:g}")
-    gap = max(
-        float(np.abs(_plan(p, mine) - _plan(p, his)).max()) for p, mine, his in zip(sample, answers, others, strict=False)
-    )
-    worst_pot = max(marginal_error(p, his, REG) for p, his in zip(sample, others, strict=True))
+    pairs = zip(sample, answers[: len(sample)], others, strict=True)
+    gap = max(float(np.abs(_plan(p, answer) - _plan(p, other)).max()) for p, answer, other in pairs)
+    worst_pot = max(marginal_error(p, other, REG) for p, other in zip(sample, others, strict=True))
     common = {"scenario": "ragged", "family": "sentences", "n": count, "reg": REG, "rounds": rounds}
-    time_ours, time_pot = statistics.median(ours), statistics.median(theirs)
+    time_ours, time_pot = statistics.median(mine), statistics.median(theirs)
     note = (
         f"from {len(sample)} of {count} sentences; a few slow ones dominate: were all like the median, "
         f"{statistics.median(middle):.3g} s; plans differ from ours by at most {gap:.1e}"

@@ -24,8 +24,8 @@ import numpy as np
 from otformer.benchmarks.peers import PEERS, Answer, Peer
 from otformer.benchmarks.problems import FAMILIES, Problem, make
 
-EFFORTS = 1024.0  # a tolerance is tightened at most so often; iterations are doubled until time is up
-QUICK = 2.0  # processor seconds; what takes less is run again before it is timed
+EFFORTS = 1024.0  # factor by which a tolerance is tightened at most; iterations are doubled until time is up
+QUICK = 2.0  # processor seconds; a run that takes less is repeated, and the repeat is timed
 WARM = 48  # points of the small problem that warms a library up
 
 

@@ -59,31 +59,24 @@ class Peer:
 # ── ours ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def ours(result: Any, reg: float) -> Answer:
+    """P_ij = exp((u_i + v_j − C_ij)/λ − 1)."""
+    u, v = result.potentials
+    return Answer(np.asarray(u) / reg - 1, np.asarray(v) / reg, result.depth)
+
+
 def _otformer(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
-    from otformer.transport.solve import solve
+    import otformer as of
 
-    def call() -> Answer:
-        r = solve(p.C, p.a, p.b, reg=reg, tol=tol / effort, max_depth=MANY)
-        return Answer(r.potentials[0] / reg - 1, r.potentials[1] / reg, r.depth)
-
-    return call
+    return lambda: ours(of.solve(p.C, p.a, p.b, reg=reg, tol=tol / effort, max_depth=MANY), reg)
 
 
 def _otformer_stream(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
-    """The same network on the executor that never forms the matrix."""
-    import torch
+    """The executor that never forms the matrix."""
+    import otformer as of
 
-    from otformer.transport.executors.stream import Stream
-    from otformer.transport.solvers.annealing import annealed
-
-    x, y, a, b = (torch.from_numpy(np.asarray(part)) for part in (p.x, p.y, p.a, p.b))
-
-    def call() -> Answer:
-        stream = Stream.from_points(x, y, a, b)
-        *_, (u, v, _, depth) = annealed(stream, stream.spread, reg, tol / effort, MANY)
-        return Answer(u.numpy() / reg - 1, v.numpy() / reg, depth)
-
-    return call
+    options: Any = {"reg": reg, "tol": tol / effort, "max_depth": MANY, "executor": "stream"}
+    return lambda: ours(of.solve_sample(p.x, p.y, p.a, p.b, **options), reg)
 
 
 # ── POT ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -128,7 +121,7 @@ def _ott(kind: str, p: Problem, reg: float, tol: float, effort: float) -> Callab
         "scaling": {},
     }
     solver = sinkhorn.Sinkhorn(threshold=tol / effort, max_iterations=MANY, **options[kind])
-    # From λ = 1, its decay of 0.9 an iteration; the documentation's example of an ε schedule.
+    # From λ = 1, its decay of 0.9 per iteration; the documentation's example of an ε schedule.
     epsilon = epsilon_scheduler.Epsilon(reg, init=max(1 / reg, 1.0), decay=0.9) if kind == "scaling" else reg
 
     def run(C: Any, a: Any, b: Any) -> Any:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 Array = NDArray[np.float64]
 Points = tuple[Array, Array]
@@ -28,7 +29,7 @@ class Problem:
 
 
 def make(family: str, n: int, seed: int = 0) -> Problem:
-    """The problem of this family with n points a side.
+    """The problem of this family with n points per side.
 
     >>> p = make("uniform-2d", 5)
     >>> p.C.shape, float(p.C.max()), p.x.shape
@@ -48,21 +49,14 @@ def between(family: str, x: Array, y: Array) -> Problem:
     """The problem between two sets of points, moved and scaled so that the largest squared distance is 1."""
     centre = x.mean(0)
     x, y = x - centre, y - centre
-    scale = np.sqrt(_squared_distances(x, y).max())
+    scale = cdist(x, y).max()
     x, y = x / scale, y / scale
-    C = _squared_distances(x, y)
+    C = cdist(x, y, "sqeuclidean")
     return Problem(family, C / C.max(), *_uniform(len(x), len(y)), x, y)
 
 
 def _uniform(n: int, m: int) -> Points:
     return np.full(n, 1 / n), np.full(m, 1 / m)
-
-
-def _squared_distances(x: Array, y: Array) -> Array:
-    C = -2 * x @ y.T
-    C += (x**2).sum(1)[:, None]
-    C += (y**2).sum(1)
-    return C.clip(0, out=C)
 
 
 def _uniform_2d(n: int, rng: np.random.Generator) -> Points:
@@ -79,7 +73,7 @@ def _gaussian(dim: int) -> Callable[[int, np.random.Generator], Points]:
 
 
 def _clustered(n: int, rng: np.random.Generator) -> Points:
-    """Ten tight clusters a side in the unit cube; x and y have different ones, of different sizes."""
+    """Ten tight clusters per side in the unit cube; x and y have different ones, of different sizes."""
 
     def side() -> Array:
         centres = rng.random((10, 3))

@@ -9,14 +9,19 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from otformer import figures
 from otformer.benchmarks.harness import OURS, Row, arrived, late, library
+from otformer.files import written
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PACKAGES = ("torch", "numpy", "POT", "ott-jax", "jax", "geomloss", "pykeops", "regot", "mdot-tnt")
 RIVALS = ("POT", "OTT", "GeomLoss")  # the libraries people use
-FOUR = ("uniform-2d", "sorting-1d", "gaussian-10d", "random")  # the families of the claim against regot and mdot_tnt
 
 
 def machine() -> str:
@@ -37,14 +42,16 @@ def machine() -> str:
 
 
 def write_report(folder: Path, scenario: str, rows: Sequence[Row]) -> None:
+    """Write the Markdown table and the figure of a scenario."""
     parts = [machine(), ""]
     parts += exponents(rows) if scenario == "scaling" else [*table(rows), "", *claims(rows)]
-    (folder / f"{scenario}.md").write_text("\n".join(parts) + "\n", encoding="utf-8")
-    figure(rows, folder / f"{scenario}.png")
+    with written(folder / f"{scenario}.md") as out:
+        out.write(("\n".join(parts) + "\n").encode())
+    figures.save(lambda: draw(rows), folder / f"{scenario}.png")
 
 
 def table(rows: Iterable[Row]) -> list[str]:
-    """A Markdown table, one line a row; what did not arrive is a lower bound and says why."""
+    """A Markdown table, one line per row; what did not arrive is a lower bound and says why."""
     lines = [
         "| family | n | λ | peer | time, s | passes | memory, MiB | error | ratio to best peer | |",
         "|---|---|---|---|---|---|---|---|---|---|",
@@ -65,7 +72,7 @@ def table(rows: Iterable[Row]) -> list[str]:
 
 
 def summary(rows: Iterable[Row]) -> list[str]:
-    """One line a problem: our time, and the best setting of every library."""
+    """One line per problem: our time, and the best setting of every library."""
     groups: dict[tuple[float, int, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.reg, row.n, row.family), []).append(row)
@@ -104,7 +111,7 @@ def claims(rows: Sequence[Row]) -> list[str]:
             lines.append(f"- {key[2]}, λ = {key[0]:g}: otformer did not arrive")
             continue
         said = [
-            f"{'' if arrived(r) else 'more than '}{r.time / ours.time:.2g} times the speed of {r.peer}"
+            f"{'' if arrived(r) else 'more than '}{float(f'{r.time / ours.time:.2g}'):g} times the speed of {r.peer}"
             for r in (rivals, newton)
             if r is not None
         ]
@@ -113,7 +120,7 @@ def claims(rows: Sequence[Row]) -> list[str]:
 
 
 def exponents(rows: Sequence[Row]) -> list[str]:
-    """Least-squares slopes of log time and log memory against log n, a line a peer."""
+    """Least-squares slopes of log time and log memory against log n, one line per peer."""
     lines = ["| family | λ | peer | time ∝ n^ | memory ∝ n^ | n |", "|---|---|---|---|---|---|"]
     for key in dict.fromkeys((r.family, r.reg, r.peer) for r in rows):
         group = [r for r in rows if (r.family, r.reg, r.peer) == key and arrived(r)]
@@ -137,33 +144,27 @@ def slope(rows: Sequence[Row], value: str) -> float:
     return float(np.polyfit(n, y, 1)[0])
 
 
-def figure(rows: Sequence[Row], path: Path) -> None:
-    """Against n, where there are several; else a dot a peer and problem, on a log scale. No matplotlib, no figure."""
-    try:
-        import matplotlib
-    except ImportError:
-        return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+def draw(rows: Sequence[Row]) -> Figure:
+    """Plot time and memory against n, where there are several; else time, one dot per peer and problem. Ours are large."""
+    from matplotlib import colormaps
 
     peers = list(dict.fromkeys(r.peer for r in rows))
-    colours = dict(zip(peers, plt.get_cmap("tab20")(np.linspace(0, 1, len(peers))), strict=True))
+    colours = colormaps["tab20"](np.linspace(0, 1, len(peers)))
     against_n = len({r.n for r in rows}) > 1
-    panels = ("time", "memory") if against_n else tuple(dict.fromkeys(r.reg for r in rows))
-    fig, axes = plt.subplots(1, len(panels), figsize=(6 * len(panels), 4.5), squeeze=False, layout="constrained")
-    for axis, panel in zip(axes[0], panels, strict=True):
-        for peer in peers:
-            mine = [r for r in rows if r.peer == peer and arrived(r) and (against_n or r.reg == panel)]
-            place = [r.n if against_n else r.family for r in mine]
-            value = [getattr(r, str(panel)) if against_n else r.time for r in mine]
-            style = {"marker": "o", "linewidth": 1.5 if against_n else 0, "color": colours[peer]}
-            axis.plot(place, value, label=peer, markersize=9 if peer.startswith(OURS) else 5, **style)
-        axis.set_yscale("log")
+    size_told = "" if against_n else f", n = {rows[0].n}"
+    panels = {"time": "time, s", "memory": "memory, MiB"} if against_n else {"time": "time, s"}
+    fig, axes = figures.figure(5 * len(panels) + 3, 4.5, 1, len(panels), squeeze=False)
+    for axis, (value, label) in zip(axes[0], panels.items(), strict=True):
+        for peer, colour in zip(peers, colours, strict=True):
+            mine = [r for r in rows if r.peer == peer and arrived(r)]
+            place = [r.n if against_n else f"{r.family}\nλ = {r.reg:g}" for r in mine]
+            size, width = 9 if peer.startswith(OURS) else 5, 1.5 if against_n else 0
+            values = [getattr(r, value) for r in mine]
+            axis.plot(place, values, label=peer, marker="o", markersize=size, linewidth=width, color=colour)
+        axis.set(yscale="log", ylabel=label, title=f"{value.title()} to the same error{size_told}")
         if against_n:
-            axis.set(xscale="log", xlabel="n", ylabel="time, s" if panel == "time" else "memory, MiB")
+            axis.set(xscale="log", xlabel="n")
         else:
-            axis.set(title=f"λ = {panel:g}", ylabel="time, s")
             axis.tick_params(axis="x", rotation=40)
     axes[0][-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-    fig.savefig(path, dpi=120)
-    plt.close(fig)
+    return fig

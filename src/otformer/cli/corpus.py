@@ -1,4 +1,4 @@
-"""What the commands on words share: the sentence pairs that arguments name, gold for them, a bar, and matrices in an npz."""
+"""What the commands on words share: the sentence pairs that arguments name, gold for them, and matrices in an npz."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+from otformer.cli.common import bar, interruptible, note
 
 if TYPE_CHECKING:
     from otformer.words.text.gold import Gold
@@ -113,7 +113,7 @@ def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
         warnings.simplefilter("always")
         found = read(file, one_based)
     for warning in caught:
-        typer.echo(f"otformer: {str(warning.message).replace('read it with one_based', 'give --one-based')}", err=True)
+        note(str(warning.message).replace("read it with one_based", "give --one-based"))
     if len(found) < total or any(line.possible for line in found[total:]):
         raise ValueError(f"{file} must have a line for each of {total} sentence pairs, got {len(found)}")
     return found[:total]
@@ -147,27 +147,15 @@ def archive(file: Path) -> Iterator[Callable[[str, Any], None]]:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error where that is a terminal; call it with the number of pairs that are done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal or total < 2) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done: bar.advance(task, done)
-
-
-@contextmanager
-def resumable(out: Path | None) -> Iterator[None]:
-    """Ctrl-C ends the command with 130 and says what is kept of the work for ``out``."""
+def resumable(name: str, out: Path | None, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar, to be called with the number of pairs done since; Ctrl-C says what is kept of the work for ``out``."""
     from otformer.jobs.jobs import ChunkFolder
 
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = 0 if out is None else len(parts := ChunkFolder(out.resolve()))
-        again = f"; {kept} chunks are in {parts.folder}, the same command goes on from there" if kept else ""
-        typer.echo(f"otformer: interrupted{again}", err=True)
-        sys.exit(130)
+    def kept() -> str:
+        chunks = None if out is None else ChunkFolder(out.resolve())
+        if not chunks:
+            return "nothing is kept" + (": with --out FILE the same command would go on" if out is None else "")
+        return f"{len(chunks)} chunks are in {chunks.folder}, the same command goes on from there"
+
+    with interruptible(kept), bar(name, total) as shown:
+        yield shown.advance

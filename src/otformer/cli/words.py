@@ -1,4 +1,4 @@
-"""The commands on words: ``otformer align | probe``. Bad input is one line and exit code 2, as in cli/main.py."""
+"""The commands on words: ``otformer align`` and ``otformer probe``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from otformer.cli.corpus import Corpus, archive, check_gold, corpus, progress, read_gold, resumable
+from otformer.cli.common import Json, note
+from otformer.cli.corpus import Corpus, archive, check_gold, corpus, read_gold, resumable
 
 if TYPE_CHECKING:
     from otformer.jobs.jobs import Job
@@ -25,15 +26,8 @@ if TYPE_CHECKING:
 Engine = Annotated[str, typer.Option(help="local, or ray: the workers of a Ray cluster.")]
 Languages = Annotated[str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de; the source first.")]
 Workers = Annotated[int, typer.Option(help="Processes, or workers of the cluster.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 GoldFile = Annotated[Path | None, typer.Option(help="Alignments made by hand (Pharaoh or talp).")]
 OneBased = Annotated[bool, typer.Option("--one-based", help="The gold file counts words from 1.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the program."""
-    app.command()(align)
-    app.command()(probe)
 
 
 def align(
@@ -54,7 +48,9 @@ def align(
     workers: Workers = 1,
     as_json: Json = False,
 ) -> None:
-    """Align words: a line of links i-j (Pharaoh, from 0) for every sentence pair.
+    """Link the words of translations.
+
+    Prints links i-j (Pharaoh, from 0), one line per sentence pair.
 
     With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
     interrupted run with --out goes on when the same command is given again.
@@ -96,8 +92,7 @@ def _note_split(pairs: Iterable[Pair]) -> None:
     from otformer.words.text.text import words
 
     if any(words(side) != side.split() for pair in islice(pairs, 100) for side in pair):
-        note = "words are split from their punctuation: --tokens prints them, --by spaces takes text as it is"
-        typer.echo(f"otformer: {note}", err=True)
+        note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
 
 
 @dataclass
@@ -128,7 +123,7 @@ def _go(job: Job, given: Corpus, lines: Lines, out: Path | None, quiet: bool) ->
     from otformer.jobs.jobs import run, stream
 
     sink = sys.stdout  # Ray's own messages take its place in a run
-    with resumable(out), progress(given.total) as tell:
+    with resumable("align", out, given.total) as tell:
         if out is not None:
             run(job, given.pairs(), out, lines, tell)
             return
@@ -173,19 +168,19 @@ def probe(
     dictionary: Annotated[str | None, typer.Option(help="A file of word pairs, or muse (of OTFORMER_DATA).")] = None,
     gold: GoldFile = None,
     one_based: OneBased = False,
-    pairs: Annotated[int | None, typer.Option(help="So many sentence pairs, drawn by the seed.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the draw.")] = 0,
-    by: Annotated[str | None, typer.Option(help="As in align.")] = None,
+    pairs: Annotated[int | None, typer.Option(help="Use this many sentence pairs, drawn at random.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random sample of pairs.")] = 0,
+    by: Annotated[str | None, typer.Option(help="What counts as a word: words or spaces, as in align.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for probe.csv and probe.png.")] = Path("probe"),
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     engine: Engine = "local",
     workers: Workers = 1,
     as_json: Json = False,
 ) -> None:
-    """Score every layer and head of a model as a word aligner, and how near its attention is to transport.
+    """Score every layer and head of a model as a word aligner.
 
-    Against the links of --gold or the examples, or the pairs of a --dictionary (muse, if there is no gold). An interrupted
-    run goes on when the same command is given again.
+    It is scored against the links of --gold or the examples, or the pairs of a --dictionary (muse, if there is no gold), and
+    its attention is compared with the transport plan. An interrupted run goes on when the same command is given again.
     """
     from otformer import checks
     from otformer.files import output_folder
@@ -215,7 +210,7 @@ def probe(
         file = stack.enter_context(output_folder(out)) / "probe.csv"
         chunks, job = ChunkFolder(file), work.job(chunk=64, engine=engine, workers=workers)
         items = work.items(given.pairs(), expected, pairs, seed)
-        with resumable(file), progress(min(given.total, pairs or given.total)) as tell:
+        with resumable("probe", file, min(given.total, pairs or given.total)) as tell:
             tallies = run_resumable(job, items, chunks, tell)
     try:
         table = tabulate(tallies)
@@ -256,6 +251,6 @@ def _tell_doubts(table: list[dict[str, Any]]) -> None:
     if tied["tied"] >= 0.005:
         row = " ".join(str(tied[name]) for name in ("method", "reading", "layer"))
         share = f"up to {100 * tied['tied']:.1f} % of the pairs ({row}; column tied)"
-        typer.echo(f"otformer: ties, which count for the right word, decide {share}", err=True)
+        note(f"ties, which count for the right word, decide {share}")
     if table[0]["lost"]:
-        typer.echo(f"otformer: {table[0]['lost']} words without tokens, cut off or dropped, are left out", err=True)
+        note(f"{table[0]['lost']} words without tokens, cut off or dropped, are left out")

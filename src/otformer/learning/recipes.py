@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 from otformer import checks
+from otformer.learning.about import ABOUT
 from otformer.learning.data import Problems
 from otformer.learning.initialisation import ConstructionStart, GaussianStart, Start
 from otformer.learning.model import Architecture
@@ -85,8 +86,7 @@ class Recipe:
 _UP_TO_7 = (2, 3, 4, 5, 6, 7)
 _BEYOND = Recipe(
     "sort-beyond",
-    "One layer looped 20 times, memory written only, learned annealing; lists of 2 to 7 points, permutations and "
-    "real-valued; cross-entropy on the rows; started from a perturbed copy of the construction (λ = 0.05, noise 0.1).",
+    ABOUT["sort-beyond"],
     Architecture(tied=True, written="memory", sink="frozen", temperature=True),
     Problems(("permutations", "values", "value-windows", "subsets"), _UP_TO_7),
     "entropy",
@@ -100,28 +100,28 @@ _BEYOND = Recipe(
 _ALL = (
     Recipe(
         "paper-sorted",
-        "Appendix A with squared error on the sorted list, n = 7.",
+        ABOUT["paper-sorted"],
         objective="sorted",
     ),
     Recipe(
         "paper-attention",
-        "Appendix A with squared error on the attention, n = 7.",
+        ABOUT["paper-attention"],
     ),
     Recipe(
         "paper-entropy",
-        "Appendix A with cross-entropy on the rows of the attention, n = 7; 1,500 steps of the whole training set.",
+        ABOUT["paper-entropy"],
         objective="entropy",
         steps=1_500,
         batch=1_000,
     ),
     Recipe(
         "paper-no-prompt",
-        "As paper-attention, without the engineered prompt: Z' = [x, y, 0].",
+        ABOUT["paper-no-prompt"],
         Architecture(prompt="plain"),
     ),
     Recipe(
         "paper-from-construction",
-        "As paper-attention, from the construction (λ = 0.05, γ = λ) with noise 0.1; 1,500 steps of the whole training set.",
+        ABOUT["paper-from-construction"],
         steps=1_500,
         batch=1_000,
         start=ConstructionStart(reg=0.05, noise=0.1),
@@ -130,13 +130,13 @@ _ALL = (
     replace(
         _BEYOND,
         name="sort-scratch",
-        about="As sort-beyond, started from noise: Gaussian P, V = 0, temperatures τ₀ = 2.",
+        about=ABOUT["sort-scratch"],
         start=GaussianStart(silent=True, sharp=2.0),
     ),
     replace(
         _BEYOND,
         name="cloud-beyond",
-        about="As sort-beyond for Gaussian points in the plane, 2 to 7 of them, from the construction (λ = 0.5, noise 0.1).",
+        about=ABOUT["cloud-beyond"],
         architecture=replace(_BEYOND.architecture, dim=2),
         problems=Problems(("clouds",), _UP_TO_7, dim=2),
         steps=2_000,
@@ -148,7 +148,7 @@ _ALL = (
     replace(
         _BEYOND,
         name="nearest",
-        about="No layers, the output head alone, from noise: a nearest match sorts permutations, but not real-valued lists.",
+        about=ABOUT["nearest"],
         architecture=replace(_BEYOND.architecture, depth=0),
         problems=Problems(("permutations", "subsets"), _UP_TO_7),
         steps=3_000,

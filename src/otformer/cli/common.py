@@ -1,0 +1,103 @@
+"""What all commands share: the option --json, examples in the help, notes on standard error, a bar, and Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+LINE_EVERY = 30.0  # seconds between two lines of progress where standard error is not a terminal
+SPEED_OVER = 300.0  # seconds of work from which the time left is estimated
+
+
+def examples(*commands: str) -> dict[str, Any]:
+    """Arguments of ``app.command``: the end of its help shows these commands."""
+    return {"epilog": "\b\nExamples:\n" + "\n".join(f"  otformer {command}" for command in commands)}
+
+
+def note(text: object) -> None:
+    """Write one line of the program's own to standard error."""
+    typer.echo(f"otformer: {text}", err=True)
+
+
+@contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """Turn warnings of the library into notes, except that a solver has not converged: commands say so in their own way."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
+    for warning in caught:
+        note(warning.message)
+
+
+class Bar:
+    """The bar of one command: ``advance`` by some of its total, or ``reach`` so much of it and show a name."""
+
+    def __init__(self, progress: Progress, name: str, total: float) -> None:
+        self.progress, self.name = progress, name
+        self.task: TaskID = progress.add_task(name, total=total)
+        progress.advance(self.task, 0)  # speed is measured from now on
+
+    def advance(self, amount: float) -> None:
+        """Add what has been done since the last call."""
+        self.progress.advance(self.task, amount)
+
+    def reach(self, done: float, name: str | None = None) -> None:
+        """Set what has been done so far."""
+        self.progress.update(self.task, completed=done, description=name or self.name)
+
+    def line(self) -> str:
+        """The bar in words."""
+        task = self.progress.tasks[0]
+        left = "time left unknown" if task.time_remaining is None else f"{_clock(task.time_remaining)} left"
+        return f"{task.description}: {task.percentage:.0f} %, {_clock(task.elapsed or 0)}, {left}"
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+@contextmanager
+def bar(name: str, total: float) -> Iterator[Bar]:
+    """Show a bar with name, share, time and time left on standard error, a line every half minute if that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("left:"))
+    options: dict[str, Any] = {"transient": True, "disable": not console.is_terminal, "speed_estimate_period": SPEED_OVER}
+    with Progress(*columns, TimeRemainingColumn(), console=console, **options) as shown:
+        made, done = Bar(shown, name, total), threading.Event()
+        if not console.is_terminal:
+            shown.start_task(made.task)
+            threading.Thread(target=_lines, args=(made, done), daemon=True).start()
+        try:
+            yield made
+        finally:
+            done.set()
+
+
+def _lines(shown: Bar, done: threading.Event) -> None:
+    while not done.wait(LINE_EVERY):
+        note(shown.line())
+
+
+@contextmanager
+def interruptible(kept: Callable[[], str]) -> Iterator[None]:
+    """Ctrl-C ends the command with 130 and one line, which says what is kept and which command goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"interrupted; {kept()}")
+        sys.exit(130)

@@ -1,0 +1,174 @@
+"""The long commands: ``otformer reproduce``, ``train`` and ``bench``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from otformer.cli.common import Json, bar, interruptible, note, warnings_as_notes
+
+SCORED_SIZES = (5, 7, 9, 15, 30)  # points per problem on which a trained network is scored
+
+
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments, or figure-3, theorem-3.1, …; none: all.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for figures, numbers and index.html.")] = Path("report"),
+    seed: Annotated[int, typer.Option(help="Seed of every random problem.")] = 0,
+    full: Annotated[bool, typer.Option("--full", help="The large sizes, for hours rather than minutes.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Keep experiments already done with these settings.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the experiments and write the report.
+
+    Each gets a folder with a figure, a CSV and a JSON; index.html shows them all.
+    """
+    from otformer.experiments.registry import chosen, left_out, listing
+
+    if show:
+        rows = listing()
+        records = [dict(zip(("name", "shows", "seconds", "title"), row, strict=True)) for row in rows]
+        aligned = _columns([(name, shows, f"{seconds:>4} s", title) for name, shows, seconds, title in rows])
+        typer.echo(json.dumps(records) if as_json else aligned)
+        return
+    experiments = chosen(names or None)
+    for name, extra in ({} if names else left_out()).items():
+        note(f"{name} is left out: pip install 'otformer[{extra}]'")
+    from otformer.experiments.runner import reproduce as run
+    from otformer.report.html import write_report
+
+    *starts, total = accumulate((each.seconds for each in experiments), initial=0)
+    place = {each.name: (k, start, each.seconds) for k, (each, start) in enumerate(zip(experiments, starts, strict=True), 1)}
+    finished: set[str] = set()
+
+    def kept() -> str:
+        again = "the same command with --resume goes on from there" if finished else "nothing is kept"
+        return f"{len(finished)} of {len(experiments)} experiments are in {out}: {again}"
+
+    with warnings_as_notes(), interruptible(kept), bar(experiments[0].name, total) as shown:
+
+        def tell(name: str, fraction: float) -> None:
+            k, start, seconds = place[name]
+            shown.reach(start + fraction * seconds, f"{name}, {k} of {len(experiments)}")
+            finished.update([name] if fraction == 1 else [])
+
+        done = run(experiments, out, seed, full, resume, tell)
+    page = write_report(out)
+    if as_json:
+        typer.echo(json.dumps({"report": str(page), "experiments": {r.about["name"]: r.about for r in done}}))
+        return
+    checks = [(record.about["name"], claim, held) for record in done for claim, held in record.checks.items()]
+    for name, claim, held in checks:
+        typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
+    typer.echo(f"{sum(held for *_, held in checks)} of {len(checks)} checks hold")
+    typer.echo(str(page))
+
+
+def _columns(rows: list[tuple[str, ...]]) -> str:
+    """Rows of text as lines, their columns aligned; the last is as long as it likes."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    cells = ([f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)] for row in rows)
+    return "\n".join("  ".join(line).rstrip() for line in cells)
+
+
+def train(
+    recipe: Annotated[str | None, typer.Option(help="What to train: see --list.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for weights, checkpoint, log and plot.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the first model; the others follow.")] = 0,
+    ensemble: Annotated[int, typer.Option(help="Models trained side by side, from seeds SEED, SEED + 1, …")] = 1,
+    steps: Annotated[int | None, typer.Option(help="Fewer or more steps than the recipe's.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run of these settings stopped.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the recipes and stop.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train transformers to transport, and score them.
+
+    The scores are of fresh problems of 5 to 30 points.
+    """
+    from otformer.learning.about import ABOUT
+
+    if show:
+        about = {**ABOUT, "NAME-N": "The recipe NAME on lists of at most N points, say sort-beyond-4."}
+        typer.echo(json.dumps(about) if as_json else _columns(list(about.items())))
+        return
+    if recipe is None:
+        raise ValueError(f"recipe is missing: --recipe with one of {', '.join(ABOUT)}")
+    from otformer import checks, figures
+    from otformer.learning.evaluate import evaluate
+    from otformer.learning.plot import log_figure
+    from otformer.learning.recipes import recipe as named
+    from otformer.learning.train import train as run
+
+    checks.device(device)
+    chosen, folder = named(recipe), out or Path("trained") / recipe
+    chosen = chosen if steps is None else replace(chosen, steps=steps)
+
+    def kept() -> str:
+        if (folder / "checkpoint.safetensors").exists():
+            return f"a checkpoint is in {folder}: the same command with --resume goes on from there"
+        return f"there is no checkpoint in {folder} yet: the same command starts again"
+
+    with interruptible(kept), bar(recipe, chosen.steps) as shown:
+
+        def tell(done: int, total: int, loss: float) -> None:
+            shown.reach(done, f"{recipe}, step {done:,} of {total:,}, loss {loss:.2e}")
+
+        net = run(chosen, folder, seed=seed, ensemble=ensemble, device=device, resume=resume, progress=tell)
+    figures.save(lambda: log_figure(folder / "log.csv"), folder / "log.png")
+    kinds = ("permutations", "values") if chosen.architecture.dim == 1 else ("clouds",)
+    scores = {kind: evaluate(net, SCORED_SIZES, kind=kind) for kind in kinds}
+    if as_json:
+        rows = {kind: {score.n: score.rows.tolist() for score in found} for kind, found in scores.items()}
+        typer.echo(json.dumps({"folder": str(folder), "rows": rows}))
+        return
+    for kind, found in scores.items():
+        for score in found:
+            each = ", ".join(f"{100 * share:.1f}" for share in score.rows.tolist())
+            typer.echo(f"{kind:<13} n = {score.n:<3} rows right: {each} %")
+    typer.echo(str(folder))
+
+
+def bench(
+    scenario: Annotated[str, typer.Argument(help="cpu, small, ragged or scaling.")],
+    out: Annotated[Path, typer.Option(help="Folder for the CSV, the table and the figure.")] = Path("bench/results"),
+    family: Annotated[list[str] | None, typer.Option(help="Only these problem families.")] = None,
+    peer: Annotated[list[str] | None, typer.Option(help="Only these libraries.")] = None,
+    n: Annotated[list[int] | None, typer.Option(help="Sizes.")] = None,
+    reg: Annotated[list[float] | None, typer.Option(help="Values of λ.")] = None,
+    limit: Annotated[float, typer.Option(help="Seconds for one solve.")] = 30.0,
+    rounds: Annotated[int, typer.Option(help="Times that each peer takes its turn; medians are reported.")] = 3,
+    threads: Annotated[int, typer.Option(help="Threads of each peer; with one, times are processor seconds.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random problems.")] = 0,
+    append: Annotated[bool, typer.Option("--append", help="Keep earlier rows of other problems.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare the speed with that of other OT libraries.
+
+    Those that are installed solve the same problems to the same marginal error, which is computed here.
+    """
+    from otformer.benchmarks.harness import Settings
+    from otformer.benchmarks.harness import bench as run
+    from otformer.benchmarks.report import claims, table
+
+    kept = "nothing is written: --family, --n or --reg with --append make a table in parts"
+    with interruptible(lambda: kept), bar(f"bench {scenario}", 1.0) as shown:
+        settings = Settings(
+            n=n or Settings.n,
+            regs=reg or Settings.regs,
+            families=family or [],
+            peers=peer or [],
+            limit=limit,
+            rounds=rounds,
+            threads=threads,
+            seed=seed,
+            tell=lambda line: typer.echo(line, err=True),
+            progress=shown.reach,
+        )
+        rows = run(scenario, out, settings, append=append)
+    typer.echo(json.dumps([asdict(row) for row in rows]) if as_json else "\n".join([*table(rows), "", *claims(rows)]))

@@ -1,0 +1,149 @@
+"""What a room may import, what loading costs, and that constants of one name mean one thing."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import otformer
+
+SRC = Path(otformer.__file__).parent
+FILES = sorted(SRC.rglob("*.py"))
+# Rooms of one line do not know each other; every line may import from those above it. "" are the public names.
+ORDER = [
+    ["leaves"],
+    ["network"],
+    ["transport"],
+    ["theory", "learning", "words"],
+    [""],
+    ["experiments", "benchmarks"],
+    ["report"],
+    ["cli"],
+]
+LEAVES = {"_version", "callers", "checks", "figures", "files", "jobs", "statistics", "tensor_files"}
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+
+
+def room(module: str) -> str:
+    """The room of a module: otformer.transport.solve is in transport, otformer itself in ""."""
+    name = module.removeprefix("otformer").removeprefix(".").split(".")[0]
+    return "leaves" if name in LEAVES else "transport" if name == "nn" else name
+
+
+def module_of(file: Path) -> str:
+    parts = file.relative_to(SRC.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(file) for file in FILES}
+
+
+def imported(text: str) -> set[str]:
+    """The modules of the package that a text imports, wherever it does: lazily, or for type checkers alone."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in MODULES else str(node.module) for name in inside}
+    return {name for name in found if name.split(".")[0] == "otformer"}
+
+
+def test_the_reader_of_imports_finds_lazy_ones_and_tells_modules_from_names():
+    text = "from otformer import checks, solve\ndef f():\n    import otformer.nn, os\n    from otformer.cli.main import main"
+    assert imported(text) == {"otformer.checks", "otformer", "otformer.nn", "otformer.cli.main"}
+    names = ("otformer", "otformer.nn", "otformer.files", "otformer.words.text.text")
+    assert [room(name) for name in names] == ["", "transport", "leaves", "words"]
+
+
+def test_every_room_has_its_place():
+    assert {room(module) for module in MODULES} == set(RANK)
+
+
+@pytest.mark.parametrize("name", [name for rooms in ORDER for name in rooms if name])
+def test_dependencies_point_one_way(name):
+    wrong = [
+        f"{module_of(file)} → {other}"
+        for file in FILES
+        if room(module_of(file)) == name
+        for other in sorted(imported(file.read_text("utf-8")))
+        if room(other) != name and RANK[room(other)] >= RANK[name]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def constants(file: Path) -> dict[str, str]:
+    """Module-level constants, by name: the source of their values."""
+    found = {}
+    for node in ast.parse(file.read_text("utf-8")).body:
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                pairs = list(zip(target.elts, node.value.elts, strict=True))
+            found |= {n.id: ast.unparse(v) for n, v in pairs if isinstance(n, ast.Name) and n.id.strip("_").isupper()}
+    return found
+
+
+# What every experiment sets for itself; the meaning is the same in all.
+PARAMETERS = {"N", "SIZES", "DIM", "DIMS", "REG", "REGS", "DEPTH", "PROBLEMS", "RECIPES"}
+
+
+@pytest.mark.parametrize("name", sorted({room(module) for module in MODULES} - {"", "leaves"}))
+def test_constants_of_one_name_have_one_value_in_a_room(name):
+    places = defaultdict(lambda: defaultdict(list))
+    for file in FILES:
+        if room(module_of(file)) == name:
+            for constant, value in constants(file).items():
+                if name == "experiments" and constant in PARAMETERS:
+                    continue
+                places[constant][value].append(f"{file.relative_to(SRC)}: {constant} = {value[:40]}")
+    wrong = [place for values in places.values() if len(values) > 1 for where in values.values() for place in where]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_table_of_public_names_says_what_type_checkers_read():
+    tree = ast.parse((SRC / "__init__.py").read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.name: node.module for node in block.body for alias in node.names}
+    assert typed == {**otformer._MODULES, "nn": "otformer"}
+    assert sorted(otformer.__all__) == sorted(typed)
+    for name in otformer.__all__:
+        assert getattr(otformer, name) is not None
+
+
+def test_dir_shows_public_names_only_and_others_are_errors():
+    import otformer.checks  # a submodule that was imported is an attribute, but no public name
+
+    assert set(dir(otformer)) == {*otformer.__all__, "__version__"}
+    with pytest.raises(AttributeError, match="module 'otformer' has no attribute 'slove'"):
+        otformer.slove  # noqa: B018
+
+
+COMMANDS = [
+    "import otformer",
+    *(
+        f"from otformer.cli.main import main; sys.argv = {['otformer', *words.split()]!r}; main()"
+        for words in ("--help", "--version", "-h", "solve --help", "probe -h", "reproduce --list", "train --list")
+    ),
+]
+HEAVY = ("torch", "numpy", "scipy", "matplotlib", "ot", "transformers", "rich")
+
+
+@pytest.mark.parametrize("code", COMMANDS)
+def test_what_needs_no_torch_does_not_load_it_and_answers_at_once(code):
+    say = f"print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)"
+    call = [sys.executable, "-c", f"import atexit, sys; atexit.register(lambda: {say}); {code}"]
+    before = os.times()
+    done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=True)
+    after = os.times()
+    assert done.stderr == "[]\n"
+    busy = after.children_user + after.children_system - before.children_user - before.children_system
+    assert busy < 0.5  # processor seconds: the clock on the wall measures the other tests too
