@@ -73,10 +73,11 @@ _NAMES = {  # public names by module
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
     "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "Features", "Gradient",
-    "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer",
-    "Trace", "align", "argsort", "best_omega", "cosine", "cost_matrix", "divergence", "inner_product",
-    "load_trained", "mahalanobis", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample",
-    "solve_sharded", "solve_streamed", "solve_unbalanced", "sort", "squared_euclidean", "trained_models",
+    "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost",
+    "StockEncoder", "StockTransformer", "Trace", "align", "argsort", "best_omega", "cosine", "cost_matrix", "divergence",
+    "inner_product", "load_trained", "mahalanobis", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch",
+    "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort", "squared_euclidean",
+    "trained_models",
 ]  # fmt: skip
 
 

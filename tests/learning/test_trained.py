@@ -113,7 +113,7 @@ def test_refusals() -> None:
         module([0.5], [0.5])
     with pytest.raises(ValueError, match=r"x and y must have the same shape, got \(2, 1\) and \(3, 1\)"):
         module([0.5, 1.0], [0.5, 1.0, 2.0])
-    with pytest.raises(ValueError, match="x must have 1 coordinates a point"):
+    with pytest.raises(ValueError, match="x must have 1 coordinates per point"):
         module([[0.5, 1.0]] * 2, [[0.5, 1.0]] * 2)
     with pytest.raises(ValueError, match="member must be from 0 to 7, got 8"):
         load_trained("sort-beyond", member=8)

@@ -50,7 +50,7 @@ def solve(
     if out is not None:
         u, v = result.potentials
         write_npz(out, **({"plan": result.plan} if with_plan else {}), u=u, v=v)
-    names = ["value", "value_linear", "marginal_error", "converged", "depth", "network"]
+    names = ["value", "value_linear", "marginal_error", "converged", "depth", "method"]
     names += [] if unbalanced is None else ["mass", "error"]
     summary = {"n": n, "m": m, "reg": reg, **{name: getattr(result, name) for name in names}}
     if as_json:

@@ -12,7 +12,7 @@ from otformer.transport.problem.finish import Solved
 from otformer.transport.problem.problem import Goal, Pair, Problem, Sides
 from otformer.transport.solvers.annealing import State, least_error
 
-LOOK_EVERY = 10  # layers from one look at the marginal error to the next
+LAYERS_PER_LOOK = 10  # layers from one look at the marginal error to the next
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class Network:
 
 
 def _states(dense: Dense, layers: tuple[Layer, ...], tol: float, start: Pair | None) -> Iterator[State]:
-    """Iterates with the error of their plan at the network's last λ, every LOOK_EVERY layers and after the last.
+    """Iterates with the error of their plan at the network's last λ, every LAYERS_PER_LOOK layers and after the last.
 
     While λ is still falling that plan can be too large for a float: then the error is infinite.
     """
     a, b, reg = dense.log_a.exp(), dense.log_b.exp(), layers[-1].reg
     for depth, (u, v) in enumerate(run(dense, layers, start)):
-        if depth and (depth % LOOK_EVERY == 0 or depth == len(layers)):
+        if depth and (depth % LAYERS_PER_LOOK == 0 or depth == len(layers)):
             P = dense.plan(u, v, reg)
             error = float((P.sum(1) - a).abs().sum() + (P.sum(0) - b).abs().sum())
             yield u, v, error if math.isfinite(error) else math.inf, depth

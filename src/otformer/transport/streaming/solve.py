@@ -32,7 +32,7 @@ from otformer.transport.solvers.annealing import State, direct_then_annealed, le
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
 
-METHOD = "Sinkhorn blocks, Anderson-mixed, streamed"
+STREAMED = "Sinkhorn blocks, Anderson-mixed, streamed"
 PATIENCE = 20  # float32 layers without a better error before float64 takes over
 SINGLE_UP_TO = 1e-2  # error that float32 can reach, as a share of the mass, beyond which it is of no use
 SINGLE_RANGE = 1e30  # costs, and 1/λ, up to where float32 has room for them
@@ -51,7 +51,7 @@ def run_streamed(problem: Problem, goal: Goal, memory: int, ridge: float) -> Sol
         first, taken = _first_v(stream, u, v, problem.reg, goal.max_depth)
     search = _Search(problem.reg, goal.tol, single, memory, ridge)
     u, v, _, depth = search.run(stream, first, goal.max_depth - taken)
-    method = f"{METHOD}, in float32 with a float64 finish" if single else METHOD
+    method = f"{STREAMED}, in float32 with a float64 finish" if single else STREAMED
     return Solved(u, v, depth + taken, method, stream)
 
 
