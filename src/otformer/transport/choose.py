@@ -40,6 +40,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from otformer.network.schedule import SCHEDULES
 from otformer.transport.problem.finish import Solved, finish
 from otformer.transport.problem.problem import Goal, Problem, Sides
@@ -60,7 +62,6 @@ class Solver(Protocol):
 
 def solve_problem(problem: Problem, goal: Goal, solver: Solver | None = None, warn: bool = True) -> Result:
     """Problem → solver → result."""
-    goal = goal.scaled(problem.mass)
     if not len(problem.a):
         return finish(problem, Solved(problem.a, problem.b, 0, "no layers: no points"), goal, warn)
     return finish(problem, (solver or choose(problem)).run(problem, goal), goal, warn)
@@ -68,7 +69,9 @@ def solve_problem(problem: Problem, goal: Goal, solver: Solver | None = None, wa
 
 def choose(problem: Problem) -> Solver:
     """The solver for a problem where the caller has none in mind."""
-    return Newton() if not isinstance(problem.cost, Sides) and is_small(*problem.cost.shape) else Mixed()
+    if isinstance(problem.cost, np.ndarray) or (not isinstance(problem.cost, Sides) and is_small(*problem.cost.shape)):
+        return Newton()
+    return Mixed()
 
 
 def given_solver(solver: Any, schedule: Any) -> Solver | None:

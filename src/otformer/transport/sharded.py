@@ -25,7 +25,7 @@ from torch import Tensor
 from otformer import checks
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
-from otformer.transport.problem.finish import Solved, judged
+from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Form, Goal, squared_distances
 from otformer.transport.problem.read import wants_gradient
 from otformer.transport.problem.result import Result
@@ -177,9 +177,10 @@ def _solved(ranks: Ranks, given: _Input, form: Form) -> Result:
     plan = partial(_plan, x, y, u, v, reg, form)
     parts = {"plan": plan, "value_linear": form.number(linear)}
     method = f"Sinkhorn blocks, Anderson-mixed, on {ranks.size} ranks"
-    solved, potentials = Solved(u, v, depth, method), (form.double.give(u), form.double.give(v))
-    number = form.number(value)
-    return judged(Goal(tol, given.max_depth), error, solved, reg, moved, potentials, number, parts, warn=ranks.rank == 0)
+    if ranks.rank == 0 and not error < tol:
+        tell(error, depth, Goal(tol, given.max_depth), reg)
+    potentials = form.give(u, double=True), form.give(v, double=True)
+    return Result(potentials, form.number(value), error, error < tol, depth, method, moved, error, parts)
 
 
 def _plan(x: Tensor, y: Tensor, u: Tensor, v: Tensor, reg: float, form: Form) -> Any:

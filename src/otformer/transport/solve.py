@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,11 +14,10 @@ from otformer.network.features import Features
 from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
 from otformer.transport.problem.problem import Goal
-from otformer.transport.problem.read import read_cost, read_points, read_sides
+from otformer.transport.problem.read import read_cost, read_points
 from otformer.transport.problem.result import Result
 from otformer.transport.variants.unbalanced import solve_unbalanced
 
-STREAM_ABOVE = 10**8  # entries of a cost matrix that "auto" does not form any more
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -100,7 +98,8 @@ def solve(
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         return solve_unbalanced(M, a, b, reg=reg, reg_m=unbalanced, tol=tol, max_depth=max_depth, mask=mask)
     problem = read_cost(M, a, b, reg, potentials, mask)
-    return solve_problem(problem, Goal.read(tol, max_depth), given_solver(solver, schedule))
+    chosen = None if solver is None and schedule == "auto" else given_solver(solver, schedule)
+    return solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen)
 
 
 @eager
@@ -144,19 +143,19 @@ def solve_sample(
     >>> solve_sample([[0.0], [1.0]], [[0.1], [0.9]], reg=0.01).plan.argmax(1).tolist()
     [0, 1]
     """
-    checks.choice("executor", executor, ("auto", "dense", "stream"))
-    streams = unbalanced is None and solver is None and mask is None and isinstance(schedule, str) and schedule == "auto"
-    if executor == "stream" and not streams:
+    if executor not in ("auto", "dense", "stream"):
+        checks.choice("executor", executor, ("auto", "dense", "stream"))
+    ordinary = unbalanced is None and solver is None and mask is None and isinstance(schedule, str) and schedule == "auto"
+    if executor == "stream" and not ordinary:
         raise ValueError("executor 'stream' goes with neither schedule nor unbalanced, solver or mask")
-    too_large = executor == "auto" and streams and _streamable(metric) and _entries(X_a, X_b) > STREAM_ABOVE
-    if executor == "stream" or too_large:
-        return solve_streamed(X_a, X_b, a, b, reg, tol, max_depth, potentials, metric)  # type: ignore[arg-type]
+    executor = executor if ordinary else "dense"
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
-        problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, balanced=False)
+        problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, executor, balanced=False)
         return solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
-    problem = read_points(X_a, X_b, a, b, reg, potentials, mask, metric)
-    return solve_problem(problem, Goal.read(tol, max_depth), given_solver(solver, schedule))
+    problem = read_points(X_a, X_b, a, b, reg, potentials, mask, metric, executor)
+    chosen = None if ordinary else given_solver(solver, schedule)
+    return solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen)
 
 
 @eager
@@ -193,18 +192,10 @@ def solve_streamed(
     >>> r.plan.argmax(1).tolist(), r.map([5.0, 7.0]).round(6).tolist()
     ([0, 1], [5.0, 7.0])
     """
-    return solve_problem(read_sides(X_a, X_b, a, b, reg, potentials, cost), Goal.read(tol, max_depth))
+    problem = read_points(X_a, X_b, a, b, reg, potentials, None, cost, "stream")
+    return solve_problem(problem, Goal.read(tol, max_depth, problem.mass))
 
 
 def _alone(name: str, **others: Any) -> None:
     if any(value is not None and value != "auto" for value in others.values()):
         raise ValueError(f"{name} goes with neither {', '.join(list(others)[:-1])} nor {list(others)[-1]}")
-
-
-def _streamable(metric: Any) -> bool:
-    return isinstance(metric, Features) or metric in ("sqeuclidean", "cosine", "inner")
-
-
-def _entries(X_a: Any, X_b: Any) -> int:
-    sizes = (t.shape[0] if getattr(t, "shape", ()) else len(t) if isinstance(t, (list, tuple)) else 0 for t in (X_a, X_b))
-    return math.prod(sizes)

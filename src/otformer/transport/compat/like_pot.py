@@ -31,7 +31,7 @@ from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
 from otformer.transport.solvers.annealing import direct_then_annealed
 from otformer.transport.solvers.blocks import LAYERS
-from otformer.transport.solvers.newton import TINY, l1, newton
+from otformer.transport.solvers.newton import TINY, newton
 
 METHODS = ("sinkhorn", "sinkhorn_log", "greenkhorn", "sinkhorn_stabilized", "sinkhorn_epsilon_scaling")
 METHODS_2 = ("sinkhorn", "sinkhorn_log", "sinkhorn_stabilized")
@@ -210,7 +210,7 @@ def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:
     """
     C, a, b, reg = problem.cost, problem.a, problem.b, problem.reg
     wide = C.shape[0] < C.shape[1]
-    layers, size = LAYERS * limits.iterations, l1 if wide else _l2
+    layers, size = LAYERS * limits.iterations, None if wide else _l2
     found = newton(C, a, b, reg, limits.error, layers, size=size, spread=problem.spread)
     if limits.verbose:
         for step, error in enumerate(found.errors):

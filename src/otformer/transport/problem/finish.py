@@ -47,28 +47,26 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
         raise ValueError(
             f"schedule and max_depth do not fit this problem: after {solved.depth} layers its plan is still infinite"
         )
-    potentials = form.double.give(problem.whole(u + problem.low, 0)), form.double.give(problem.whole(v, 1))
-    parts: dict[str, Any] = {"plan": form.give(problem.whole_plan(P))}
-    parts["value_linear"] = partial(_linear, problem, P)
-    number = form.number(value)
+    whole_u, whole_P = u + problem.low, P
+    if problem.kept is not None:
+        whole_u, v, whole_P = problem.whole(whole_u, 0), problem.whole(v, 1), problem.whole_plan(P)
+    number: Any = value if form.device is None else form.number(value)
+    parts: dict[str, Any] = {"plan": form.give(whole_P), "value_linear": partial(_linear, problem, P)}
     if problem.wanted is not None:
-        number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, v, value, P)
-    return judged(goal, error, solved, reg, mass, potentials, number, parts, form.single, warn)
-
-
-def judged(
-    goal: Goal, error: float, solved: Solved, reg: float, mass: float, potentials: tuple[Any, Any], value: Any,
-    parts: dict[str, Any], single: bool = False, warn: bool = True,
-) -> Result:  # fmt: skip
-    """A result that says whether its marginal error is below ``tol``; where it is not, so does a warning."""
-    converged = error < goal.tol or not len(solved.u)
+        number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, solved.v, value, P)
+    converged = error < goal.tol or not len(u)
     if warn and not converged:
-        hint = ", or use float64" if single else ""
-        callers.warn(
-            f"not converged: marginal error {error:.3g} after {solved.depth} layers, tol is {goal.tol:g} (reg = {reg:g}); "
-            f"raise reg, tol or max_depth{hint}"
-        )
-    return Result(potentials, value, error, converged, solved.depth, solved.method, mass, error, parts)
+        tell(error, solved.depth, goal, reg, ", or use float64" if form.single else "")
+    potentials = form.give(whole_u, double=True), form.give(v, double=True)
+    return Result(potentials, number, error, converged, solved.depth, solved.method, mass, error, parts)
+
+
+def tell(error: float, depth: int, goal: Goal, reg: float, hint: str = "", name: str = "marginal error") -> None:
+    """Warn, at the line of whoever called this package, that a result has not converged."""
+    callers.warn(
+        f"not converged: {name} {error:.3g} after {depth} layers, tol is {goal.tol:g} (reg = {reg:g}); "
+        f"raise reg, tol or max_depth{hint}"
+    )
 
 
 def _plan(C: Array, u: Array, v: Array, reg: float) -> Array:

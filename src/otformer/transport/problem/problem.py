@@ -28,18 +28,17 @@ class Form(NamedTuple):
     def dtype(self) -> torch.dtype:
         return torch.float32 if self.single else torch.float64
 
-    @property
-    def double(self) -> Form:
-        """The form of potentials: float64 whatever the input is, for they are the plan, and the start of another solve."""
-        return Form(self.device, False)
+    def give(self, t: Array, double: bool = False) -> Any:
+        """An array in this form, differentiably.
 
-    def give(self, t: Array) -> Any:
-        """An array in this form, differentiably."""
-        if self.device is not None:
-            t = torch.from_numpy(t) if isinstance(t, np.ndarray) else t
-            return t if t.dtype == self.dtype and t.device == self.device else t.to(self.device, self.dtype)
-        t = t.detach().cpu().numpy() if isinstance(t, Tensor) else t
-        return t.astype(np.float32) if self.single else t
+        ``double`` is for potentials: float64 whatever the input is, for they are the plan, and the start of another solve.
+        """
+        if self.device is None:
+            t = t.detach().cpu().numpy() if isinstance(t, Tensor) else t
+            return t.astype(np.float32) if self.single and not double else t
+        t = torch.from_numpy(t) if isinstance(t, np.ndarray) else t
+        dtype = torch.float64 if double else self.dtype
+        return t if t.dtype == dtype and t.device == self.device else t.to(self.device, dtype)
 
     def number(self, value: Any) -> Any:
         """A float, or a tensor without axes where tensors were given, differentiably."""
@@ -147,15 +146,11 @@ class Goal(NamedTuple):
     max_depth: int
 
     @classmethod
-    def read(cls, tol: Any, max_depth: Any) -> Goal:
-        """Checked: tol ≥ 0 and a step of two layers at least."""
-        if type(tol) is float and 0 <= tol < math.inf and type(max_depth) is int and max_depth >= 2:
-            return cls(tol, max_depth)
-        return cls(checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2))
-
-    def scaled(self, mass: float) -> Goal:
-        """For problems of less mass than 1 the error to reach is a share of the mass: little mass is no excuse."""
-        return self if mass >= 1 else self._replace(tol=self.tol * mass)
+    def read(cls, tol: Any, max_depth: Any, mass: float = 1.0) -> Goal:
+        """Checked: tol ≥ 0 and a step of two layers at least. Of less mass than 1 tol is a share: little is no excuse."""
+        if not (type(tol) is float and 0 <= tol < math.inf and type(max_depth) is int and max_depth >= 2):
+            tol, max_depth = checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2)
+        return cls(tol * min(1.0, mass), max_depth)
 
 
 def squared_distances(x: Array, y: Array) -> Array:

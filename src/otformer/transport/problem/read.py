@@ -23,8 +23,13 @@ from otformer.transport.problem.problem import Array, Form, Problem, Sides, Want
 from otformer.transport.problem.weights import Weights, read_weights
 
 SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up to here a problem is solved in numpy
-METRICS: dict[str, Callable[[Any, Any], Features]] = {"inner": inner_product, "cosine": cosine}
-NAMES = ("sqeuclidean", "euclidean", *METRICS)
+STREAM_ABOVE = 10**8  # entries of a cost matrix that is not formed any more unless asked for
+FEATURES: dict[str, Callable[[Any, Any], Features]] = {
+    "sqeuclidean": squared_euclidean,
+    "inner": inner_product,
+    "cosine": cosine,
+}
+A_BATCH = ": for a batch there are solve_batch and nn.Transport"
 
 
 def is_small(n: int, m: int) -> bool:
@@ -44,51 +49,70 @@ def read_cost(
         M = M.cost()
     C = checks.array("M", M)
     form = Form(M.device if isinstance(M, Tensor) else None, C.dtype in (np.float32, torch.float32))
-    return _assembled(C, form, M if wants_gradient(M) else None, a, b, reg, potentials, mask, balanced)
+    return _matrix_problem(C, form, M if wants_gradient(M) else None, a, b, reg, potentials, mask, balanced)
 
 
 def read_points(
     X_a: Any, X_b: Any, a: Any = None, b: Any = None, reg: Any = 0.1, potentials: Any = None, mask: Any = None,
-    metric: Any = "sqeuclidean", balanced: bool = True,
+    metric: Any = "sqeuclidean", executor: str = "dense", balanced: bool = True,
 ) -> Problem:  # fmt: skip
-    """The problem between points X_a (n, d) and X_b (m, d) for a cost by name, `Features`, or a function of both."""
+    """The problem between points X_a (n, d) and X_b (m, d) for a cost by name, `Features`, or a function of both.
+
+    executor "stream" forms no matrix, "dense" does, "auto" up to STREAM_ABOVE entries, or where there is no other way.
+    """
     if isinstance(metric, Features):
-        _without_points(X_a, X_b)
-        return read_cost(metric, a, b, reg, potentials, mask, balanced)
-    if callable(metric):
+        if X_a is not None or X_b is not None:
+            raise ValueError("X_a and X_b must be None where cost is Features: they have the points already")
+        x, y, form = metric.x.detach(), metric.y.detach(), Form(metric.x.device, metric.x.dtype == torch.float32)
+    elif callable(metric):
         return read_cost(metric(X_a, X_b), a, b, reg, potentials, mask, balanced)
-    x, y, form = _two_sets(X_a, X_b)
-    moving: Tensor | None = None
-    if metric in METRICS:
-        cost = METRICS[metric](x, y).cost()
-        if wants_gradient(X_a, X_b):
-            moving = METRICS[metric](*(_double(t) for t in (X_a, X_b))).cost()
-        C: Array = cost.numpy() if cost.device.type == "cpu" else cost
     else:
-        checks.choice("metric", metric, NAMES)
-        C = squared_distances(x, y)
-        if wants_gradient(X_a, X_b):
-            moving = SquaredDistances.apply(_double(X_a), _double(X_b), torch.as_tensor(C))
-            moving = _root(moving) if metric == "euclidean" else moving
-        C = C**0.5 if metric == "euclidean" else C
+        x, y = checks.array("X_a", X_a), checks.array("X_b", X_b)
+        if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or x.dtype != y.dtype or type(X_a) is not type(X_b):
+            _agree(X_a, X_b, x, y)
+        form = Form(X_a.device if isinstance(X_a, Tensor) else None, x.dtype in (np.float32, torch.float32))
+        if form.single:
+            x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
+    known = isinstance(metric, Features) or metric in FEATURES
+    if executor == "stream" or (executor == "auto" and known and mask is None and len(x) * len(y) > STREAM_ABOVE):
+        return _stream_problem(X_a, X_b, metric, form, a, b, reg, potentials)
+    if isinstance(metric, Features):
+        return read_cost(metric, a, b, reg, potentials, mask, balanced)
+    if metric not in ("sqeuclidean", "euclidean"):
+        C, moving = _feature_cost(X_a, X_b, x, y, metric)
+    else:
+        C, moving = squared_distances(x, y), None
+        if form.device is not None and wants_gradient(X_a, X_b):
+            moving = SquaredDistances.apply(*(torch.as_tensor(t).double() for t in (X_a, X_b)), torch.as_tensor(C))
+        if metric == "euclidean":
+            C, moving = C**0.5, None if moving is None else _root(moving)
     try:
-        return _assembled(C, form, moving, a, b, reg, potentials, mask, balanced)
+        return _matrix_problem(C, form, moving, a, b, reg, potentials, mask, balanced)
     except ValueError:
         _refuse_points(x, y, C)
         raise
 
 
-def read_sides(
-    X_a: Any, X_b: Any, a: Any = None, b: Any = None, reg: Any = 0.1, potentials: Any = None, metric: Any = "sqeuclidean"
+def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[Array, Tensor | None]:
+    """A cost by the name of its features, and the same with its graph where a gradient is wanted."""
+    features = FEATURES[checks.choice("metric", metric, ("sqeuclidean", "euclidean", "inner", "cosine"))]
+    cost = features(x, y).cost()
+    moving = features(*(torch.as_tensor(t).double() for t in (X_a, X_b))).cost() if wants_gradient(X_a, X_b) else None
+    return cost.numpy() if cost.device.type == "cpu" else cost, moving
+
+
+def _stream_problem(
+    X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any
 ) -> Problem:
-    """The problem between points for a cost with features, which is never formed: for a stream."""
+    """The problem between points for a cost with features, which is never formed."""
     from otformer.transport.executors.stream import box_spread, centred, own_costs
 
-    features, form = _read_features(X_a, X_b, metric)
-    n, m = len(features.x), len(features.y)
-    _something("X_a and X_b", n, m)
-    lam, weights = _read_reg(reg), read_weights(a, b, (n, m), features.x.device)
-    kept, device = weights.kept, features.x.device
+    features = _read_features(X_a, X_b, metric)
+    n, m, device = len(features.x), len(features.y), features.x.device
+    if (n == 0) != (m == 0):
+        raise ValueError(f"X_a and X_b must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
+    lam, weights = _read_reg(reg), read_weights(a, b, (n, m), device)
+    kept = weights.kept
     w_a, w_b, target = (torch.as_tensor(w, device=device) for w in (weights.a, weights.b, weights.target))
     start = None if potentials is None else read_potentials(potentials, features.x[:, 0], features.y[:, 0])
     sides: tuple[Tensor, ...] = (features.x, features.y, *own_costs(features))
@@ -108,50 +132,31 @@ def read_sides(
     return Problem(still, w_a, w_b, target, lam, weights.mass, 0.0, spread, form, kept, wanted, start)
 
 
-def _read_features(X_a: Any, X_b: Any, metric: Any) -> tuple[Features, Form]:
-    """In float64, differentiably, and what they were given as."""
+def _read_features(X_a: Any, X_b: Any, metric: Any) -> Features:
+    """Features in float64, differentiably."""
     if isinstance(metric, Features):
-        _without_points(X_a, X_b)
         x, y, p, q = (checks.tensor(f"cost.{name}", getattr(metric, name)) for name in ("x", "y", "x_sq", "y_sq"))
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or (p.shape, q.shape) != (x.shape[:1], y.shape[:1]):
             raise ValueError(f"cost must be Features of one problem, got shapes {[tuple(t.shape) for t in (x, y, p, q)]}")
-        return Features(x.double(), y.double(), p.double(), q.double()), Form(x.device, x.dtype == torch.float32)
-    named = {"sqeuclidean": squared_euclidean, **METRICS}
-    if not isinstance(metric, str) or metric not in named:
-        raise ValueError(f"cost must be one of {', '.join(named)}, or Features, got {metric!r}")
-    *_, form = _two_sets(X_a, X_b)
+        return Features(x.double(), y.double(), p.double(), q.double())
+    if not isinstance(metric, str) or metric not in FEATURES:
+        raise ValueError(f"cost must be one of {', '.join(FEATURES)}, or Features, got {metric!r}")
     x, y = checks.tensor("X_a", X_a).double(), checks.tensor("X_b", X_b).double()
     if len(x) and not x.shape[1]:
         raise ValueError(f"X_a and X_b must have coordinates, got shapes {tuple(x.shape)} and {tuple(y.shape)}")
-    return named[metric](x, y), form
+    return FEATURES[metric](x, y)
 
 
-def _without_points(X_a: Any, X_b: Any) -> None:
-    if X_a is not None or X_b is not None:
-        raise ValueError("X_a and X_b must be None where cost is Features: they have the points already")
-
-
-def _two_sets(X_a: Any, X_b: Any) -> tuple[Array, Array, Form]:
-    """Both sets of points in float64, and what they were given as."""
-    x, y = checks.array("X_a", X_a), checks.array("X_b", X_b)
+def _agree(X_a: Any, X_b: Any, x: Array, y: Array) -> None:
+    """Both sets are points of one dimension, dtype and device."""
     for name, t in (("X_a", x), ("X_b", y)):
         if t.ndim != 2:
-            hint = ": for a batch there are solve_batch and nn.Transport" if t.ndim == 3 else ""
-            raise ValueError(f"{name} must have shape (n, d), got {tuple(t.shape)}{hint}")
+            raise ValueError(f"{name} must have shape (n, d), got {tuple(t.shape)}{A_BATCH if t.ndim == 3 else ''}")
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
-    places = tuple(t.device if isinstance(t, Tensor) else None for t in (X_a, X_b))
-    if x.dtype != y.dtype or ((places[0] or "cpu") != (places[1] or "cpu") and str(places[0]) != str(places[1])):
-        kinds = [f"{getattr(t, 'dtype', 'float64')} on {at or 'cpu'}" for t, at in zip((X_a, X_b), places, strict=True)]
+    kinds = [f"{getattr(t, 'dtype', 'float64')} on {getattr(t, 'device', 'cpu')}" for t in (X_a, X_b)]
+    if x.dtype != y.dtype or kinds[0].split()[-1] != kinds[1].split()[-1]:
         raise ValueError(f"X_a and X_b must agree, got {kinds[0]} and {kinds[1]}")
-    form = Form(places[0], x.dtype in (np.float32, torch.float32))
-    if form.single:
-        x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
-    return x, y, form
-
-
-def _double(t: Any) -> Tensor:
-    return torch.as_tensor(t).double()
 
 
 def _root(squares: Tensor) -> Tensor:
@@ -170,50 +175,53 @@ def _refuse_points(x: Array, y: Array, C: Array) -> None:
         raise ValueError(f"X_a and X_b must have finite squared distances, got points up to {largest:g}") from None
 
 
-def _assembled(
+def _matrix_problem(
     C: Array, form: Form, moving: Tensor | None, a: Any, b: Any, reg: Any, potentials: Any, mask: Any, balanced: bool
 ) -> Problem:
     """The problem of a cost matrix; ``moving`` is the same as a tensor with a graph, where a gradient is wanted in it."""
     if C.ndim != 2:
-        hint = ": for a batch there are solve_batch and nn.Transport" if C.ndim == 3 else ""
-        raise ValueError(f"M must have shape (n, m), got {tuple(C.shape)}{hint}")
+        raise ValueError(f"M must have shape (n, m), got {tuple(C.shape)}{A_BATCH if C.ndim == 3 else ''}")
     n, m = C.shape
-    _something("M", n, m)
-    lam, device = _read_reg(reg), C.device if isinstance(C, Tensor) else None
+    if (n == 0) != (m == 0):
+        raise ValueError(f"M must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
+    lam = reg if type(reg) is float and 1e-300 < reg <= 1e300 else _read_reg(reg)
+    device = C.device if isinstance(C, Tensor) else None
     weights = read_weights(a, b, (n, m), device, balanced)
     kept = weights.kept
     if mask is not None:
         C = _masked(C, mask)
-    low, high, forbids = _ends(C) if n else (0.0, 0.0, False)
+    low, high, forbids = 0.0, 0.0, False
+    if n:  # the one look at all costs
+        low, high = torch.stack(torch.aminmax(C)).tolist() if isinstance(C, Tensor) else (float(C.min()), float(C.max()))
+    if not (math.isfinite(low) and math.isfinite(high)):
+        high, forbids = _greatest_allowed(C, low), True
     if kept is not None:
         C = C[kept.rows][:, kept.columns]
     if forbids:
         _check_reachable(C)
-    _check_ratio(lam, high - low)
+    if not (high - low) / lam < math.inf:
+        _check_ratio(lam, high - low)
     C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
     wanted = None
-    if moving is not None or wants_gradient(a, b, reg):
+    if moving is not None or ((a is not None or b is not None or type(reg) is not float) and wants_gradient(a, b, reg)):
         cost = torch.as_tensor(C) if moving is None else moving.double() - low
         cost = cost if kept is None or moving is None else cost[torch.as_tensor(kept.rows)][:, torch.as_tensor(kept.columns)]
         cost = torch.where(torch.as_tensor(C).isinf(), math.inf, cost) if forbids else cost
         wanted = _wanted((cost,), a, b, reg, weights, cost.device, balanced)
         form = Form(cost.device, form.single)
     problem = Problem(C, weights.a, weights.b, weights.target, lam, weights.mass, low, high - low, form, kept, wanted)
-    if device is None and not is_small(*C.shape):
+    if device is None and n * m * min(n, m) > SMALL:
         problem = problem.as_tensors()
     return problem if potentials is None else started(problem, potentials)
 
 
-def _ends(C: Array) -> tuple[float, float, bool]:
-    """The least and the greatest finite cost, and whether pairs are forbidden: one look at all costs."""
-    low, high = torch.stack(torch.aminmax(C)).tolist() if isinstance(C, Tensor) else (float(C.min()), float(C.max()))
-    if math.isfinite(low) and math.isfinite(high):
-        return low, high, False
+def _greatest_allowed(C: Array, low: float) -> float:
+    """The greatest cost that is not infinite, where some are: +inf forbids a pair, anything else is an error."""
     t = torch.as_tensor(C)
     if low == -math.inf or math.isnan(low):
         wrong = checks.first_not_finite(torch.where(t == math.inf, 0.0, t))
         raise ValueError(f"M must be finite, or inf for a forbidden pair, got {wrong}")
-    return low, float(torch.where(t.isinf(), -math.inf, t).max()), True
+    return float(torch.where(t.isinf(), -math.inf, t).max())
 
 
 def _masked(C: Array, mask: Any) -> Array:
@@ -235,11 +243,6 @@ def _check_reachable(C: Array) -> None:
         lost = t.isinf().all(side).nonzero()
         if len(lost):
             raise ValueError(f"M forbids every pair of a {name} that has mass (the first is {int(lost[0])}): no plan exists")
-
-
-def _something(name: str, n: int, m: int) -> None:
-    if (n == 0) != (m == 0):
-        raise ValueError(f"{name} must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
 
 
 def _read_reg(reg: Any) -> float:

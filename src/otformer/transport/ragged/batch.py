@@ -98,7 +98,7 @@ def solve_batch(
     for k, result in enumerate(results):
         if result is None:
             try:
-                results[k] = solve_problem(_alone(problems[k], reg, place), goal, warn=False)
+                results[k] = _solve_alone(_alone(problems[k], reg, place), goal)
             except (ValueError, TypeError, RuntimeError) as error:
                 errors[k] = str(error).partition("\n")[0]
     if errors:
@@ -160,7 +160,7 @@ def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float,
     C, a, b, low, mask = bucket
     kind, mass = items[0].kind, a.sum(1)[:, None]
     form = Form(kind.device, kind.single)
-    tol = goal.tol * mass[:, 0].clip(None, 1)  # as `Goal.scaled`
+    tol = goal.tol * mass[:, 0].clip(None, 1)  # as `Goal.read`
     weights = a.clip(ABSENT_WEIGHT * mass, None), (b * (mass / b.sum(1)[:, None])).clip(ABSENT_WEIGHT * mass, None)
     u, v, done, depth = solve_stacked(C, *weights, reg, tol, goal.max_depth, falls)
     P, error, total, value, linear = _plans(bucket, u, v, reg, kind)
@@ -168,7 +168,7 @@ def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float,
     n, m = [item.n for item in items], [item.m for item in items]
     flat = _cut(P, mask, [item.n * item.m for item in items], form)
     plans = (plan.reshape(i, j) for plan, i, j in zip(flat, n, m, strict=True))
-    us, vs = _cut(u + low[:, None], mask[:, :, 0], n, form.double), _cut(v, mask[:, 0, :], m, form.double)
+    us, vs = _cut(u + low[:, None], mask[:, :, 0], n, form, True), _cut(v, mask[:, 0, :], m, form, True)
     values, linears = (t.tolist() if kind.device is None else form.give(t).unbind() for t in (value, linear))
     errors, layers = error.tolist(), [int(d) for d in depth.tolist()]
     potentials, converged = zip(us, vs, strict=True), (error < tol).tolist()
@@ -179,7 +179,7 @@ def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float,
         if layers[k] + LAYERS <= goal.max_depth or not math.isfinite(errors[k]):
             given = tuple(part.cpu() if isinstance(part, Tensor) else part for part in items[k].parts)
             problem = replace(_alone(given, reg, None), form=form)  # small, so on the CPU
-            out[k] = solve_problem(problem, goal, warn=False)
+            out[k] = _solve_alone(problem, goal)
     return out
 
 
@@ -200,12 +200,16 @@ def _plans(bucket: PaddedProblems, u: Array, v: Array, reg: float, kind: InputKi
     return P, xp.abs(rows - a).sum(1) + xp.abs(columns - b).sum(1), total, value, linear
 
 
-def _cut(array: Array, there: Array, lengths: list[int], form: Form) -> Sequence[Any]:
+def _cut(array: Array, there: Array, lengths: list[int], form: Form, double: bool = False) -> Sequence[Any]:
     """What is there of an array [B, …], as one vector for each problem, in the form of the input."""
-    flat = form.give(compact(array, there))
+    flat = form.give(compact(array, there), double)
     if isinstance(flat, Tensor):
         return flat.split(lengths)
     return [flat[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
+
+
+def _solve_alone(problem: Problem, goal: Goal) -> Result:
+    return solve_problem(problem, Goal.read(*goal, problem.mass), warn=False)
 
 
 def _alone(given: Any, reg: float, place: torch.device | None) -> Problem:

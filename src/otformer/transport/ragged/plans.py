@@ -56,7 +56,8 @@ def _potentials(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_dep
             left += (torch.as_tensor(~found.done).nonzero()[:, 0] + start).tolist()
     errors = []
     for k in left:
-        result = solve_problem(read_cost(C[k], a[k], b[k], reg), Goal(tol, max_depth), warn=False)
+        problem = read_cost(C[k], a[k], b[k], reg)
+        result = solve_problem(problem, Goal.read(tol, max_depth, problem.mass), warn=False)
         u[k], v[k] = result.potentials
         if not result.converged:
             errors.append(result.marginal_error)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +62,10 @@ class Newton:
     def run(self, problem: Problem, goal: Goal) -> Solved:
         if isinstance(problem.cost, Sides):
             raise ValueError("solver Newton needs a cost matrix: executor 'stream' forms none")
-        C, a, b = (to_numpy(t) for t in (problem.cost, problem.a, problem.b))
-        start = None if problem.start is None else (to_numpy(problem.start[0]), to_numpy(problem.start[1]))
+        C, a, b, start = problem.cost, problem.a, problem.b, problem.start
+        if isinstance(C, torch.Tensor):
+            C, a, b = (to_numpy(t) for t in (C, a, b))
+            start = None if start is None else (to_numpy(start[0]), to_numpy(start[1]))
         found = newton(C, a, b, problem.reg, goal.tol, goal.max_depth, start, spread=problem.spread)
         u, v, P = found.u, found.v, found.plan
         if isinstance(problem.cost, torch.Tensor):
@@ -81,10 +84,6 @@ class Found:
     errors: list[float]
 
 
-def l1(t: Array) -> float:
-    return float(np.abs(t).sum())
-
-
 def newton(
     C: Array,
     a: Array,
@@ -93,10 +92,11 @@ def newton(
     tol: float,
     max_depth: int,
     start: tuple[Array, Array] | None = None,
-    size: Callable[[Array], float] = l1,
+    size: Callable[[Array], float] | None = None,
     spread: float | None = None,
 ) -> Found:
-    """Plan of C [n, m] ≥ 0 for positive weights of equal mass, until ``size`` of the marginal violation is below tol.
+    """Plan of C [n, m] ≥ 0 for positive weights of equal mass, until ``size`` of the marginal violation, by default its
+    L1 norm, is below tol.
 
     ``spread`` is the greatest cost, where some are infinite the greatest of the others.
 
@@ -114,24 +114,24 @@ def newton(
     mass, depth, spread = float(b.sum()), 0, float(C.max()) if spread is None else spread
     stage = _Stage(C, a, b, reg, np.zeros(len(b)) if start is None else start[1], size)
     wide = spread > ANNEAL_ABOVE * reg and max_depth >= 4
-    if not wide or l1(stage.c - b) < mass / 2:
+    if not wide or float(np.abs(stage.c - b).sum()) < mass / 2:
         stage.run(tol, min(DIRECT_LAYERS, max_depth // 2) if wide else max_depth)
-    if not wide or stage.error < tol:
-        return stage.found(stage.depth)
     v, depth = np.zeros(len(b)), stage.depth
-    for lam in temperatures(spread, reg):
+    for lam in temperatures(spread, reg) if wide and not stage.error < tol else ():
         final = lam == reg
         if final or depth + 4 <= max_depth // 2:
             stage = _Stage(C, a, b, lam, v, size)
             stage.run(tol if final else NEWTON_STAGE_ERROR * mass, max_depth - depth if final else max_depth // 2 - depth)
             v, depth = stage.v, depth + stage.depth
-    return stage.found(depth)
+    P = stage.K * stage.q
+    P *= stage.p[:, None]
+    return Found(stage.u0 + stage.reg * (np.log(stage.p) + 1), stage.v0 + stage.reg * stage.x, P, depth, stage.errors)
 
 
 class _Stage:
     """Steps at one λ; x = (v − v⁰)/λ, measured from the v⁰ that is absorbed in K. Attributes are of the best x so far."""
 
-    def __init__(self, C: Array, a: Array, b: Array, reg: float, v: Array, size: Callable[[Array], float]) -> None:
+    def __init__(self, C: Array, a: Array, b: Array, reg: float, v: Array, size: Callable[[Array], float] | None) -> None:
         self.C, self.a, self.b, self.reg, self.size = C, a, b, reg, size
         self.error, self.depth = math.inf, 0
         self.errors: list[float] = []
@@ -141,17 +141,12 @@ class _Stage:
 
     @property
     def v(self) -> Array:
-        return self._v + self.reg * self.x
-
-    def found(self, depth: int) -> Found:
-        P = self.K * self.q
-        P *= self.p[:, None]
-        return Found(self._u + self.reg * (np.log(self.p) + 1), self.v, P, depth, self.errors)
+        return self.v0 + self.reg * self.x
 
     def _absorb(self, v: Array) -> None:
         """K for reference potentials v and the u that belongs to it; the best x becomes 0."""
-        self.K, self._u = absorb(self.C, v, self.reg)
-        self._v = v
+        self.K, self.u0 = absorb(self.C, v, self.reg)
+        self.v0 = v
         self.x, self.q = np.zeros(len(v)), np.ones(len(v))
         self.p = self.a / self.K.sum(1)
         self.dual = float(self.a @ np.log(self.p))
@@ -178,7 +173,8 @@ class _Stage:
         p = self.a / np.maximum(self.K @ q, TINY)
         t = np.maximum(p @ self.K, TINY)
         c = q * t
-        dual, error = float(self.b @ x + self.a @ np.log(p)), self.size(c - self.b)
+        dual, gap = float(self.b @ x + self.a @ np.log(p)), c - self.b
+        error = float(np.abs(gap).sum()) if self.size is None else self.size(gap)
         self.depth += 2
         self.errors.append(error)
         gain, rounding = dual - self.dual, ROUNDING * (1 + abs(dual))
@@ -192,22 +188,17 @@ class _Stage:
     def _step(self, mu: float) -> tuple[Array, float]:
         """δ of the formula above from the best x, and its μ: raised until δ is not much longer than a plain step."""
         longest = min(max(TRUST, 2 * float(np.abs(self.r).max())), LONGEST)
-        while mu <= 100:
-            step = self._discounted(mu)
-            if float(np.abs(step).max()) <= longest:
-                return step, mu
-            mu *= 10
-        return np.clip(self.r, -LONGEST, LONGEST), math.inf
-
-    def _discounted(self, mu: float) -> Array:
-        if self._gram is None:
+        if mu <= 100 and self._gram is None:
             Q = self.K * self.q
             Q *= (self.p / np.sqrt(self.a))[:, None]
             self._gram = np.outer(self.b, self.b / self.b.sum()) - Q.T @ Q
             self.depth += 2
-        S = self._gram.copy()
-        S.flat[:: len(S) + 1] += (1 + mu) * self.c
-        try:
-            return np.linalg.solve(S, (1 + mu) * self.c * self.r)
-        except np.linalg.LinAlgError:
-            return np.full(len(S), np.inf)
+        while mu <= 100:
+            S = self._gram.copy()  # type: ignore[union-attr]
+            S.flat[:: len(S) + 1] += (1 + mu) * self.c
+            with suppress(np.linalg.LinAlgError):  # singular: as if too long
+                step = np.linalg.solve(S, (1 + mu) * self.c * self.r)
+                if float(np.abs(step).max()) <= longest:
+                    return step, mu
+            mu *= 10
+        return np.clip(self.r, -LONGEST, LONGEST), math.inf

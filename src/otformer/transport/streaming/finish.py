@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from otformer.transport.executors.stream import Stream
-from otformer.transport.problem.finish import Solved, judged
+from otformer.transport.problem.finish import Solved, tell
 from otformer.transport.problem.problem import Goal, Problem, Sides, Wanted
 from otformer.transport.problem.result import Result
 from otformer.transport.streaming.plan import Operator, Parts, Product, StreamedPlan, StreamedPotentials, StreamedValue
@@ -23,7 +23,7 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
     rows, columns = (torch.arange(len(w), device=w.device) for w in (a, b)) if problem.kept is None else problem.kept[:2]
     if not len(u):
         nothing = {"plan": form.give(a.new_zeros(problem.shape)), "value_linear": form.number(0.0)}
-        return judged(goal, 0.0, solved, problem.reg, 0.0, (form.give(u), form.give(v)), form.number(0.0), nothing)
+        return Result((form.give(u), form.give(v)), form.number(0.0), 0.0, True, 0, solved.method, 0.0, 0.0, nothing)
     reg = torch.as_tensor(problem.reg, dtype=u.dtype, device=u.device)
     features = sides.features()
     still = (features.x, features.y, features.x_sq, features.y_sq)
@@ -41,10 +41,14 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
     moving = StreamedPotentials.apply(operator, wanted.a, wanted.b, *alone)
     parts: Parts = (*alone[:4], *moving, wanted.reg)
     plan = StreamedPlan(operator, parts, (rows, columns), problem.shape, numpy=form.device is None)
-    potentials = form.double.give(problem.whole(u + sides.p, 0)), form.double.give(problem.whole(v + sides.q, 1))
+    whole = problem.whole(u + sides.p, 0), problem.whole(v + sides.q, 1)
+    potentials = form.give(whole[0], double=True), form.give(whole[1], double=True)
     linear = partial(_linear, problem, operator, parts, p, q)
     found: dict[str, Any] = {"plan": plan, "value_linear": linear}
-    return judged(goal, error, solved, problem.reg, mass, potentials, _number(problem, value), found, warn=warn)
+    if warn and not error < goal.tol:
+        tell(error, solved.depth, goal, problem.reg)
+    number, converged = _number(problem, value), error < goal.tol
+    return Result(potentials, number, error, converged, solved.depth, solved.method, mass, error, found)
 
 
 def _linear(problem: Problem, operator: Operator, parts: Parts, p: Tensor, q: Tensor) -> Any:

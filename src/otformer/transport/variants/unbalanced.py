@@ -39,10 +39,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import callers, checks
+from otformer import checks
 from otformer.transport.derivatives.envelope import Envelope, NotDifferentiable
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
+from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Goal, Problem
 from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
@@ -141,10 +142,7 @@ def finish_variant(
         raise ValueError(f"M is too low: the mass of the plan overflows, got costs down to {problem.low:g}")
     converged = error < goal.tol or not P.numel()
     if not converged:
-        callers.warn(
-            f"not converged: error {error:.3g} after {depth} layers, tol is {goal.tol:g} (reg = {problem.reg:g}); "
-            "raise reg, tol or max_depth"
-        )
+        tell(error, depth, goal, problem.reg, name="error")
     off = float((P.sum(1) - problem.a).abs().sum() + (P.sum(0) - problem.target).abs().sum())
     plan, u, v = problem.whole_plan(P), problem.whole(potentials[0], 0), problem.whole(potentials[1], 1)
     if wanted is not None:
@@ -153,7 +151,8 @@ def finish_variant(
         plan, u, v, linear = NotDifferentiable.apply(REFUSED, (plan, u, v, linear), *inputs)
     parts = {"plan": form.give(plan), "value_linear": form.number(linear) if wanted is None else form.give(linear)}
     number = form.number(value) if wanted is None else form.give(value)
-    return Result((form.double.give(u), form.double.give(v)), number, off, converged, depth, method, mass, error, parts)
+    potentials_given = form.give(u, double=True), form.give(v, double=True)
+    return Result(potentials_given, number, off, converged, depth, method, mass, error, parts)
 
 
 def damped(

@@ -1,0 +1,372 @@
+"""Every public way to solve a problem follows the same rules: one problem, many doors."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ot
+import pytest
+import torch
+import torch.distributed as dist
+
+import otformer as of
+
+REG = 0.05
+
+
+@dataclass(frozen=True)
+class Door:
+    """A public entry point: from points, weights and limits to its own result, and from that to a plan."""
+
+    name: str
+    call: Callable[..., Any]  # x, y, a, b, reg=, tol=, max_depth=
+    tensors: bool = False  # takes and gives tensors only
+    learns: tuple[str, ...] = ("x", "a", "b", "reg")  # inputs that its value, or its plan, has gradients in
+    limits: bool = True  # has tol and max_depth
+
+    def plan(self, *args: Any, **options: Any) -> np.ndarray:
+        return matrix(self.call(*args, **options))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def cost(x: Any, y: Any) -> Any:
+    if isinstance(x, torch.Tensor):
+        return (x[:, None] - y).square().sum(-1)
+    return ((np.asarray(x)[:, None] - np.asarray(y)) ** 2).sum(-1)
+
+
+def matrix(found: Any) -> np.ndarray:
+    plan = found.plan if isinstance(found, of.Result) else found
+    return np.asarray(plan.detach() if isinstance(plan, torch.Tensor) else plan, dtype=np.float64)
+
+
+def by_cost(**more: Any) -> Callable[..., Any]:
+    return lambda x, y, a=None, b=None, **options: of.solve(cost(x, y), a, b, **options, **more)
+
+
+def by_points(**more: Any) -> Callable[..., Any]:
+    return lambda x, y, a=None, b=None, **options: of.solve_sample(x, y, a, b, **options, **more)
+
+
+def in_a_batch(x: Any, y: Any, a: Any = None, b: Any = None, **options: Any) -> of.Result:
+    return of.solve_batch([(x, y, a, b), (np.eye(3))], **options)[0]
+
+
+def like_pot(
+    x: Any, y: Any, a: Any = None, b: Any = None, reg: Any = 0.1, tol: float = 1e-9, max_depth: int = 20_000
+) -> Any:
+    empty = np.empty(0)
+    weights = (empty if w is None else w for w in (a, b))
+    return of.sinkhorn(*weights, cost(x, y), reg, stopThr=tol, numItermax=max_depth // 2)
+
+
+def as_layer(x: Any, y: Any, a: Any = None, b: Any = None, reg: Any = 0.1, **options: Any) -> Any:
+    return of.nn.Transport(reg, **options)(x, y, a, b)
+
+
+def on_ranks(x: Any, y: Any, a: Any = None, b: Any = None, **options: Any) -> Any:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        found = of.solve_sharded(x, y, a, b, **options)
+        found.plan  # noqa: B018  formed while the group is there
+        return found
+    finally:
+        dist.destroy_process_group()
+
+
+def all_of_the_mass(x: Any, y: Any, a: Any = None, b: Any = None, **options: Any) -> Any:
+    return of.solve_partial(cost(x, y), a, b, **options)
+
+
+DOORS = [
+    Door("solve", by_cost()),
+    Door("solve, Newton", by_cost(solver=of.Newton())),
+    Door("solve, Mixed", by_cost(solver=of.Mixed(memory=8))),
+    Door("solve, Sinkhorn", by_cost(solver=of.Mixed(memory=0))),
+    Door("solve, Network", by_cost(solver=of.Network("relaxed"))),
+    Door("solve, schedule", by_cost(schedule="alternating")),
+    Door("solve_sample", by_points()),
+    Door("solve_sample, features", lambda x, y, *w, **o: of.solve(of.squared_euclidean(x, y), *w, **o)),
+    Door("solve_sample, function", by_points(metric=cost)),
+    Door("solve_sample, stream", by_points(executor="stream")),
+    Door("solve_streamed", of.solve_streamed),
+    Door("solve_batch", in_a_batch, learns=("x", "a", "b")),
+    Door("solve_sharded", on_ranks, learns=()),
+    Door("solve_partial", all_of_the_mass, learns=("x", "reg")),
+    Door("sinkhorn", like_pot),
+    Door("nn.Transport", as_layer, tensors=True, learns=("x", "a", "b")),
+]
+RESULTS = [door for door in DOORS if door.name not in ("sinkhorn", "nn.Transport")]
+each_door = pytest.mark.parametrize("door", DOORS, ids=repr)
+each_result = pytest.mark.parametrize("door", RESULTS, ids=repr)
+
+
+def draw(seed: int = 0, n: int = 12, m: int = 9) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(seed)
+    a, b = rng.random(n) + 0.1, rng.random(m) + 0.1
+    return rng.random((n, 2)), rng.random((m, 2)), a / a.sum(), b / b.sum()
+
+
+def given(door: Door, *arrays: np.ndarray | None, dtype: torch.dtype | None = None) -> list[Any]:
+    if not door.tensors and dtype is None:
+        return list(arrays)
+    return [None if t is None else torch.tensor(t, dtype=dtype) for t in arrays]
+
+
+def expected(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, reg: float = REG) -> np.ndarray:
+    P = np.zeros((len(x), len(y)))
+    rows, columns = np.flatnonzero(a), np.flatnonzero(b)
+    part = ot.sinkhorn(a[rows], b[columns], cost(x, y)[np.ix_(rows, columns)], reg, stopThr=1e-13, numItermax=100_000)
+    P[np.ix_(rows, columns)] = part
+    return P
+
+
+@each_door
+def test_the_same_problem_has_the_same_answer(door):
+    x, y, a, b = draw()
+    P = door.plan(*given(door, x, y, a, b), reg=REG, tol=1e-9)
+    np.testing.assert_allclose(P, expected(x, y, a, b), atol=1e-8)
+
+
+@each_door
+def test_default_weights_are_uniform(door):
+    x, y, *_ = draw(1)
+    P = door.plan(*given(door, x, y), reg=REG, tol=1e-9)
+    np.testing.assert_allclose(P, expected(x, y, np.full(12, 1 / 12), np.full(9, 1 / 9)), atol=1e-8)
+
+
+@each_door
+def test_float64_weights_go_with_float32_points(door):
+    x, y, a, b = draw(2)
+    points = given(door, x, y, dtype=torch.float32)
+    weights = given(door, a, b, dtype=torch.float64)
+    found = door.call(*points, *weights, reg=REG, tol=1e-5)
+    plan = found.plan if isinstance(found, of.Result) else found
+    np.testing.assert_allclose(matrix(found), expected(x, y, a, b), atol=1e-5)
+    if not isinstance(plan, torch.Tensor):  # a stream's plan is an operator
+        assert plan.shape == (12, 9)
+    else:
+        assert plan.dtype == torch.float32
+
+
+@each_result
+def test_potentials_are_float64_and_absent_points_have_none(door):
+    x, y, a, b = draw(3)
+    a[[0, 5]], b[2] = 0, 0
+    a, b = a / a.sum(), b / b.sum()
+    for dtype in (torch.float32, torch.float64):
+        found = door.call(*given(door, x, y, dtype=dtype), *given(door, a, b, dtype=torch.float64), reg=REG, tol=1e-5)
+        u, v = found.potentials
+        assert u.dtype == v.dtype == torch.float64
+        assert u.isneginf().nonzero()[:, 0].tolist() == [0, 5]
+        assert v.isneginf().nonzero()[:, 0].tolist() == [2]
+        P = matrix(found)
+        assert P[[0, 5]].sum() == P[:, 2].sum() == 0
+        np.testing.assert_allclose(P, expected(x, y, a, b), atol=1e-5)
+
+
+@each_door
+def test_no_points_have_an_empty_plan_and_points_on_one_side_only_none(door):
+    nothing, x = np.zeros((0, 2)), draw()[0]
+    if door.name != "solve_sharded":  # a rank without rows is ordinary there; none on any rank is an error
+        found = door.call(*given(door, nothing, nothing), reg=REG)
+        assert matrix(found).shape == (0, 0)
+        if isinstance(found, of.Result):
+            assert found.converged
+            assert float(found.value) == float(found.value_linear) == 0
+    with pytest.raises(ValueError, match=r"nowhere to go|must have points"):
+        door.call(*given(door, x, nothing), reg=REG)
+
+
+@each_door
+def test_a_tol_of_0_is_allowed_and_never_reached(door):
+    x, y, a, b = draw(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = door.call(*given(door, x, y, a, b), reg=0.5, tol=0.0, max_depth=200)
+    assert not isinstance(found, of.Result) or not found.converged
+    np.testing.assert_allclose(matrix(found), expected(x, y, a, b, 0.5), atol=1e-6)
+
+
+@each_door
+def test_two_layers_are_the_least(door):
+    x, y, a, b = draw(5)
+    if door.name != "sinkhorn":  # whose iterations are two layers each
+        with pytest.raises(ValueError, match="max_depth must be a whole number of at least 2, got 1"):
+            door.call(*given(door, x, y, a, b), max_depth=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = door.call(*given(door, x, y, a, b), reg=0.001, max_depth=2)
+    assert np.isfinite(matrix(found)).all()
+    assert not isinstance(found, of.Result) or found.depth <= 2
+
+
+@each_door
+def test_a_warning_names_the_line_of_the_caller(door):
+    x, y, a, b = given(door, *draw(6))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        if door.name.startswith("solve_sample,") and "stream" in door.name:
+            line = sys._getframe().f_lineno + 1
+            of.solve_sample(x, y, a, b, reg=1e-4, max_depth=4, executor="stream")
+        elif door.name == "nn.Transport":
+            layer = of.nn.Transport(1e-4, max_depth=4)
+            line = sys._getframe().f_lineno + 1
+            layer(x, y, a, b)
+        else:
+            line = None
+            door.call(x, y, a, b, reg=1e-4, max_depth=4)
+    told = [w for w in seen if "not converge" in str(w.message)]
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert line is None or told[0].lineno == line
+
+
+def value(door: Door, inputs: dict[str, Any]) -> Any:
+    """A number that depends on everything: the value, or a sum over the plan where there is none."""
+    found = door.call(inputs["x"], inputs["y"], inputs["a"], inputs["b"], reg=inputs["reg"], tol=1e-11)
+    if isinstance(found, of.Result):
+        return found.value
+    weights = torch.arange(found.numel(), dtype=torch.float64).reshape(found.shape).div(found.numel()).square()
+    return (found * weights).sum()
+
+
+@pytest.mark.parametrize("name", ["x", "y", "a", "b", "reg"])
+@each_door
+def test_a_gradient_is_right_or_refused_and_never_lost(door, name):
+    x, y, a, b = (torch.tensor(t) for t in draw(7, 5, 4))
+    inputs: dict[str, Any] = {"x": x, "y": y, "a": a, "b": b, "reg": torch.tensor(0.2, dtype=torch.float64)}
+    moving = inputs[name].clone().requires_grad_()
+    learns = name in door.learns or (name == "y" and "x" in door.learns)
+    if not learns:
+        with pytest.raises((ValueError, RuntimeError), match="gradient"):
+            value(door, inputs | {name: moving}).backward()
+        return
+    value(door, inputs | {name: moving}).backward()
+    generator = torch.Generator().manual_seed(0)
+    direction = torch.randn(moving.shape, dtype=torch.float64, generator=generator)
+    if name in ("a", "b"):  # along changes that keep the masses equal
+        direction = direction - direction.mean()
+    step = 1e-5
+    ends = [float(value(door, inputs | {name: moving.detach() + sign * step * direction})) for sign in (1, -1)]
+    slope = float((moving.grad * direction).sum())
+    assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-4, abs=2e-7)
+    assert abs(slope) > 1e-6
+
+
+def test_gradients_of_the_regularisation_are_refused_where_they_would_be_lost():
+    reg = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    x, y, *_ = draw(8)
+    calls: list[Callable[[], Any]] = [
+        lambda: of.solve_batch([(x, y)], reg=reg),
+        lambda: of.divergence(x, y, reg=reg),
+        lambda: of.SamplesLoss(blur=reg),
+        lambda: of.nn.SoftSort(reg),
+        lambda: of.nn.Transport(reg),
+        lambda: of.AligningTransformer(2, reg, 3),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=r"(reg|blur) must not require a gradient here"):
+            call()
+
+
+def test_what_is_read_later_is_what_was_solved():
+    """The caller's arrays may change after the solve: plan and value_linear are those of the problem given."""
+    x, y, a, b = draw(9)
+    C = cost(x, y)
+    for M in (C, torch.tensor(C, requires_grad=True)):
+        truth = (expected(x, y, a, b) * C).sum()
+        found = of.solve(M, a, b, reg=REG, tol=1e-10)
+        given_ = M if isinstance(M, np.ndarray) else M.data
+        given_ *= 3
+        assert float(found.value_linear) == pytest.approx(truth, rel=1e-7)
+        given_ /= 3
+        np.testing.assert_allclose(matrix(found), expected(x, y, a, b), atol=1e-8)
+
+
+def test_a_small_problem_takes_few_functions_and_one_look_at_the_cost():
+    """At most twenty functions of the package, and no conversion between numpy and torch on the way."""
+    x, y, *_ = draw(10, 20, 20)
+    of.solve_sample(x, y, reg=0.01)
+    functions: set[Any] = set()
+    torch_calls: list[str] = []
+
+    def watch(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and "otformer" in frame.f_code.co_filename and not frame.f_code.co_name.startswith("<"):
+            functions.add(frame.f_code)
+        if event == "c_call" and getattr(argument, "__name__", "") in ("from_numpy", "as_tensor", "numpy", "tensor"):
+            torch_calls.append(argument.__name__)
+
+    sys.setprofile(watch)
+    try:
+        of.solve_sample(x, y, reg=0.01)
+    finally:
+        sys.setprofile(None)
+    names = sorted(f"{code.co_filename.rsplit('otformer', 1)[1]}:{code.co_qualname}" for code in functions)
+    assert len(names) <= 20, names
+    assert torch_calls == []
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine", "inner"])
+def test_costs_by_name(metric):
+    x, y, a, b = draw(11)
+    M = {"euclidean": ot.dist(x, y, "euclidean"), "cosine": ot.dist(x, y, "cosine"), "inner": -x @ y.T}[metric]
+    P = ot.sinkhorn(a, b, M - M.min(), REG, stopThr=1e-13, numItermax=100_000)
+    np.testing.assert_allclose(of.solve_sample(x, y, a, b, reg=REG, tol=1e-10, metric=metric).plan, P, atol=1e-9)
+    points = torch.tensor(x, requires_grad=True)
+    of.solve_sample(points, torch.tensor(y), reg=REG, metric=metric).value.backward()
+    assert bool(points.grad.abs().sum() > 0)
+
+
+@pytest.mark.parametrize("solver", [None, of.Newton(), of.Mixed(), of.Network("relaxed")])
+def test_forbidden_pairs_have_no_mass(solver):
+    """Against POT with a cost so high that its kernel is 0 there; gradients by finite differences."""
+    x, y, a, b = draw(12)
+    C, allowed = cost(x, y), np.random.default_rng(0).random((12, 9)) > 0.3
+    high = ot.sinkhorn(a, b, np.where(allowed, C, 1e3), REG, stopThr=1e-13, numItermax=100_000)
+    for M, mask in ((C, allowed), (np.where(allowed, C, np.inf), None)):
+        found = of.solve(M, a, b, reg=REG, tol=1e-9, mask=mask, solver=solver)
+        np.testing.assert_allclose(found.plan, high, atol=1e-8)
+        assert found.plan[~allowed].sum() == 0
+        assert found.value_linear == pytest.approx((high * C)[allowed].sum(), rel=1e-7)
+    M = torch.tensor(np.where(allowed, C, np.inf), requires_grad=True)
+    found = of.solve(M, a, b, reg=REG, tol=1e-9, solver=solver)
+    found.value.backward(retain_graph=True)
+    np.testing.assert_allclose(M.grad, high, atol=1e-8)
+    (found.value_linear + (found.plan**2).sum()).backward()
+    assert bool(M.grad.isfinite().all())
+
+
+def test_the_default_weights_of_one_side_have_the_mass_of_the_other():
+    C = cost(*draw(13)[:2])
+    assert of.solve(C, a=np.ones(12)).plan.sum() == pytest.approx(12)
+    assert of.solve(C, b=np.ones(9)).plan.sum() == pytest.approx(9)
+    assert of.solve_batch([(C, np.ones(12))])[0].plan.sum() == pytest.approx(12)
+
+
+def test_stacked_arrays_are_a_batch():
+    x, y = np.random.default_rng(0).random((2, 4, 7, 3))
+    for found, one, other in zip(of.solve_batch((x, y), reg=REG), x, y, strict=True):
+        np.testing.assert_allclose(found.plan, of.solve_sample(one, other, reg=REG).plan, atol=1e-6)
+    with pytest.raises(ValueError, match=r"X_a must have shape \(n, d\), got \(4, 7, 3\): for a batch"):
+        of.solve_sample(x, y)
+
+
+def test_results_have_pots_names_and_say_their_own_error():
+    x, y, a, b = draw(14)
+    found = of.solve_sample(x, y, a, b, reg=REG)
+    assert found.potential_a is found.potentials[0]
+    np.testing.assert_allclose(found.marginals[0], found.plan.sum(1))
+    np.testing.assert_allclose(found.marginal_b, found.plan.sum(0))
+    assert found.status.startswith("converged: marginal error")
+    assert found.log["u"] is found.potentials[0]
+    partial = of.solve_partial(cost(x, y), a, b, reg=REG, mass=0.5)
+    assert "mass 0.5" in repr(partial)
+    assert partial.error < 1e-6 < partial.marginal_error
