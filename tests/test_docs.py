@@ -1,7 +1,8 @@
-"""Every Python block of the README and the docs runs, page by page, as a reader would paste it."""
+"""Every block of the README and the docs runs, page by page, as a reader would paste it; what sessions print is compared."""
 
 from __future__ import annotations
 
+import doctest
 import re
 import warnings
 from pathlib import Path
@@ -9,17 +10,38 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SCRIPT = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SESSION = re.compile(r"^```pycon\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#]+?)(#[^)]*)?\)")
 ELSEWHERE = {"sharded.md": "run by torchrun in test_sharded.py", "layers.md": "trained in test_nn.py"}
-PAGES = [page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if BLOCK.search(page.read_text("utf-8"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name not in ELSEWHERE], ids=lambda p: p.name)
-def test_blocks_run(page, tmp_path, monkeypatch):
+def pages(pattern: re.Pattern[str]) -> list[Path]:
+    return [page for page in PAGES if pattern.search(page.read_text("utf-8")) and page.name not in ELSEWHERE]
+
+
+@pytest.mark.parametrize("page", pages(SCRIPT), ids=lambda p: p.name)
+def test_scripts_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for block in BLOCK.findall(page.read_text("utf-8")):
+        for block in SCRIPT.findall(page.read_text("utf-8")):
             exec(compile(block, str(page), "exec"), names)
-    assert len(names) > 1  # a block that fails raises; what ran has left its names
+
+
+@pytest.mark.parametrize("page", pages(SESSION), ids=lambda p: p.name)
+def test_sessions_print_what_they_say(page):
+    text = "\n".join(SESSION.findall(page.read_text("utf-8")))
+    runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.ELLIPSIS)
+    runner.run(doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0))
+    assert runner.tries > 3
+    assert runner.failures == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+    for target, _ in LINK.findall(text):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
