@@ -75,12 +75,15 @@ def memory(add: Callable[..., None]) -> None:
 
 def passes(add: Callable[..., None]) -> None:
     """The kernel itself, one pass from v = 0: over all pairs (λ = 0.1, or 64 dimensions), and with far tiles left out."""
-    from otformer.transport.executors.stream import Stream
+    from otformer.transport.executors import stream as executor
+
 
     for d, n, dtype in ((3, 50_000, "float32"), (3, 50_000, "float64"), (3, 1_000_000, "float32"), (3, 1_000_000, "float64"),
                         (64, 50_000, "float32")):  # fmt: skip
         x, y = cube(n, d)
-        stream = Stream.from_points(*(t.to(getattr(torch, dtype)) for t in (x, y)))
+        x, y = (t.to(getattr(torch, dtype)) for t in (x, y))
+        uniform = torch.full_like(x[:, 0], 1 / n).log()
+        stream = executor.Stream(of.squared_euclidean(x, y), uniform, uniform)
         u, v = stream.start()
         for reg in (0.1, REG) if dtype == "float32" else (REG,):
             stream.log_ratio(u, v, reg, rows=True)

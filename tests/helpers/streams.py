@@ -63,3 +63,12 @@ def masses(n: int, seed: int, zeros: int = 0) -> Tensor:
     w = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
     w[:: n // zeros if zeros else n + 1] = 0 if zeros else w[0]
     return w / w.sum()
+
+
+def stream_of(x: Tensor, y: Tensor, a: Tensor | None = None, b: Tensor | None = None, block: int | None = None) -> Stream:
+    """Squared distances between points; weights positive, by default uniform with mass 1."""
+    logs = [
+        torch.full_like(points[:, 0], 1 / len(points)).log() if w is None else torch.as_tensor(w).to(points).log()
+        for points, w in ((x, a), (y, b))
+    ]
+    return Stream(squared_euclidean(x, y), *logs, block)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.streams import clouds, pair
+from helpers.streams import clouds, pair, stream_of
 from otformer.network.features import squared_euclidean
 from otformer.transport.executors.stream import Stream
 from otformer.transport.streaming import coarse_to_fine as coarse
@@ -44,7 +44,7 @@ def test_coarse_to_fine_keeps_the_digits_of_float32(monkeypatch: pytest.MonkeyPa
 def test_coarse_to_fine_uses_no_more_layers_than_allowed() -> None:
     g = torch.Generator().manual_seed(3)
     x, y = torch.rand(700, 2, generator=g, dtype=torch.float64), torch.rand(600, 2, generator=g, dtype=torch.float64)
-    stream = Stream.from_points(x, y)
+    stream = stream_of(x, y)
     for most in (2, 3, 5, 8, 20, 50):
         *_, (_, _, _, depth) = coarse_to_fine(stream, 1e-3, 0.0, most)
         assert depth <= most

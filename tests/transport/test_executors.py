@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 
 import otformer as of
+from helpers.streams import stream_of
 from otformer.network.schedule import named
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense, run
-from otformer.transport.executors.stream import Stream
 from otformer.transport.problem.problem import squared_distances
 from otformer.transport.sharded import Sharded
 
@@ -31,8 +31,8 @@ def _matrix(executor):
 EXECUTORS = {
     "dense": _matrix(Dense),
     "absorbed": _matrix(Absorbed),
-    "stream": lambda x, y, a, b: Stream.from_points(x, y, a, b),
-    "stream, one entry at a time": lambda x, y, a, b: Stream.from_points(x, y, a, b, block=1),
+    "stream": lambda x, y, a, b: stream_of(x, y, a, b),
+    "stream, one entry at a time": lambda x, y, a, b: stream_of(x, y, a, b, block=1),
     "sharded": lambda x, y, a, b: Sharded(Dense(squared_distances(x, y), a.log(), b.log())),
     "stock modules": None,
 }

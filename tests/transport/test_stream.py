@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.streams import COSTS, clouds, duals, pair, weights
+from helpers.streams import COSTS, clouds, duals, pair, stream_of, weights
 from otformer.network.features import Features, squared_euclidean
 from otformer.network.schedule import named
 from otformer.transport.executors.dense import Dense, run
@@ -54,7 +54,7 @@ def test_float32_stays_near_float64(cost: str) -> None:
 def test_float32_points_far_from_the_origin_lose_nothing() -> None:
     """(x + 1000 as float32 numbers) against the same numbers in float64: norms of 10⁶ would leave no digit at λ = 0.01."""
     x, y = (points.float() + 1000 for points in clouds(200, 150, 3))
-    stream = Stream.from_points(x, y)
+    stream = stream_of(x, y)
     C = (x.double()[:, None] - y.double()[None]).square().sum(-1)
     dense = Dense(C, stream.log_a.double(), stream.log_b.double())
     u, v = duals(dense, 0.01, torch.float32)
@@ -90,14 +90,14 @@ def test_a_point_of_infinite_cost_is_absent() -> None:
 
 def test_what_is_not_a_number_is_not_hidden() -> None:
     """A solver that has lost its way must see it: no tile with a NaN is left out."""
-    stream = Stream.from_points(*clouds(400, 300, 2))
+    stream = stream_of(*clouds(400, 300, 2))
     u, v = stream.start()
     v[7] = torch.nan
     assert bool(stream.log_ratio(u, v, 0.001, rows=True).isnan().all())
 
 
 def test_a_plan_of_nothing_moves_nothing() -> None:
-    stream = Stream.from_points(*clouds(400, 300, 2))
+    stream = stream_of(*clouds(400, 300, 2))
     u, v = stream.start()
     assert float(stream.apply(u - 1, v, 0.001, v + 1).abs().max()) < 1e-70
 
@@ -107,7 +107,7 @@ def test_blocks_on_a_stream_reach_the_plan_of_pot() -> None:
 
     x, y = clouds(60, 45, 3)
     a, b = weights(60), weights(45, 2)
-    stream = Stream.from_points(x, y, a, b)
+    stream = stream_of(x, y, a, b)
     for u, v, error, _ in annealed(stream, stream.spread, 0.005, 1e-11, 4000):  # noqa: B007
         pass
     assert error < 1e-11
@@ -138,8 +138,6 @@ def test_the_plan_is_applied_without_being_formed(dtype: torch.dtype, reg: float
         torch.testing.assert_close(
             stream.apply_transposed(u, v, reg, left).double(), P.mT @ left.double(), rtol=0, atol=atol
         )
-    for sums, expected in zip(stream.marginals(u, v, reg), (P.sum(1), P.sum(0)), strict=True):
-        torch.testing.assert_close(sums.double(), expected, rtol=0, atol=atol)
 
 
 class Sizes(TorchDispatchMode):
@@ -161,7 +159,7 @@ def test_memory_is_linear_and_few_tiles_are_looked_at() -> None:
     n, m = 20_000, 15_000
     x, y = clouds(n, m, 3)
     with Sizes() as sizes:
-        stream = Stream.from_points(x, y)
+        stream = stream_of(x, y)
         u, v = stream.start()
         stream.log_ratio(u, v, 0.001, rows=True)
         stream.apply(u - 0.01, v - 0.01, 0.001, y)
@@ -216,22 +214,7 @@ def test_thinning_keeps_mass_and_mean_costs() -> None:
         torch.testing.assert_close(coarse.log_ratio(torch.zeros_like(coarse.log_a), v, 0.1, rows=True), expected)
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda x, w: Stream(squared_euclidean(x[None], x[None]), w, w), r"of one problem, x \(n, d\), got .*\(1, 3, 2\)"),
-        (lambda x, w: Stream(squared_euclidean(x, x), w[:2], w), r"log_a must be .* of shape \(3,\) .* got .* \(2,\)"),
-        (lambda x, w: Stream(squared_euclidean(x, x), w, w.float()), r"log_b must be torch.float64 .* got torch.float32"),
-        (lambda x, w: Stream(squared_euclidean(x, x[:0]), w, w[:0]), r"on both sides, got \(3, 2\) and \(0, 2\)"),
-        (lambda x, w: Stream.from_points(x[:, :0], x[:, :0]), r"coordinates on both sides, got \(3, 0\) and \(3, 0\)"),
-        (lambda x, w: Stream(squared_euclidean(x, x), w, w, block=0), r"block must be a whole number of at least 1, got 0"),
-        (lambda x, w: Stream.from_points(x, x, a=[1.0, 0.0, 1.0]), r"a must be positive"),
-        (
-            lambda x, w: Stream.from_points(x, x).apply(w, w, 1.0, w[:2]),
-            r"values must have shape \(3,\) or \(3, k\), got \(2,\)",
-        ),
-    ],
-)
-def test_bad_input(call: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        call(torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64))
+def test_values_of_another_length_are_refused() -> None:
+    x, w = torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"values must have shape \(3,\) or \(3, k\), got \(2,\)"):
+        stream_of(x, x).apply(w, w, 1.0, w[:2])

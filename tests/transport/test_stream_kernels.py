@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from helpers.streams import COSTS, cast, clouds, duals, pair
+from helpers.streams import COSTS, cast, clouds, duals, pair, stream_of
 from otformer.network.features import squared_euclidean
 from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.stream import Stream
@@ -86,7 +86,7 @@ def test_kernels_see_far_clusters_copies_and_light_points(reg: float) -> None:
 @pytest.mark.gpu
 def test_kernels_do_not_hide_what_is_not_a_number() -> None:
     for d in (3, 20):
-        stream = Stream.from_points(*(points.float().cuda() for points in clouds(4000, 3000, d)))
+        stream = stream_of(*(points.float().cuda() for points in clouds(4000, 3000, d)))
         u, v = stream.start()
         v[7] = torch.nan
         assert bool(stream.log_ratio(u, v, 0.001, rows=True).isnan().all())
@@ -125,7 +125,7 @@ def test_three_tf32_products_are_as_exact_as_ieee(d: int, monkeypatch: pytest.Mo
 def test_a_gpu_solves_to_a_true_error(d: int, n: int) -> None:
     """float32 to an L1 error of 10⁻⁴ at λ = 0.001, checked in float64 on some of the rows and columns."""
     x, y = (points.float().cuda() / 3**0.5 for points in clouds(n, n, d))
-    stream = Stream.from_points(x, y)
+    stream = stream_of(x, y)
     u, v, *_ = min(coarse_to_fine(stream, 0.001, 0.95e-4, 2000), key=lambda state: state[2])
     for points, others, own, other in ((x, y, u, v), (y, x, v, u)):
         some = torch.arange(0, n, n // 1000, device="cuda")

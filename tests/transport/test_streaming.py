@@ -13,8 +13,7 @@ from torch import Tensor
 
 import otformer as of
 from helpers.streams import cubes as clouds
-from helpers.streams import masses
-from otformer.transport.executors.stream import Stream
+from helpers.streams import masses, stream_of
 from otformer.transport.solve import solve_streamed
 
 FEATURES = {"sqeuclidean": of.squared_euclidean, "inner": of.inner_product, "cosine": of.cosine}
@@ -74,7 +73,7 @@ def test_float32_alone_leads_as_far_as_it_is_said_to() -> None:
     from otformer.transport.solvers.annealing import annealed, least_error
 
     x, y = (t.float() for t in clouds(400, 400))
-    single, double = Stream.from_points(x, y), Stream.from_points(x.double(), y.double())
+    single, double = stream_of(x, y), stream_of(x.double(), y.double())
     for share in (0.01, 0.002):
         reg = share * single.spread
         _, v, *_ = least_error(annealed(single, single.spread, reg, 0.0, 200))

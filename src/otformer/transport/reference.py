@@ -78,13 +78,6 @@ def assignment(C: Tensor) -> Tensor:
     return torch.as_tensor(linear_sum_assignment(C.detach().cpu().double().numpy())[1])
 
 
-def exact_plan(C: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The exact (unregularised) plan between weights a and b (POT's ``emd``)."""
-    import ot
-
-    return torch.as_tensor(ot.emd(a.double().numpy(), b.double().numpy(), C.double().numpy()))
-
-
 def _ones(C: Tensor, a: Tensor | None, b: Tensor | None) -> tuple[Tensor, Tensor]:
     """The paper's unit marginals unless weights are given."""
     return torch.ones_like(C[:, 0]) if a is None else a, torch.ones_like(C[0]) if b is None else b

@@ -29,7 +29,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from otformer import checks
 from otformer.network.features import Features, squared_euclidean
 
 TILE = 128  # points in a tile of the torch path
@@ -98,7 +97,8 @@ class Stream:
     at once, by default what fits a CPU's cache (2 MB in float64).
 
     >>> x = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-    >>> stream = Stream.from_points(x, x + 0.1)
+    >>> half = torch.log(torch.tensor([0.5, 0.5], dtype=torch.float64))
+    >>> stream = Stream(squared_euclidean(x, x + 0.1), half, half)
     >>> u, v = stream.start()
     >>> stream.log_ratio(u, v, 1.0, rows=True).round(decimals=4).tolist()
     [-0.0536, 0.0542]
@@ -106,25 +106,10 @@ class Stream:
 
     def __init__(self, features: Features, log_a: Tensor, log_b: Tensor, block: int | None = None):
         x, y = features.x.detach(), features.y.detach()
-        if x.ndim != 2:
-            raise ValueError(f"features must be of one problem, x (n, d), got x of shape {tuple(x.shape)}")
-        if not (x.numel() and y.numel()):
-            got = f"{tuple(x.shape)} and {tuple(y.shape)}"
-            raise ValueError(f"features must have points with coordinates on both sides, got {got}")
-        for name, weights, points in (("log_a", log_a, x), ("log_b", log_b, y)):
-            if tuple(weights.shape) != (len(points),) or weights.dtype != x.dtype or weights.device != x.device:
-                got = f"{weights.dtype} of shape {tuple(weights.shape)} on {weights.device}"
-                raise ValueError(f"{name} must be {x.dtype} of shape ({len(points)},) on {x.device}, got {got}")
         self.log_a, self.log_b = log_a.contiguous(), log_b.contiguous()
-        self.block = checks.count("block", block if block is not None else 2**26 if x.is_cuda else 2**18)
+        self.block = block or (2**26 if x.is_cuda else 2**18)
         x, y, p, q = centred(x, y, *own_costs(features))
         self.x, self.y = Cloud.build(x, p.detach()), Cloud.build(y, q.detach())
-
-    @classmethod
-    def from_points(cls, x: Any, y: Any, a: Any = None, b: Any = None, block: int | None = None) -> Stream:
-        """Squared Euclidean cost between points (n, d) and (m, d); weights positive, by default uniform with mass 1."""
-        features = squared_euclidean(x, y)
-        return cls(features, _log_weights("a", a, features.x), _log_weights("b", b, features.y), block)
 
     def thinned(self, rows: int, columns: int) -> Stream:
         """Every ``rows`` neighbours of x along the curve and every ``columns`` of y as one point, with their mass."""
@@ -154,11 +139,6 @@ class Stream:
         """log(S_i/a_i) of the rows [n], or log(S_j/b_j) of the columns [m]."""
         sides = (self.x, self.y, u, v, self.log_a) if rows else (self.y, self.x, v, u, self.log_b)
         return self._log_ratio(*sides, reg)
-
-    def marginals(self, u: Tensor, v: Tensor, reg: float) -> tuple[Tensor, Tensor]:
-        """Row sums [n] and column sums [m] of the plan P_ij = exp((u_i + v_j − C_ij)/λ − 1)."""
-        rows, columns = self.log_ratio(u, v, reg, rows=True), self.log_ratio(u, v, reg, rows=False)
-        return (rows + self.log_a).exp(), (columns + self.log_b).exp()
 
     @torch.no_grad()
     def apply(self, u: Tensor, v: Tensor, reg: float, values: Tensor) -> Tensor:
@@ -283,14 +263,6 @@ def _middle(points: Tensor) -> Tensor:
         return low
     step = 2.0 ** (math.frexp(size)[1] - 10)
     return ((low / 2 + high / 2) / step).round() * step
-
-
-def _log_weights(name: str, given: Any, points: Tensor) -> Tensor:
-    n = points.shape[-2]
-    weights = checks.weights(name, given, (n,), points) if given is not None else points.new_full((n,), 1 / max(n, 1))
-    if not bool((weights > 0).all()):
-        raise ValueError(f"{name} must be positive in a stream: leave out points without mass")
-    return weights.log()
 
 
 def _exp(logits: Tensor) -> Tensor:

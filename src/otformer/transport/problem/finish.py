@@ -51,13 +51,16 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
     if problem.kept is not None:
         whole_u, v, whole_P = problem.whole(whole_u, 0), problem.whole(v, 1), problem.whole_plan(P)
     number: Any = value if form.device is None else form.number(value)
-    parts: dict[str, Any] = {"plan": form.give(whole_P), "value_linear": partial(_linear, problem, P)}
+    potentials: tuple[Any, Any] = (whole_u, v)
+    if form.device is not None or form.single or isinstance(P, Tensor):
+        potentials = form.give(whole_u, double=True), form.give(v, double=True)
+        whole_P = form.give(whole_P)
+    parts: dict[str, Any] = {"plan": whole_P, "value_linear": partial(_linear, problem, P)}
     if problem.wanted is not None:
         number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, solved.v, value, P)
     converged = error < goal.tol or not len(u)
     if warn and not converged:
         tell(error, solved.depth, goal, reg, ", or use float64" if form.single else "")
-    potentials = form.give(whole_u, double=True), form.give(v, double=True)
     return Result(potentials, number, error, converged, solved.depth, solved.method, mass, error, parts)
 
 

@@ -33,7 +33,7 @@ from torch import Tensor
 from otformer.transport.problem.problem import Array
 from otformer.transport.solvers.annealing import COOLING
 from otformer.transport.solvers.blocks import LAYERS
-from otformer.transport.solvers.newton import TINY
+from otformer.transport.solvers.newton import TINY, coupling
 
 STACK_ENTRIES = {"cpu": 2**16, "cuda": 2**26}  # entries in the costs of one stack, at most: to fit a cache, to fill a GPU
 ALONE_ABOVE = {"cpu": 2**16, "cuda": 2**20}  # entries in the cost of a problem, above which it is better off alone
@@ -126,11 +126,7 @@ def _relaxed(old: Array, new: Array, omega: float) -> Array:
 def _newton(K: Array, a: Array, b: Array, p: Array, q: Array, columns: Array) -> Array:
     """The next q, where p makes the rows exact and ``columns`` is Kᵀ p."""
     xp = _module(K)
-    A = K * (p / a**0.5)[:, :, None]
-    S = xp.swapaxes(A, 1, 2) @ A
-    S *= -q[:, :, None]
-    S *= q[:, None, :]
-    c = q * columns
+    S, c = -coupling(K, p, q, a), q * columns
     each, pinned, diagonal = _indices(len(b), b), b.argmax(1), _indices(b.shape[1], b)
     S[:, diagonal, diagonal] += (1 + RIDGE) * c + TINY
     S[each, pinned, pinned] += c[each, pinned]

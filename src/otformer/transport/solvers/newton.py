@@ -26,6 +26,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -128,6 +129,13 @@ def newton(
     return Found(stage.u0 + stage.reg * (np.log(stage.p) + 1), stage.v0 + stage.reg * stage.x, P, depth, stage.errors)
 
 
+def coupling(K: Any, p: Any, q: Any, a: Any) -> Any:
+    """Pᵀ diag(1/a) P of plans P = p K q, [..., m, m]: what Newton's matrix is the diagonal less of; numpy or tensors."""
+    Q = K * q[..., None, :]
+    Q *= (p / a**0.5)[..., :, None]
+    return Q.swapaxes(-1, -2) @ Q
+
+
 class _Stage:
     """Steps at one λ; x = (v − v⁰)/λ, measured from the v⁰ that is absorbed in K. Attributes are of the best x so far."""
 
@@ -189,9 +197,7 @@ class _Stage:
         """δ of the formula above from the best x, and its μ: raised until δ is not much longer than a plain step."""
         longest = min(max(TRUST, 2 * float(np.abs(self.r).max())), LONGEST)
         if mu <= 100 and self._gram is None:
-            Q = self.K * self.q
-            Q *= (self.p / np.sqrt(self.a))[:, None]
-            self._gram = np.outer(self.b, self.b / self.b.sum()) - Q.T @ Q
+            self._gram = np.outer(self.b, self.b / self.b.sum()) - coupling(self.K, self.p, self.q, self.a)
             self.depth += 2
         while mu <= 100:
             S = self._gram.copy()  # type: ignore[union-attr]
