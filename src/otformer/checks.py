@@ -53,11 +53,11 @@ def array(name: str, value: Any) -> Any:
     What is in memory comes back as a numpy array (of a tensor without its graph, and without a copy), what is on another
     device as a tensor.
     """
+    if type(value) is np.ndarray and value.dtype.char in "df" and value.dtype.isnative:
+        return value
     if isinstance(value, Tensor):
         t = _float_tensor(name, value).detach()
         return t.numpy() if t.device.type == "cpu" else t
-    if type(value) is np.ndarray and value.dtype in (np.float64, np.float32) and value.dtype.isnative:
-        return value
     try:
         given = np.asarray(value)
     except (TypeError, ValueError, RuntimeError):

@@ -195,11 +195,10 @@ def _solve(problem: Problem, start: Tensor | None, limits: _Limits) -> _Found:
     P = solved.plan if solved.plan is not None else np.zeros((0, 0))
     error = _l2(P.sum(0) - problem.target)
     result = finish(problem, solved, Goal(math.inf, 2), warn=False)
-    log_u, log_v = (to_numpy(t) for t in ((solved.u + problem.low) / problem.reg - 1, solved.v / problem.reg))
-    half = (float(log_u.max(initial=-math.inf)) - float(log_v.max(initial=-math.inf))) / 2 if len(log_u) else 0.0
-    problem = problem.as_tensors()
-    log_u, log_v = (to_numpy(problem.whole(torch.as_tensor(t), k)) for k, t in enumerate((log_u - half, log_v + half)))
-    return _Found(result, log_u, log_v, [*errors, error], solved.depth // LAYERS)
+    log_u, log_v = (solved.u + problem.low) / problem.reg - 1, solved.v / problem.reg
+    half = (float(log_u.max()) - float(log_v.max())) / 2 if len(log_u) else 0.0
+    scalings = to_numpy(problem.whole(log_u - half, 0)), to_numpy(problem.whole(log_v + half, 1))
+    return _Found(result, *scalings, [*errors, error], solved.depth // LAYERS)
 
 
 def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:

@@ -156,7 +156,7 @@ class Goal(NamedTuple):
 def squared_distances(x: Array, y: Array) -> Array:
     """‖x_i − y_j‖² [..., n, m] of points [..., n, d] and [..., m, d], by differences: no cancellation."""
     n, m, d = x.shape[-2], y.shape[-2], x.shape[-1]
-    if n * m * d <= 2**16:  # few numbers: one array of all differences
+    if n * m * d <= 2**12 or (d > 8 and n * m * d <= 2**22):  # one array of all differences: fewer calls
         difference = x[..., :, None, :] - y[..., None, :, :]
         return (torch if isinstance(x, Tensor) else np).einsum("...k,...k->...", difference, difference)
     C = x[..., :, None, 0] - y[..., None, :, 0]

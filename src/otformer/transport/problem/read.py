@@ -48,8 +48,10 @@ def read_cost(
     if isinstance(M, Features):
         M = M.cost()
     C = checks.array("M", M)
-    form = Form(M.device if isinstance(M, Tensor) else None, C.dtype in (np.float32, torch.float32))
-    return _matrix_problem(C, form, M if wants_gradient(M) else None, a, b, reg, potentials, mask, balanced)
+    single = C.dtype == torch.float32 if isinstance(C, Tensor) else C.dtype.char == "f"
+    form = Form(M.device if isinstance(M, Tensor) else None, single)
+    moving = M if form.device is not None and wants_gradient(M) else None
+    return _matrix_problem(C, form, moving, a, b, reg, potentials, mask, balanced)
 
 
 def read_points(
@@ -70,7 +72,8 @@ def read_points(
         x, y = checks.array("X_a", X_a), checks.array("X_b", X_b)
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or x.dtype != y.dtype or type(X_a) is not type(X_b):
             _agree(X_a, X_b, x, y)
-        form = Form(X_a.device if isinstance(X_a, Tensor) else None, x.dtype in (np.float32, torch.float32))
+        single = x.dtype == torch.float32 if isinstance(x, Tensor) else x.dtype.char == "f"
+        form = Form(X_a.device if isinstance(X_a, Tensor) else None, single)
         if form.single:
             x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
     known = isinstance(metric, Features) or metric in FEATURES

@@ -27,24 +27,25 @@ def read_weights(
     a: Any, b: Any, shape: tuple[int, int], device: torch.device | None, balanced: bool = True
 ) -> Weights:
     """By default uniform, with the mass of the other side (if balanced), or 1. Either precision is read in full."""
-    read = [None if w is None else _read_side(name, w, n, device) for name, w, n in zip("ab", (a, b), shape, strict=True)]
-    known = [side[2] for side in read if side is not None and balanced]
+    with np.errstate(over="ignore"):  # sums that overflow are refused below
+        named = zip("ab", (a, b), shape, strict=True)
+        sides = [None if w is None else _read_side(name, w, n, device) for name, w, n in named]
+    known = [side[2] for side in sides if side is not None and balanced]
     if len(known) == 2 and not checks.masses_agree(*known):
         raise ValueError(f"a and b must have the same sum, got {known[0]:g} and {known[1]:g}")
-    whole = []
-    for side, n in zip(read, shape, strict=True):
-        whole.append(side or (np.full(n, (known[0] if known else 1.0) / max(n, 1)), known[0] / n if known else 1.0, 1.0))
-    (w_a, least_a, _), (target, least_b, _) = whole
+    n, m = shape
+    total = known[0] if known else 1.0
+    w_a, least_a, mass = sides[0] or (np.full(n, total / max(n, 1)), 1.0, total)
+    target, least_b, mass_b = sides[1] or (np.full(m, total / max(m, 1)), 1.0, total)
     if device is not None:
         w_a, target = (torch.as_tensor(w, device=device) for w in (w_a, target))
-    mass = float(w_a.sum()) if shape[0] else 0.0
     kept = None
-    if shape[0] and not (least_a > 0 and least_b > 0):
+    if n and not (least_a > 0 and least_b > 0):
         find = (lambda w: w.nonzero()[:, 0]) if device is not None else np.flatnonzero
         kept = Kept(find(w_a), find(target), shape)
         w_a, target = w_a[kept.rows], target[kept.columns]
-    b = target * (mass / float(target.sum())) if shape[0] and balanced else target
-    return Weights(w_a, b, target, mass, kept)
+    b = target * (mass / mass_b) if n and balanced else target
+    return Weights(w_a, b, target, mass if n else 0.0, kept)
 
 
 def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tuple[Array, float, float]:
@@ -55,8 +56,7 @@ def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tu
     if isinstance(given, Tensor) and given.device.type != "cpu" and given.device != device:
         raise ValueError(f"{name} must be on {device or 'cpu'} as the other input, got {given.device}")
     w = w.double() if isinstance(w, Tensor) else np.array(w, np.float64)
-    with np.errstate(over="ignore"):  # it is said below
-        least, total = (float(w.min()), float(w.sum())) if n else (1.0, 1.0)
+    least, total = (float(w.min()), float(w.sum())) if n else (1.0, 1.0)
     if not least >= 0:
         if math.isnan(least):
             raise ValueError(f"{name} must be finite, got {checks.first_not_finite(w)}")
