@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,22 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **subpl
     return made, made.subplots(rows, columns, **subplots)
 
 
+def mosaic(width: float, height: float, layout: str, **subplots: Any) -> tuple[Figure, dict[str, Any]]:
+    """The same with a letter per panel: in ``abc;ddd`` the second row is one wide panel, d."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), layout="constrained")
+    return made, made.subplot_mosaic(layout, **subplots)
+
+
+def named_rows(axes: Any, names: Sequence[str]) -> None:
+    """A logarithmic axis, and a line of text for each row, from the top."""
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+
+
 def not_reached(axes: Any, x: float, cap: float, colour: str, marker: str) -> None:
     """An open mark with an arrow upwards: the value is above ``cap``, or there is none."""
     axes.plot([x], [cap], marker=marker, color=colour, markerfacecolor="white")
@@ -77,16 +93,18 @@ def not_reached(axes: Any, x: float, cap: float, colour: str, marker: str) -> No
     )
 
 
-def heatmap(axes: Any, matrix: Tensor, title: str, top: float = 1.0) -> Any:
-    """A matrix with rows x and columns y, colours from 0 to ``top``; ticks count points from 1."""
+def heatmap(axes: Any, matrix: Tensor, title: str, top: float = 1.0, sides: str = "xy") -> Any:
+    """A matrix with rows x and columns y (or ``sides``), colours from 0 to ``top``; ticks count points from 1."""
     image = axes.imshow(matrix.detach().cpu().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=top, interpolation="nearest")
     n, m = matrix.shape
-    axes.set_xticks(_ticks(m), [str(k + 1) for k in _ticks(m)])
-    axes.set_yticks(_ticks(n), [str(k + 1) for k in _ticks(n)])
+    for axis, size in ((axes.xaxis, m), (axes.yaxis, n)):  # all points up to twelve, otherwise about eight, both ends
+        ticks = range(size) if size <= 12 else np.unique(np.linspace(0, size - 1, 8).round().astype(int))
+        axis.set_ticks(ticks, [str(k + 1) for k in ticks])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
-    axes.set(title=title, xlabel="y, point number")
+    first = axes.get_subplotspec().is_first_col()
+    axes.set(title=title, xlabel=f"{sides[1]}, point number", ylabel=f"{sides[0]}, point number" if first else "")
     return image
 
 
@@ -97,11 +115,6 @@ def mathtext(text: str) -> str:
     'P$^{(1)}$: e$_{2d+5}$'
     """
     return SCRIPT.sub(lambda found: f"${found['mark']}{{{found['braced'] or found['plain']}}}$", text)
-
-
-def _ticks(n: int) -> list[int]:
-    """All of 0 … n−1 up to twelve, otherwise about eight of them, both ends included."""
-    return list(range(n)) if n <= 12 else sorted({int(k) for k in np.linspace(0, n - 1, 8).round()})
 
 
 def save(draw: Callable[[], Figure], file: Path, **options: Any) -> None:

@@ -210,8 +210,7 @@ def test_unwritable_out_and_bad_seed_are_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_pot_plan_is_doubly_stochastic_and_of_the_right_form() -> None:
-    x, y = problems.unit_cube(6, 2, torch.Generator().manual_seed(1))
-    C = problems.squared_distances(x, y)
+    x, y, C = problems.unit_cube(6, 2, generator=torch.Generator().manual_seed(1))
     assert np.allclose(C, ot.dist(x.numpy(), y.numpy()))
     P = problems.pot_plan(C, 0.1)
     assert torch.allclose(P.sum(0), torch.ones(6, dtype=P.dtype), atol=1e-9)
@@ -221,8 +220,7 @@ def test_pot_plan_is_doubly_stochastic_and_of_the_right_form() -> None:
 
 
 def test_dense_iterates_are_gradient_descent_and_the_module() -> None:
-    x, y = problems.unit_cube(5, 2, torch.Generator().manual_seed(2))
-    C = problems.squared_distances(x, y)
+    x, y, C = problems.unit_cube(5, 2, generator=torch.Generator().manual_seed(2))
     u, v = problems.final(C, Gradient().layers(0.1, 50))
     descent = gradient_descent(C, 0.1, 0.1)
     expected = [next(descent) for _ in range(51)][-1]
@@ -278,8 +276,8 @@ def test_sizes_holds_at_a_near_tie_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_theorem_gd_gaps_tell_the_frozen_sink_from_the_token() -> None:
-    x, y = problems.unit_cube(8, 2, torch.Generator().manual_seed(0))
-    descent = gradient_descent(problems.squared_distances(x, y), 0.1, 0.1)
+    x, y, C = problems.unit_cube(8, 2, generator=torch.Generator().manual_seed(0))
+    descent = gradient_descent(C, 0.1, 0.1)
     first = [next(descent) for _ in range(41)]
     frozen = theorem_gd.gaps(AligningTransformer(2, 0.1, 40), x, y, first)
     token = theorem_gd.gaps(AligningTransformer(2, 0.1, 40, sink="token"), x, y, first)

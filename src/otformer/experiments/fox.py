@@ -16,7 +16,6 @@ from otformer.experiments import _fox_scores as scores
 from otformer.experiments import _sentences as sentences
 from otformer.experiments._fox_scores import FIRST, ORIENTATIONS, OT, PLAN_DISTANCE, REG, RIGHT, UNIFORM
 from otformer.experiments._sentences import Corpus, listed
-from otformer.experiments._trained_models import across
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.words.models.attention import Reading, read
 from otformer.words.models.models import load
@@ -158,16 +157,16 @@ def _falls(values: list[float]) -> bool:
 
 
 def _draw(fox: Reading, story: Story) -> figures.Figure:
-    made, axes = figures.figure(12.4, 7.2, 2, 4, height_ratios=(1.12, 1))
+    made, axes = figures.mosaic(12.4, 7.2, "abcd;rrff", height_ratios=(1.12, 1))
     example = examples("en-fr")[0]
     pair, gold = (example.source, example.target), sorted(example.links)
     panels = [(f"attention, layer {layer}", scores.attention(fox, SHOWN_ORIENTATION)[layer - 1]) for layer in story.layers]
     panels.append((f"OT of layer {FIRST} (λ = {REG})", scores.plan(fox)))
-    for ax, (title, matrix) in zip(axes[0], panels, strict=True):
-        sentences.heatmap(ax, matrix, pair, gold, title)
-        if ax is not axes[0, 0]:
-            ax.set_yticks([])
-    right, far = across(made, axes, 1, 0, 2), across(made, axes, 1, 2, 4)
+    for letter, (title, matrix) in zip("abcd", panels, strict=True):
+        sentences.heatmap(axes[letter], matrix, pair, gold, title)
+        if letter != "a":
+            axes[letter].set_yticks([])
+    right, far = axes["r"], axes["f"]
     _curves(right, story, RIGHT, 100)
     _curves(far, story, PLAN_DISTANCE, 1)
     many, short = story.corpus.label, story.corpus.short

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import iterates, squared_distances, unit_cube
+from otformer.experiments._problems import iterates, unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Gradient
 from otformer.theory import bounds, hilbert
@@ -56,10 +56,7 @@ class Problem:
 def run(context: Context) -> Outcome:
     generator = context.generator()
     cases = [(n, reg) for reg in REGS for n in SIZES]
-    problems = []
-    for k, (n, reg) in enumerate(cases):
-        problems.append(_solve(n, reg, generator))
-        context.progress((k + 1) / len(cases))
+    problems = [_solve(n, reg, generator) for n, reg in context.each(cases)]
     depths = sorted({round(10 ** (k / 8)) for k in range(8 * DECADES + 1)})
     rows = [judged(problem, name, depths) for problem in problems for name in BOUNDS]
     formal = [row for row in rows if row["bound"] != INFORMAL]
@@ -72,13 +69,14 @@ def run(context: Context) -> Outcome:
     }
     settings = {"regs": list(REGS), "sizes": list(SIZES), "dim": DIM, "layers run": RUN}
     constant = max(row["largest measured / bound"] for row in rows if row["bound"] == INFORMAL)
-    summary = _told(problems, verdicts, min(speaks, default=math.inf), constant, _start(0.1, 8, generator))
+    start = bounds.formal_depth(8, 0.1, _radius(8, 0.1, generator)[-1])
+    summary = _told(problems, verdicts, min(speaks, default=math.inf), constant, start)
     return Outcome(rows, _draw(problems, depths), summary, checks, settings)
 
 
 def _told(problems: list[Problem], verdicts: str, earliest: float, constant: float, start: float) -> str:
-    """What the numbers say, in sentences: the layer at which the first bound says something, the largest measurement over
-    the informal bound, and the layer from which a bound is claimed at λ = 0.1."""
+    """With the layer at which the first bound says something, the largest measurement over the informal bound, and the layer
+    from which a bound is claimed at λ = 0.1."""
     reached = {key: sum(bool((getattr(p, key) < 1e-9).any()) for p in problems) for key in ("lemma", "gradient")}
     return (
         f"Testable formal bounds that hold: {verdicts}. {len(problems)} problems (λ = {REGS}, n = {SIZES}, random points in "
@@ -96,10 +94,7 @@ def _told(problems: list[Problem], verdicts: str, earliest: float, constant: flo
 
 
 def _solve(n: int, reg: float, generator: torch.Generator) -> Problem:
-    C = squared_distances(*unit_cube(n, DIM, generator))
-    solution = sinkhorn(C, reg, tol=1e-14)
-    start = torch.zeros(n, dtype=C.dtype), torch.zeros(n, dtype=C.dtype)
-    lemma_r = bounds.lemma_radius(start, solution)
+    C, start, solution, lemma_r = _radius(n, reg, generator)
     best = {}
     for name, step in (("lemma", bounds.lemma_step(n, reg, lemma_r)), ("gradient", reg)):
         path = iterates(C, Gradient(step).layers(reg, RUN))
@@ -108,11 +103,11 @@ def _solve(n: int, reg: float, generator: torch.Generator) -> Problem:
     return Problem(n, reg, hilbert.log_phi(C, reg), theorem_r, lemma_r, best["lemma"], best["gradient"])
 
 
-def _start(reg: float, n: int, generator: torch.Generator) -> float:
-    """The depth from which the formal bound with the lemma's r speaks, on one random problem."""
-    C = squared_distances(*unit_cube(n, DIM, generator))
-    start = torch.zeros(n, dtype=C.dtype), torch.zeros(n, dtype=C.dtype)
-    return bounds.formal_depth(n, reg, bounds.lemma_radius(start, sinkhorn(C, reg)))
+def _radius(n: int, reg: float, generator: torch.Generator) -> tuple[Tensor, bounds.Potentials, bounds.Potentials, float]:
+    """A random problem C, the potentials at the start and at the solution, and the lemma's r."""
+    C = unit_cube(n, DIM, generator=generator)[2]
+    start, solution = (torch.zeros_like(C[0]), torch.zeros_like(C[0])), sinkhorn(C, reg, tol=1e-14)
+    return C, start, solution, bounds.lemma_radius(start, solution)
 
 
 def judged(problem: Problem, name: str, depths: list[int]) -> Row:
@@ -146,15 +141,10 @@ def _draw(problems: list[Problem], depths: list[int]) -> figures.Figure:
     fig, axes = figures.figure(10, 5.6, len(REGS), len(SIZES), sharex=True, sharey=True)
     for ax, problem in zip(axes.flat, problems, strict=True):
         layers = [depth for depth in depths if depth <= RUN]
-        for label, path, colour in (
-            ("measured, the lemma's γ", problem.lemma, figures.INK),
-            ("measured, γ = λ", problem.gradient, figures.GREY),
-        ):
-            ax.loglog(layers, [max(float(path[k]), 1e-15) for k in layers], color=colour, label=label)
-        for name, colour in zip(BOUNDS, (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE), strict=True):
-            points = [(depth, problem.bound(name, depth)) for depth in depths]
-            finite = [p for p in points if math.isfinite(p[1])]
-            ax.loglog([p[0] for p in finite], [p[1] for p in finite], "--", color=colour, label=name)
+        ax.loglog(layers, problem.lemma[layers].clamp(min=1e-15), color=figures.INK, label="measured, the lemma's γ")
+        ax.loglog(layers, problem.gradient[layers].clamp(min=1e-15), color=figures.GREY, label="measured, γ = λ")
+        for name, colour in zip(BOUNDS, figures.CYCLE, strict=False):
+            ax.loglog(depths, [problem.bound(name, depth) for depth in depths], "--", color=colour, label=name)
         ax.axhline(problem.measured(0), color=figures.INK, linewidth=0.8, linestyle=":", label="distance at layer 0")
         silent = [name for name in BOUNDS if all(problem.bound(name, depth) >= problem.measured(0) for depth in depths)]
         if silent:
