@@ -15,7 +15,6 @@ from otformer.files import written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import Tensor
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 SKY, YELLOW, GREY, INK = "#56B4E9", "#E69F00", "#8A8F98", "#1B1F24"
@@ -93,9 +92,9 @@ def not_reached(axes: Any, x: float, cap: float, colour: str, marker: str) -> No
     )
 
 
-def heatmap(axes: Any, matrix: Tensor, title: str, top: float = 1.0, sides: str = "xy") -> Any:
+def heatmap(axes: Any, matrix: Any, title: str, top: float = 1.0, sides: str = "xy") -> Any:
     """A matrix with rows x and columns y (or ``sides``), colours from 0 to ``top``; ticks count points from 1."""
-    image = axes.imshow(matrix.detach().cpu().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=top, interpolation="nearest")
+    image = axes.imshow(np.asarray(matrix), cmap=SEQUENTIAL, vmin=0, vmax=top, interpolation="nearest")
     n, m = matrix.shape
     for axis, size in ((axes.xaxis, m), (axes.yaxis, n)):  # all points up to twelve, otherwise about eight, both ends
         ticks = range(size) if size <= 12 else np.unique(np.linspace(0, size - 1, 8).round().astype(int))

@@ -109,15 +109,11 @@ def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
     job = work.job(chunk=CHUNK, workers=cores)
     if not context.full:
         return tabulate(stream(job, items, tell), seed=context.seed)
-    chunks = ChunkFolder(writable_folder(cache_folder()) / name)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otformer"
+    chunks = ChunkFolder(writable_folder(cache) / name)
     table = tabulate(run_resumable(job, items, chunks, tell), seed=context.seed)
     chunks.remove()
     return table
-
-
-def cache_folder() -> Path:
-    """For what a long run has done so far: ``otformer`` in XDG_CACHE_HOME, or in ``~/.cache``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otformer"
 
 
 def size_of(model: Model) -> str:
@@ -129,22 +125,18 @@ def size_of(model: Model) -> str:
 # Pictures
 
 
-def heatmap(axes: Any, matrix: Array, pair: tuple[Sequence[str], Sequence[str]], gold: Sequence[Link], title: str) -> Any:
+def heatmap(axes: Any, matrix: Array, pair: tuple[Sequence[str], Sequence[str]], gold: Sequence[Link], title: str) -> None:
     """A matrix [m, n] with its words, every row scaled to its largest entry; gold pairs are dots where they are the largest
     of their row, rings elsewhere."""
     source, target = pair
-    shown = matrix / np.maximum(matrix.max(1, keepdims=True), 1e-300)
-    image = axes.imshow(shown, cmap=figures.SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    figures.heatmap(axes, matrix / np.maximum(matrix.max(1, keepdims=True), 1e-300), title)
+    axes.set(aspect="auto", xlabel="", ylabel="")
     axes.set_xticks(range(len(source)), source, rotation=55, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(target)), target)
-    axes.tick_params(length=0, labelsize=8)
-    axes.spines[:].set_visible(False)
-    axes.grid(visible=False)
-    axes.set_title(title)
+    axes.tick_params(labelsize=8)
     for i, j in gold:
         right = matrix[j, i] >= matrix[j].max() * (1 - 1e-6)  # a word that stands there twice has one vector
         axes.plot(i, j, "o", ms=5.5, mec=RED, mew=1.2, mfc=RED if right else "none")
-    return image
 
 
 def legend(figure: Any, *axes: Any) -> None:
