@@ -60,20 +60,15 @@ def applied() -> Iterator[None]:
         yield
 
 
-def figure(width: float, height: float, rows: int = 1, columns: int = 1, **subplots: Any) -> tuple[Figure, Any]:
-    """A figure of that size in inches and its axes, as ``plt.subplots`` gives them, but without pyplot's registry."""
+def figure(width: float, height: float, rows: int | str = 1, columns: int = 1, **subplots: Any) -> tuple[Figure, Any]:
+    """A figure of that size in inches and its axes, as ``plt.subplots`` gives them, but without pyplot's registry.
+
+    ``rows`` may have a letter for each panel, by which its axes are found: in ``abc;ddd`` the second row is one panel, d.
+    """
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(width, height), layout="constrained")
-    return made, made.subplots(rows, columns, **subplots)
-
-
-def mosaic(width: float, height: float, layout: str, **subplots: Any) -> tuple[Figure, dict[str, Any]]:
-    """The same with a letter per panel: in ``abc;ddd`` the second row is one wide panel, d."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(width, height), layout="constrained")
-    return made, made.subplot_mosaic(layout, **subplots)
+    return made, made.subplot_mosaic(rows, **subplots) if isinstance(rows, str) else made.subplots(rows, columns, **subplots)
 
 
 def named_rows(axes: Any, names: Sequence[str]) -> None:

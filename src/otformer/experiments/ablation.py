@@ -105,13 +105,12 @@ def _errors(network: AligningTransformer, Z: Tensor, target: Tensor) -> Row:
 
 def _draw(rows: list[Row]) -> figures.Figure:
     fig, ax = figures.figure(10, 5.4)
-    groups = list(dict.fromkeys(row["group"] for row in rows))
-    colours = dict(zip(groups, (figures.INK, *figures.CYCLE), strict=False))
+    colours = dict(zip(dict.fromkeys(row["group"] for row in rows), (figures.INK, *figures.CYCLE), strict=False))
     floor = 1e-14
     for k, row in enumerate(rows):
-        value = row[ATTENTION_ERROR]
-        ax.barh(k, max(value, floor * 1.5), left=0, color=colours[row["group"]])
-        ax.text(max(value, floor * 1.5) * 1.15, k, f"{value:.1e}", va="center", fontsize=7)
+        width = max(row[ATTENTION_ERROR], floor * 1.5)
+        ax.barh(k, width, left=0, color=colours[row["group"]])
+        ax.text(width * 1.15, k, f"{row[ATTENTION_ERROR]:.1e}", va="center", fontsize=7)
     figures.named_rows(ax, [row["change"] for row in rows])
     ax.set(xlim=(floor, 10), xlabel="attention in the wrong place: half the L1 distance to P*, mean over rows")
     ax.set_title("Error of the attention after one change: a part taken away, or the weights rounded")

@@ -29,7 +29,10 @@ def run(context: Context) -> Outcome:
     for kind in context.each(KINDS, 0.8):
         found[kind] = {label: scores(name, count, seed, kind)[ROWS] for label, name in RECIPES.items()}
         found[kind][NEAREST] = torch.stack([nearest(n, count, seed, kind) for n in SIZES])
-    curve = {kind: {m: _short(m, count, seed, kind) for m in LARGEST} for kind in KINDS}
+    curve = {
+        kind: {m: {n: learned.score(f"sort-beyond-{m}", n, count, seed, kind)[ROWS] for n in GOALS} for m in LARGEST}
+        for kind in KINDS
+    }
     ours = next(iter(RECIPES))
     over = {(kind, n): {label: spread(at(t, n)) for label, t in found[kind].items()} for kind in KINDS for n in GOALS}
     reached = {n: over["permutations", n][ours].median for n in GOALS}
@@ -72,11 +75,6 @@ def nearest(n: int, count: int, seed: int, kind: str) -> Tensor:
     batch = learned.draw(n, count, seed, kind)
     chosen = (batch.y - batch.x.mT).abs().argmin(-1)
     return 100 * (chosen == batch.target).float().mean()[None]
-
-
-def _short(largest: int, count: int, seed: int, kind: str) -> dict[int, Tensor]:
-    """Percent of rows right at each n of `GOALS` of the short run on at most ``largest`` points, [K] each."""
-    return {n: learned.score(f"sort-beyond-{largest}", n, count, seed, kind)[ROWS] for n in GOALS}
 
 
 def _rows(found: dict[str, dict[str, Tensor]], curve: Curve) -> list[Row]:

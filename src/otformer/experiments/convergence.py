@@ -68,7 +68,7 @@ def _row(layer: int, errors: dict[str, Tensor]) -> Row:
 
 
 def _draw(shown: dict[str, Tensor], errors: dict[str, Tensor]) -> figures.Figure:
-    fig, axes = figures.mosaic(10, 5.4, "abcd;eeee")
+    fig, axes = figures.figure(10, 5.4, "abcd;eeee")
     top = max(float(matrix.max()) for matrix in shown.values())
     for panel, (title, matrix) in zip("abcd", shown.items(), strict=True):
         image = figures.heatmap(axes[panel], matrix, title, top)

@@ -61,17 +61,16 @@ def _told(rows: list[Row], hard: list[Row], gain: Gain, price: Gain) -> str:
     stuck = min(row[PAPER_ERROR] for row in rows)
     return (
         f"Layers (for Sinkhorn: half-steps) until the mean of |marginal − 1| is below {TOLERANCE:g}; random points in the "
-        f"unit cube, d = {DIM}, {count} problems per n, of which the figure has the median. Medians at λ = 0.005, "
-        f"n = 128: {reached}. Relaxed is at least "
-        f"{1 / gain[BEST]:.1f} times shorter than Sinkhorn there with ω*, which is computed from the solved plan, and "
-        f"with the climbing ω of a frozen network that has not seen the problem {1 / typical:.1f} times in the median and "
-        f"{1 / gain[CLIMBING]:.1f} times at least: its ω stops at 1.8, and the problem nearest to a tie "
-        f"(σ = {tied['σ']:.4f}) asks for ω* = {tied['ω*']:.2f}. At λ = 0.1 "
-        f"they take at most {price[BEST]:.2f} and {price[CLIMBING]:.2f} times Sinkhorn's half-steps; a fixed ω = 1.8 "
-        f"takes {price[FIXED]:.1f} times. Annealing (four stages from λ = 1, ω*, shortest of the depths {LADDER[0]} … "
-        f"{LADDER[-1]} tried) does not pay for this error at these λ: only its last stage works at the λ asked for. The "
-        f"paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} layers its error is {stuck:.2g} at best. Gradient takes "
-        f"{min(slow):.1f} to {max(slow):.1f} times Sinkhorn's half-steps."
+        f"unit cube, d = {DIM}, {count} problems per n, of which the figure has the median. Medians at λ = 0.005, n = 128: "
+        f"{reached}. Relaxed is at least {1 / gain[BEST]:.1f} times shorter than Sinkhorn there with ω*, which is computed "
+        f"from the solved plan, and with the climbing ω of a frozen network that has not seen the problem {1 / typical:.1f} "
+        f"times in the median and {1 / gain[CLIMBING]:.1f} times at least: its ω stops at 1.8, and the problem nearest to a "
+        f"tie (σ = {tied['σ']:.4f}) asks for ω* = {tied['ω*']:.2f}. At λ = 0.1 they take at most {price[BEST]:.2f} and "
+        f"{price[CLIMBING]:.2f} times Sinkhorn's half-steps; a fixed ω = 1.8 takes {price[FIXED]:.1f} times. Annealing "
+        f"(four stages from λ = 1, ω*, shortest of the depths {LADDER[0]} … {LADDER[-1]} tried) does not pay for this error "
+        f"at these λ: only its last stage works at the λ asked for. The paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} "
+        f"layers its error is {stuck:.2g} at best. Gradient takes {min(slow):.1f} to {max(slow):.1f} times Sinkhorn's "
+        "half-steps."
     )
 
 
@@ -82,11 +81,9 @@ def _measure(C: Tensor, reg: float) -> Row:
     omega = best_omega(sigma)
     schedules: dict[str, Schedule] = {"gradient": Gradient(), "alternating": Alternating(), CLIMBING: Relaxed()}
     schedules |= {BEST: Relaxed(omega), FIXED: Relaxed(1.8)}
-    found: Row = {"σ": sigma, "ω*": omega}
-    found[SINKHORN] = _first(C, reg, sinkhorn_half_steps(C, reg))
+    found: Row = {"σ": sigma, "ω*": omega, SINKHORN: _first(C, reg, sinkhorn_half_steps(C, reg))}
     found[PAPER_ERROR] = mean_marginal_error(C, *final(C, Paper(n=len(C)).layers(reg, PAPER_LIMIT)), reg)
-    for name, schedule in schedules.items():
-        found[name] = _first(C, reg, iterates(C, schedule.layers(reg, LIMIT)))
+    found |= {name: _first(C, reg, iterates(C, each.layers(reg, LIMIT))) for name, each in schedules.items()}
     ends = (final(C, Annealed(omega=omega, stages=4).layers(reg, depth)) for depth in LADDER)  # each made for one depth
     shortest = _first(C, reg, ends)
     return found | {ANNEALED: None if shortest is None else LADDER[shortest]}
@@ -113,10 +110,9 @@ def _draw(rows: list[Row]) -> figures.Figure:
     fig, axes = figures.figure(3.6 * len(sizes) + 2.4, 3.9, 1, len(sizes), sharey=True, squeeze=False)
     for ax, n in zip(axes[0], sizes, strict=True):
         beside: Counter[tuple[float, int]] = Counter()  # marks already at this λ and cap: the next one stands beside them
-        for name, marker in zip(DRAWN_SCHEDULES, "soD^vPX", strict=True):
+        for name, marker, colour in zip(DRAWN_SCHEDULES, "soD^vPX", (figures.INK, *figures.CYCLE), strict=False):
             layers = [_median([row for row in rows if (row["n"], row["λ"]) == (n, reg)], name) for reg in REGS]
-            colour, dash = (figures.INK, "--") if name == SINKHORN else (figures.CYCLE[DRAWN_SCHEDULES.index(name) - 1], "-")
-            ax.loglog(REGS, layers, linestyle=dash, marker=marker, color=colour, label=name)
+            ax.loglog(REGS, layers, "--" if name == SINKHORN else "-", marker=marker, color=colour, label=name)
             missed = [reg for reg, found in zip(REGS, layers, strict=True) if math.isinf(found)]
             cap = LADDER[-1] if name == ANNEALED else LIMIT
             for reg in missed:

@@ -47,12 +47,9 @@ PAPER_HITS = 0.9  # Hits@1
 def run(context: Context) -> Outcome:
     settings = list(_settings(context))
     rows: list[Row] = []
-    for k, setting in enumerate(settings):
-        given = sentences_with_vectors(setting, context)
-        context.progress((k + 0.2) / (len(settings) + 0.1))
-        for reading, scores in score_readings(given).items():
+    for setting in context.each(settings, 0.95):
+        for reading, scores in score_readings(sentences_with_vectors(setting, context)).items():
             rows += table(setting, reading, scores, context.seed)
-        context.progress((k + 1) / (len(settings) + 0.1))
     checks = {}
     for setting in settings:
         for reading in GOLD_READINGS:
@@ -253,7 +250,7 @@ def _draw(settings: list[Setting], rows: list[Row]) -> figures.Figure:
     sentences.heatmap(left, plan, (fox.source, fox.target), fox.gold, f"OT plan (λ = {REG}), our vectors")
     _bars(right, settings, rows)
     _gains(gains, settings, rows)
-    sentences.legend(made, right)
+    sentences.legend(made)
     return made
 
 

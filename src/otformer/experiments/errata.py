@@ -120,12 +120,11 @@ def _sink_output(s: Setting) -> Measurement:
 
 def _draw(rows: list[Row]) -> figures.Figure:
     fig, ax = figures.figure(10, 4.6)
-    floor = 1e-17
-    for k, row in enumerate(rows):
-        ends = [max(row[name], floor) for name in ("corrected", "as printed")]
-        ax.plot(ends, [k, k], color="#C9CED6", linewidth=2, zorder=1)
-        ax.scatter(ends[1], k, color=figures.ORANGE, marker="X", s=48, zorder=2, label="as printed" if k == 0 else None)
-        ax.scatter(ends[0], k, color=figures.BLUE, marker="o", s=40, zorder=2, label="corrected" if k == 0 else None)
+    places = range(len(rows))
+    printed, corrected = ([max(row[name], 1e-17) for row in rows] for name in ("as printed", "corrected"))
+    ax.plot([corrected, printed], [places, places], color="#C9CED6", linewidth=2, zorder=1)
+    ax.scatter(printed, places, color=figures.ORANGE, marker="X", s=48, zorder=2, label="as printed")
+    ax.scatter(corrected, places, color=figures.BLUE, marker="o", s=40, zorder=2, label="corrected")
     figures.named_rows(ax, [figures.mathtext(f"{row['erratum']}. {row['what']}\n{row['measured']}") for row in rows])
     ax.set(xlabel="the quantity named in each line (an exact 0 is drawn at 1e-17)")
     ax.set_title("Error as printed and corrected")

@@ -239,7 +239,7 @@ def _falls(values: list[float]) -> bool:
 
 
 def _draw(fox: Reading, story: Story) -> figures.Figure:
-    made, axes = figures.mosaic(12.4, 7.2, "abcd;rrff", height_ratios=(1.12, 1))
+    made, axes = figures.figure(12.4, 7.2, "abcd;rrff", height_ratios=(1.12, 1))
     example = examples("en-fr")[0]
     pair, gold = (example.source, example.target), sorted(example.links)
     panels = [(f"attention, layer {layer}", attention(fox, SHOWN_ORIENTATION)[layer - 1]) for layer in story.layers]
@@ -257,7 +257,7 @@ def _draw(fox: Reading, story: Story) -> figures.Figure:
     far.axhline(uniform, color=figures.GREY, linestyle="--", label=f"uniform matrix, {short}")
     right.set(ylim=(0, 102), ylabel="gold pairs at rank 1 (%)", title="Translated words found")
     far.set(ylim=(0, 1), ylabel="total variation", title=f"Distance of attention to the plan of layer {FIRST}")
-    sentences.legend(made, right, far)
+    sentences.legend(made)
     made.suptitle(f"A small encoder: {story.model}. Rows are scaled to their largest entry.", size=9, color=figures.GREY)
     return made
 

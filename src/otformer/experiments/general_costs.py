@@ -41,12 +41,6 @@ class CostError(NamedTuple):
 ERROR_COLUMNS = ("width", "features", "cost error", "value error", "plan error")  # of the CSV, in the order of `CostError`
 
 
-def approximation_error(layer: CostLayer, x: Any, y: Any) -> float:
-    """max_ij |C̃_ij − C_ij| over the given points."""
-    x, y = pair(x, y)
-    return float((layer(x, y).cost() - layer.exact(x, y)).abs().max())
-
-
 def error_table(layers: Iterable[CostLayer], x: Any, y: Any, reg: float, depth: int = 400) -> list[CostError]:
     """Layer and network on one problem (uniform weights of mass 1), against POT's Sinkhorn on the true cost."""
     x, y = pair(x, y)
@@ -60,8 +54,7 @@ def error_table(layers: Iterable[CostLayer], x: Any, y: Any, reg: float, depth: 
         C, features = layer.exact(x, y), layer(x, y)
         P = ot.bregman.sinkhorn_log(a, b, C, reg, numItermax=10_000, stopThr=1e-13)
         mine = AligningTransformer(layer.features, reg, depth, "relaxed")(features, a=a, b=b, keep="last").plan()
-        gap = abs(value(features.cost(), mine) - value(C, P))
-        error = approximation_error(layer, x, y)
+        gap, error = abs(value(features.cost(), mine) - value(C, P)), float((features.cost() - C).abs().max())
         rows.append(CostError(layer.width, layer.features, error, gap, float((mine - P).abs().sum() / 2)))
     return rows
 

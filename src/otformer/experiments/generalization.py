@@ -85,7 +85,7 @@ def value_read(batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _draw(found: dict[str, dict[str, Tensor]], batch: Batch, count: int, seed: int) -> figures.Figure:
-    fig, axes = figures.mosaic(10, 6.0, "abcd;rrff", height_ratios=[1.15, 1])
+    fig, axes = figures.figure(10, 6.0, "abcd;rrff", height_ratios=[1.15, 1])
     for panel, (label, name) in zip("abc", RECIPES.items(), strict=True):
         member = learned.middle(name, TESTED, count, seed)
         learned.picture(axes[panel], learned.attention(name, member, batch), f"A: {SHORT[label]}, n = {TESTED}")

@@ -173,6 +173,7 @@ def _told(looks: Looks, moved: dict[str, Moves], count: int) -> str:
     heads_nearest, lens_path = (_median(looks.views[way].distance) for way in (HEADS, LENS))
     late = float((lens_path[-6] - lens_path[-1]) / (lens_path[0] - lens_path[-1]))
     r2 = {kind: _median(values.mean(-1)) for kind, values in looks.r2.items()}  # of u and v together, [L+1]
+    near, right = (", ".join(way for way in moved if moved[way][k]) or "none of the three" for k in (1, 2))
     return (
         f"Recipe {NAME}, {looks.views[LENS].rows.shape[1]} seeds, {count} fresh permutations of n = {TESTED}; ‖A − P*‖/√n "
         f"at layers {', '.join(map(str, LAYERS_SHOWN))} (uniform rows: {(1 - 1 / TESTED) ** 0.5:.2f}). The layers' own "
@@ -184,8 +185,8 @@ def _told(looks: Looks, moved: dict[str, Moves], count: int) -> str:
         f"{spread(looks.at(READ_OUT, 0).distance).median:.2f}: on permutations the cost alone tells the plan. R² of the "
         f"read-out of (u, v), mean of both: {_r2_told(r2['permutations'])} on permutations, where a potential is a function "
         f"of the point's own number; {_r2_told(r2['values'])} on real-valued lists, where it depends on the whole list. "
-        f"{_verdict(moved)} The paper's own picture of “last layer (20)” at n = 15 is the same image file as its output "
-        "attention."
+        f"So, at the paper's layers and in most seeds: by distance {near} moves towards P*; by rows right, {right}. The "
+        "paper's own picture of “last layer (20)” at n = 15 is the same image file as its output attention."
     )
 
 
@@ -197,11 +198,6 @@ def _median(values: Tensor) -> Tensor:
 def _r2_told(r2: Tensor) -> str:
     best, (first, *_, last) = int(r2.argmax()), r2.tolist()
     return f"{first:.2f} in the prompt, {float(r2[best]):.2f} at best (layer {best}), {last:.2f} after the last"
-
-
-def _verdict(told: dict[str, Moves]) -> str:
-    near, right = (", ".join(way for way in told if told[way][k]) or "none of the three" for k in (1, 2))
-    return f"So, at the paper's layers and in most seeds: by distance {near} moves towards P*; by rows right, {right}."
 
 
 def _rows(looks: Looks) -> list[Row]:
@@ -228,7 +224,7 @@ def pictures(axes: Any, looks: Looks, way: str, member: int, target: Tensor) -> 
 
 
 def _draw(looks: Looks, context: Context) -> figures.Figure:
-    fig, axes = figures.mosaic(10, 11, "abcd;efgh;nnrr;uuvv")
+    fig, axes = figures.figure(10, 11, "abcd;efgh;nnrr;uuvv")
     count = learned.problems(context)
     target = learned.draw(TESTED, count, context.seed).plan()[0]
     member = learned.middle(NAME, TESTED, count, context.seed)

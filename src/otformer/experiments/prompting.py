@@ -67,7 +67,7 @@ def _gap(n: int, found: dict[str, dict[str, Tensor]], context: Context) -> Row:
 
 
 def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed: int) -> figures.Figure:
-    fig, axes = figures.mosaic(10, 6.2, "aabbcc;rrrggg", height_ratios=[1.15, 1])
+    fig, axes = figures.figure(10, 6.2, "aabbcc;rrrggg", height_ratios=[1.15, 1])
     batch = learned.draw(TESTED, count, seed)
     for panel, (label, name) in zip("ab", RECIPES.items(), strict=True):
         learned.picture(axes[panel], learned.attention(name, learned.middle(name, TESTED, count, seed), batch), label)

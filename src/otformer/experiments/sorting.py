@@ -32,7 +32,6 @@ def run(context: Context) -> Outcome:
     number_rows = [_sort_numbers(n, 100 if context.full else lists, generator) for n, lists in NUMBERS.items()]
     context.progress(0.9)
     matched_rows = [_match(dim, 20 if context.full else 5, generator) for dim in DIMS]
-    context.progress(1.0)
     all_sorted, all_matched = (all(row["exact"] == row["problems"] for row in rows) for rows in (sorted_rows, matched_rows))
     checks = {
         f"one network of {SORTER_DEPTH} ≤ 300 layers sorts every list exactly, float32 and float64": all_sorted,
@@ -49,16 +48,15 @@ def _told(sizes: list[int], sorted_rows: list[Row], number_rows: list[Row], matc
     numbers = ", ".join(f"{_share([row])} for n = {row['n']}" for row in number_rows)
     return (
         f"One network of {SORTER_DEPTH} layers (λ falling from 1 to {SORTER_REG:g}, ω = {SORTER.omega}) put "
-        f"{_share(sorted_rows)} random permutations of 1/n … n/n in order, "
-        f"n = {', '.join(map(str, sizes))}, in float32 and float64; a number's place is the arg-max of its attention row. "
-        "The module itself ran, prompt and matrices. At n = 1000 float32 leaves little room: with λ = 3e-6 the last two "
-        "places of a number can tie to the last bit. The test is easier than it looks: each number equals its target, so "
-        "the arg-max of layer 0 is right too (the solid curves start at 1, and the layers must find it again). "
-        f"Random numbers have no such hint; of those the same network sorts {numbers}. Neighbours closer than "
-        "about nλ/2 share their two places in the plan, and long lists have such neighbours. One network of "
-        f"{MATCHER_DEPTH} layers (λ down to {MATCHER_REG:g}, ω = {MATCHER.omega}) found scipy's optimal assignment of "
-        f"{MATCHED_POINTS} points in {_share(matched_rows)} random problems with d = {', '.join(map(str, DIMS))}. Both "
-        "networks are built for costs up to about 1."
+        f"{_share(sorted_rows)} random permutations of 1/n … n/n in order, n = {', '.join(map(str, sizes))}, in float32 and "
+        "float64; a number's place is the arg-max of its attention row. The module itself ran, prompt and matrices. At n = "
+        "1000 float32 leaves little room: with λ = 3e-6 the last two places of a number can tie to the last bit. The test "
+        "is easier than it looks: each number equals its target, so the arg-max of layer 0 is right too (the solid curves "
+        "start at 1, and the layers must find it again). Random numbers have no such hint; of those the same network sorts "
+        f"{numbers}. Neighbours closer than about nλ/2 share their two places in the plan, and long lists have such "
+        f"neighbours. One network of {MATCHER_DEPTH} layers (λ down to {MATCHER_REG:g}, ω = {MATCHER.omega}) found scipy's "
+        f"optimal assignment of {MATCHED_POINTS} points in {_share(matched_rows)} random problems with d = "
+        f"{', '.join(map(str, DIMS))}. Both networks are built for costs up to about 1."
     )
 
 

@@ -75,32 +75,28 @@ def run(context: Context) -> Outcome:
 
 
 def _told(problems: list[Problem], verdicts: str, earliest: float, constant: float, start: float) -> str:
-    """With the layer at which the first bound says something, the largest measurement over the informal bound, and the layer
-    from which a bound is claimed at λ = 0.1."""
+    """``earliest`` and ``start``: where a bound first says something, and is claimed at λ = 0.1; ``constant``: of the O."""
     reached = {key: sum(bool((getattr(p, key) < 1e-9).any()) for p in problems) for key in ("lemma", "gradient")}
     return (
         f"Testable formal bounds that hold: {verdicts}. {len(problems)} problems (λ = {REGS}, n = {SIZES}, random points in "
         f"the unit square), {RUN:,} layers with the step of the paper's lemma. A bound is tested where it says something: "
         f"below the distance at layer 0. Those not testable never fall that low within 10^{DECADES} layers, or no "
-        "measurement reaches where they do. The first to say "
-        f"something does so at layer {earliest:,}; the measured distance is below 1e-9 within {RUN:,} layers "
-        f"in {reached['lemma']} problems with the lemma's γ and in {reached['gradient']} with γ = λ. The informal bound "
-        "hides a constant in its O, so it cannot be tested; drawn with 1, an arbitrary choice, "
-        f"the measurement is at most {constant:.2f} times it. The paper defines r in two ways, so there are two formal "
-        "bounds; “proof corrected” mends the powers of n in its proof. Beyond the layers run, the smallest distance found "
-        "so far stands for the rest, since it can only fall. That a bound holds here is a measurement, not a proof. At "
-        f"λ = 0.1 and n = 8 a formal bound starts at layer {start:.0e} (r of the lemma)."
+        f"measurement reaches where they do. The first to say something does so at layer {earliest:,}; the measured "
+        f"distance is below 1e-9 within {RUN:,} layers in {reached['lemma']} problems with the lemma's γ and in "
+        f"{reached['gradient']} with γ = λ. The informal bound hides a constant in its O, so it cannot be tested; drawn "
+        f"with 1, an arbitrary choice, the measurement is at most {constant:.2f} times it. The paper defines r in two ways, "
+        "so there are two formal bounds; “proof corrected” mends the powers of n in its proof. Beyond the layers run, the "
+        "smallest distance found so far stands for the rest, since it can only fall. That a bound holds here is a "
+        f"measurement, not a proof. At λ = 0.1 and n = 8 a formal bound starts at layer {start:.0e} (r of the lemma)."
     )
 
 
 def _solve(n: int, reg: float, generator: torch.Generator) -> Problem:
     C, start, solution, lemma_r = _radius(n, reg, generator)
-    best = {}
-    for name, step in (("lemma", bounds.lemma_step(n, reg, lemma_r)), ("gradient", reg)):
-        path = iterates(C, Gradient(step).layers(reg, RUN))
-        best[name] = bounds.distances(path, solution, reg).cummin(0).values
+    paths = (iterates(C, Gradient(step).layers(reg, RUN)) for step in (bounds.lemma_step(n, reg, lemma_r), reg))
+    lemma, gradient = (bounds.distances(path, solution, reg).cummin(0).values for path in paths)
     theorem_r = bounds.theorem_radius(start, solution, reg)
-    return Problem(n, reg, hilbert.log_phi(C, reg), theorem_r, lemma_r, best["lemma"], best["gradient"])
+    return Problem(n, reg, hilbert.log_phi(C, reg), theorem_r, lemma_r, lemma, gradient)
 
 
 def _radius(n: int, reg: float, generator: torch.Generator) -> tuple[Tensor, bounds.Potentials, bounds.Potentials, float]:
@@ -151,9 +147,7 @@ def _draw(problems: list[Problem], depths: list[int]) -> figures.Figure:
             text = "not testable here:\n" + "\n".join(silent)
             ax.text(0.98, 0.06, text, transform=ax.transAxes, ha="right", va="bottom", fontsize=8)
         ax.set(title=f"λ = {problem.reg:g}, n = {problem.n}", ylim=(1e-15, 1e6))
-    for ax in axes[-1]:
-        ax.set_xlabel("layers ℓ")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("smallest μ up to ℓ")
+        ax.set(xlabel="layers ℓ", ylabel="smallest μ up to ℓ")
+        ax.label_outer()
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return fig

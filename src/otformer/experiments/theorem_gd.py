@@ -33,7 +33,7 @@ def run(context: Context) -> Outcome:
             if context.full or dim == DRAWN_DIM:
                 token[dim, reg, n] = gaps(token_network, x, y, descent)
     rows = _rows(frozen, token)
-    worst_frozen = max(max(each) for each in frozen.values())
+    worst_frozen = max(map(max, frozen.values()))
     at_tenth = max(max(each) for (_, reg, n), each in token.items() if reg == 0.1 and n > 1)
     first = max(each[1] for each in token.values())
     checks = {
@@ -64,15 +64,13 @@ def gaps(network: AligningTransformer, x: Tensor, y: Tensor, descent: list[tuple
 def _rows(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> list[Row]:
     return [
         {
-            "d": dim,
-            "λ": reg,
-            "n": n,
-            "frozen sink: largest gap": max(frozen[dim, reg, n]),
+            **dict(zip(("d", "λ", "n"), case, strict=True)),
+            "frozen sink: largest gap": max(each),
             "sink token: largest gap": seen and max(seen),
             "sink token: gap at layer 1": seen and seen[1],
             "sink token: gap at layer 1000": seen and seen[-1],
         }
-        for (dim, reg, n), seen in ((case, token.get(case)) for case in frozen)
+        for case, each, seen in ((case, each, token.get(case)) for case, each in frozen.items())
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -42,14 +41,6 @@ class Seen(NamedTuple):
     rows: Tensor
     distance: Tensor
     r2: Tensor
-
-
-def networks() -> Iterator[tuple[str, LearningTransformer]]:
-    """The six networks that are compared, each with its label."""
-    yield CONSTRUCTED, constructed(START, noisy=False)
-    yield PERTURBED, constructed(START, noisy=True)
-    for label, name in TRAINED_NETWORKS.items():
-        yield label, learned.load(name)
 
 
 def constructed(name: str, noisy: bool) -> LearningTransformer:
@@ -96,7 +87,9 @@ def moved(name: str) -> Moved:
 
 def run(context: Context) -> Outcome:
     count, seed = learned.problems(context), context.seed
-    seen = {label: see(label, net, count, seed) for label, net in context.each(networks(), 0.9)}
+    networks = {CONSTRUCTED: constructed(START, noisy=False), PERTURBED: constructed(START, noisy=True)}
+    networks |= {label: learned.load(name) for label, name in TRAINED_NETWORKS.items()}
+    seen = {label: see(label, net, count, seed) for label, net in context.each(networks.items(), 0.9)}
     weights = moved(START)
     right = {(label, n): spread(at(each.rows, n)) for label, each in seen.items() for n in MEASURED}
     last = {label: spread(each.distance[-1]) for label, each in seen.items()}
@@ -177,20 +170,19 @@ def _rows(seen: dict[str, Seen], weights: Moved) -> list[Row]:
 
 
 def _draw(seen: dict[str, Seen]) -> figures.Figure:
-    fig, axes = figures.figure(10, 8, 2, 2)
-    (right, near), (in_u, in_v) = axes
+    fig, ((right, near), duals) = figures.figure(10, 8, 2, 2)
     for label, each in seen.items():
         colour, dash = LOOKS[label]
         band(right, SIZES, each.rows, label, colour, dash)
         band(near, range(len(each.distance)), each.distance, label, colour, dash)
-        for ax, k in ((in_u, 0), (in_v, 1)):
-            band(ax, range(len(each.r2)), each.r2[..., k].clamp(min=0), label, colour, dash)
+        for ax, r2 in zip(duals, each.r2.clamp(min=0).unbind(-1), strict=True):
+            band(ax, range(len(r2)), r2, label, colour, dash)
     right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Permutations: median and range of the seeds")
     right.axvline(7, color=figures.GREY, linewidth=0.8)
     near.set(ylabel=DISTANCE, ylim=(0, 1.4), title=f"Output head on every layer's state, n = {LENS_N}")
-    for ax, potential in ((in_u, "u"), (in_v, "v")):
+    for ax, potential in zip(duals, "uv", strict=True):
         ax.set(ylabel="R²", ylim=(0, 1.02), title=f"Linear read-out of {potential}, real-valued lists, n = {N}")
-    for ax in (near, in_u, in_v):
+    for ax in (near, *duals):
         ax.set(xlabel="layer", xticks=range(0, 21, 5))
     fig.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return fig
