@@ -138,6 +138,13 @@ def test_files_are_written_whole(tmp_path: Path) -> None:
     assert told == [("tiny", 0.5), ("tiny", 1.0)]
 
 
+def test_items_in_turn_tell_their_share_of_the_work_when_done() -> None:
+    told: list[float] = []
+    seen = [(item, len(told)) for item in Context(progress=told.append).each("abcd", 0.8)]
+    assert seen == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]  # told after an item, not before
+    assert told == pytest.approx([0.2, 0.4, 0.6, 0.8])
+
+
 def test_torch_has_one_thread_inside_and_its_own_number_after(tmp_path: Path) -> None:
     before, seen = torch.get_num_threads(), []
     torch.set_num_threads(2)

@@ -56,9 +56,9 @@ def heads(net: LearningTransformer, states: list[Tensor], batch: Batch) -> View:
     n = batch.x.shape[-2]
     logits = [net.logits(Z, weights) for Z, weights in zip(states, net.weights(), strict=False)]
     both = torch.stack(logits).unflatten(3, (-1, MODEL_HEADS))[..., :n, :, :n].softmax(-1).movedim(4, 0)  # without the sink
-    straight, across = (view(both, side) for side in (batch, batch._replace(target=batch.target.argsort(-1))))
-    across = across._replace(matrices=across.matrices.mT)  # x on the rows: P* transposed
-    all_four = [torch.cat(parts) for parts in zip(straight, across, strict=True)]  # [4, L, K, ...]
+    straight, across = view(both, batch), view(both, batch._replace(target=batch.target.argsort(-1)))  # P* transposed
+    across = across._replace(matrices=across.matrices.mT)
+    all_four = [torch.cat(parts) for parts in zip(straight, across, strict=True)]  # [4, L, K, ...]: heads, orientations
     best = all_four[1].argmin(0, keepdim=True)
     return View(*(part.take_along_dim(best.view(*best.shape, *[1] * (part.ndim - 3)), 0)[0] for part in all_four))
 
