@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ from otformer.files import written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import Tensor
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 SKY, YELLOW, GREY, INK = "#56B4E9", "#E69F00", "#8A8F98", "#1B1F24"
@@ -61,12 +60,23 @@ def applied() -> Iterator[None]:
         yield
 
 
-def figure(width: float, height: float, rows: int = 1, columns: int = 1, **subplots: Any) -> tuple[Figure, Any]:
-    """A figure of that size in inches and its axes, as ``plt.subplots`` gives them, but without pyplot's registry."""
+def figure(width: float, height: float, rows: int | str = 1, columns: int = 1, **subplots: Any) -> tuple[Figure, Any]:
+    """A figure of that size in inches and its axes, as ``plt.subplots`` gives them, but without pyplot's registry.
+
+    ``rows`` may have a letter for each panel, by which its axes are found: in ``abc;ddd`` the second row is one panel, d.
+    """
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(width, height), layout="constrained")
-    return made, made.subplots(rows, columns, **subplots)
+    return made, made.subplot_mosaic(rows, **subplots) if isinstance(rows, str) else made.subplots(rows, columns, **subplots)
+
+
+def named_rows(axes: Any, names: Sequence[str]) -> None:
+    """A logarithmic axis, and a line of text for each row, from the top."""
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
 
 
 def not_reached(axes: Any, x: float, cap: float, colour: str, marker: str) -> None:
@@ -77,16 +87,18 @@ def not_reached(axes: Any, x: float, cap: float, colour: str, marker: str) -> No
     )
 
 
-def heatmap(axes: Any, matrix: Tensor, title: str, top: float = 1.0) -> Any:
-    """A matrix with rows x and columns y, colours from 0 to ``top``; ticks count points from 1."""
-    image = axes.imshow(matrix.detach().cpu().numpy(), cmap=SEQUENTIAL, vmin=0, vmax=top, interpolation="nearest")
+def heatmap(axes: Any, matrix: Any, title: str, top: float = 1.0, sides: str = "xy") -> Any:
+    """A matrix with rows x and columns y (or ``sides``), colours from 0 to ``top``; ticks count points from 1."""
+    image = axes.imshow(np.asarray(matrix), cmap=SEQUENTIAL, vmin=0, vmax=top, interpolation="nearest")
     n, m = matrix.shape
-    axes.set_xticks(_ticks(m), [str(k + 1) for k in _ticks(m)])
-    axes.set_yticks(_ticks(n), [str(k + 1) for k in _ticks(n)])
+    for axis, size in ((axes.xaxis, m), (axes.yaxis, n)):  # all points up to twelve, otherwise about eight, both ends
+        ticks = range(size) if size <= 12 else np.unique(np.linspace(0, size - 1, 8).round().astype(int))
+        axis.set_ticks(ticks, [str(k + 1) for k in ticks])
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     axes.grid(visible=False)
-    axes.set(title=title, xlabel="y, point number")
+    first = axes.get_subplotspec().is_first_col()
+    axes.set(title=title, xlabel=f"{sides[1]}, point number", ylabel=f"{sides[0]}, point number" if first else "")
     return image
 
 
@@ -97,11 +109,6 @@ def mathtext(text: str) -> str:
     'P$^{(1)}$: e$_{2d+5}$'
     """
     return SCRIPT.sub(lambda found: f"${found['mark']}{{{found['braced'] or found['plain']}}}$", text)
-
-
-def _ticks(n: int) -> list[int]:
-    """All of 0 … n−1 up to twelve, otherwise about eight of them, both ends included."""
-    return list(range(n)) if n <= 12 else sorted({int(k) for k in np.linspace(0, n - 1, 8).round()})
 
 
 def save(draw: Callable[[], Figure], file: Path, **options: Any) -> None:

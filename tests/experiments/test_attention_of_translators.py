@@ -11,7 +11,6 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
 from helpers import tiny_models
 from helpers.small_data import run
-from otformer.experiments import _fox_scores as fox_scores
 from otformer.experiments import _sentences as sentences
 from otformer.experiments import fox, translation_attention
 from otformer.experiments.experiment import Context
@@ -34,11 +33,11 @@ def test_the_shipped_encoder_has_the_fox_pair_right_by_transport() -> None:
     """The first claim of figure 1, against the alignment made by hand."""
     reading = next(read(load(folder("bert-en-fr")), sentences.shipped("en-fr").pairs[:1], by="spaces", states=True))
     links = examples("en-fr")[0].links
-    assert set(fox_scores.exact(reading)) == links
+    assert set(fox.exact(reading)) == links
     y, x = (reading.states[side][1].astype(float) for side in ("target", "source"))
     y, x = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in (y, x))
     wanted = ot.sinkhorn(np.full(9, 1 / 9), np.full(9, 1 / 9), 2 - 2 * y @ x.T, 0.05, method="sinkhorn_log", warn=False)
-    assert np.abs(fox_scores.plan(reading) - wanted).max() < 2e-4  # POT has not converged after its 1,000 steps
+    assert np.abs(fox.plan(reading) - wanted).max() < 2e-4  # POT has not converged after its 1,000 steps
     assert {(int(i), j) for j, i in enumerate(wanted.argmax(1))} == links
 
 
@@ -48,7 +47,7 @@ def test_the_permutation_is_the_best_of_all(tiny) -> None:
     y, x = (reading.states[side][1].astype(float) for side in ("target", "source"))
     cost = [[((a - b) ** 2).sum() for b in x] for a in y]
     best = min(itertools.permutations(range(6)), key=lambda order: sum(cost[j][i] for j, i in enumerate(order)))
-    assert fox_scores.exact(reading) == sorted((i, j) for j, i in enumerate(best))
+    assert fox.exact(reading) == sorted((i, j) for j, i in enumerate(best))
 
 
 def test_what_is_seen_against_loops(tiny) -> None:
@@ -56,12 +55,12 @@ def test_what_is_seen_against_loops(tiny) -> None:
     model = load(tiny / "bert-en-fr")
     pairs = [Pair(*pair) for pair in tiny_models.PAIRS[:3]]
     gold = [[(1, 1), (5, 5)], [], [(1, 2)]]
-    seen = fox_scores.see(model, sentences.Corpus(pairs, gold, gold, "spaces", "made"), Context())
+    seen = fox.see(model, sentences.Corpus(pairs, gold, gold, "spaces", "made"), Context())
     assert seen.pairs.tolist() == [2, 1]  # the pair without gold is left out
     for k, number in enumerate((0, 2)):
         reading = next(read(model, [pairs[number]], by="spaces", states=True))
-        P = fox_scores.plan(reading)
-        for r, name in enumerate(fox_scores.ORIENTATIONS):
+        P = fox.plan(reading)
+        for r, name in enumerate(fox.ORIENTATIONS):
             for layer in range(3):
                 A = reading.matrices[name][layer].astype(float).mean(0)
                 share = A.sum(1).mean() if name == "target-source" else A.sum(0).mean()

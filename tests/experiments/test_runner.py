@@ -138,6 +138,13 @@ def test_files_are_written_whole(tmp_path: Path) -> None:
     assert told == [("tiny", 0.5), ("tiny", 1.0)]
 
 
+def test_items_in_turn_tell_their_share_of_the_work_when_done() -> None:
+    told: list[float] = []
+    seen = [(item, len(told)) for item in Context(progress=told.append).each("abcd", 0.8)]
+    assert seen == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]  # told after an item, not before
+    assert told == pytest.approx([0.2, 0.4, 0.6, 0.8])
+
+
 def test_torch_has_one_thread_inside_and_its_own_number_after(tmp_path: Path) -> None:
     before, seen = torch.get_num_threads(), []
     torch.set_num_threads(2)
@@ -210,8 +217,7 @@ def test_unwritable_out_and_bad_seed_are_one_clear_line(tmp_path: Path) -> None:
 
 
 def test_pot_plan_is_doubly_stochastic_and_of_the_right_form() -> None:
-    x, y = problems.unit_cube(6, 2, torch.Generator().manual_seed(1))
-    C = problems.squared_distances(x, y)
+    x, y, C = problems.unit_cube(6, 2, generator=torch.Generator().manual_seed(1))
     assert np.allclose(C, ot.dist(x.numpy(), y.numpy()))
     P = problems.pot_plan(C, 0.1)
     assert torch.allclose(P.sum(0), torch.ones(6, dtype=P.dtype), atol=1e-9)
@@ -221,8 +227,7 @@ def test_pot_plan_is_doubly_stochastic_and_of_the_right_form() -> None:
 
 
 def test_dense_iterates_are_gradient_descent_and_the_module() -> None:
-    x, y = problems.unit_cube(5, 2, torch.Generator().manual_seed(2))
-    C = problems.squared_distances(x, y)
+    x, y, C = problems.unit_cube(5, 2, generator=torch.Generator().manual_seed(2))
     u, v = problems.final(C, Gradient().layers(0.1, 50))
     descent = gradient_descent(C, 0.1, 0.1)
     expected = [next(descent) for _ in range(51)][-1]
@@ -278,8 +283,8 @@ def test_sizes_holds_at_a_near_tie_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_theorem_gd_gaps_tell_the_frozen_sink_from_the_token() -> None:
-    x, y = problems.unit_cube(8, 2, torch.Generator().manual_seed(0))
-    descent = gradient_descent(problems.squared_distances(x, y), 0.1, 0.1)
+    x, y, C = problems.unit_cube(8, 2, generator=torch.Generator().manual_seed(0))
+    descent = gradient_descent(C, 0.1, 0.1)
     first = [next(descent) for _ in range(41)]
     frozen = theorem_gd.gaps(AligningTransformer(2, 0.1, 40), x, y, first)
     token = theorem_gd.gaps(AligningTransformer(2, 0.1, 40, sink="token"), x, y, first)

@@ -94,7 +94,7 @@ def test_potentials_are_those_of_pot() -> None:
 
 def test_the_probe_of_the_prompt_is_numpys_and_that_of_a_deep_construction_is_exact() -> None:
     fitted, tested = (double(learned.draw(7, 30, seed, "values")) for seed in (0, 1))
-    r2 = iterative.probe(construction(iterative.REG, depth=400), fitted, tested).r2
+    r2 = iterative.probe(construction(iterative.REG, depth=400), fitted, tested)[1]
     assert r2.shape == (401, 1, 2)
     assert float(r2[-1].min()) > 0.9999  # u and v stand in their registers
 
@@ -114,17 +114,18 @@ def test_heads_are_seen_in_either_orientation_without_the_sink() -> None:
     net.P[:, 0, 1] = 0  # layer 1 keeps only the head `rows`, x on its rows; layer 2 only `columns`
     net.P[:, 1, 0] = 0
     assert not torch.equal(batch.plan()[0], batch.plan()[0].T)
-    for seen in iterative.heads(net, net.states(batch.x, batch.y), batch):
-        assert float(seen.distance) < 1e-6
-        assert float(seen.rows) == 1
-        assert torch.allclose(seen.matrices[0], batch.plan()[0], atol=1e-6)
+    seen = iterative.heads(net, net.states(batch.x, batch.y), batch)
+    assert seen.distance.shape == (2, 1)
+    assert float(seen.distance.max()) < 1e-6
+    assert float(seen.rows.min()) == 1
+    assert torch.allclose(seen.matrices, batch.plan()[0].expand(2, 1, 6, 6), atol=1e-6)
 
 
 def test_the_lens_ends_at_the_networks_own_answer() -> None:
     net, batch = learned.load("paper-attention"), learned.draw(9, PROBLEMS, 0)
-    last = iterative.lens(net, net.states(batch.x, batch.y), batch)[-1]
+    last = iterative.lens(net, net.states(batch.x, batch.y), batch).matrices[-1]
     module = shipped.load_trained("paper-attention", 2)
-    assert torch.allclose(last.matrices[2], module(batch.x[0], batch.y[0]), atol=1e-5)
+    assert torch.allclose(last[2], module(batch.x[0], batch.y[0]), atol=1e-5)
 
 
 def test_nearest_match_against_numpy() -> None:

@@ -11,10 +11,9 @@ from scipy import stats
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
 from helpers.small_data import ENTRIES, run
-from otformer.experiments import _embedding_scores as embedding_scores
 from otformer.experiments import _sentences as sentences
 from otformer.experiments import embedding_ot, fox, translation_attention
-from otformer.experiments._embedding_scores import EVERY, GAIN, PERMUTATION, SENTENCE, Scores, Setting, known
+from otformer.experiments.embedding_ot import EVERY, GAIN, PERMUTATION, SENTENCE, Scores, Setting, known
 from otformer.experiments.experiment import Context
 from otformer.experiments.registry import EXPERIMENTS
 from otformer.words.align.vectors import WordVectors
@@ -95,7 +94,7 @@ def test_words_without_a_vector_leave_and_gold_moves_with_the_others() -> None:
     for (j, f), (i, e) in itertools.product(enumerate(["f", "g", "ha"]), enumerate("acd")):
         v, w = y[setting.target.row(f)], x[setting.source.row(e)]
         assert found.cosines[j, i] == pytest.approx(v @ w / np.linalg.norm(v) / np.linalg.norm(w), abs=1e-12)
-    alone = embedding_scores.permutation(found)
+    alone = embedding_ot.permutation(found)
     assert (alone.source, alone.target, alone.gold) == (["a", "c"], ["f", "ha"], [(0, 0), (1, 1)])
     assert np.array_equal(alone.cosines, found.cosines[[0, 2]][:, [0, 1]])
 
@@ -103,8 +102,8 @@ def test_words_without_a_vector_leave_and_gold_moves_with_the_others() -> None:
 def test_plans_are_those_of_pot() -> None:
     rng = np.random.default_rng(0)
     shapes = [(3, 4), (5, 2)]
-    given = [embedding_scores.Known([], [], 0.2 * rng.random(shape), [], []) for shape in shapes]
-    for each, plan in zip(given, embedding_scores.plans(given), strict=True):
+    given = [embedding_ot.Known([], [], 0.2 * rng.random(shape), [], []) for shape in shapes]
+    for each, plan in zip(given, embedding_ot.plans(given), strict=True):
         m, n = each.cosines.shape
         wanted = ot.sinkhorn(np.full(m, 1 / m), np.full(n, 1 / n), 2 - 2 * each.cosines, 0.05, stopThr=1e-10)
         assert np.abs(plan - wanted).max() < 1e-6
@@ -112,8 +111,8 @@ def test_plans_are_those_of_pot() -> None:
 
 def test_scores_of_a_case_where_transport_is_right_and_the_nearest_word_is_not() -> None:
     cosines = np.array([[0.9, 0.8], [0.8, 0.1]])  # both rows want the first column; together they want the other diagonal
-    given = [embedding_scores.Known(["a", "b"], ["c", "d"], cosines, [(1, 0), (0, 1)], [(0, 0), (1, 0), (0, 1)])]
-    found = embedding_scores.score_readings(given)
+    given = [embedding_ot.Known(["a", "b"], ["c", "d"], cosines, [(1, 0), (0, 1)], [(0, 0), (1, 0), (0, 1)])]
+    found = embedding_ot.score_readings(given)
     assert found[SENTENCE].values[0].tolist() == [[1, 1, 1], [0.75, 0.5, 1]]  # rows: OT, nearest; MRR, Hits@1, Hits@3
     assert found[PERMUTATION].values[0].tolist() == [[1, 1, 1], [0.75, 0.5, 1]]
     hits = found[EVERY].values[0, :, 1]
@@ -124,7 +123,7 @@ def test_scores_of_a_case_where_transport_is_right_and_the_nearest_word_is_not()
 def test_the_gain_is_the_paired_difference_with_its_interval() -> None:
     rng = np.random.default_rng(3)
     values, pairs = rng.random((80, 2, 3)), rng.integers(1, 9, 80)
-    found = dict(zip(GAIN, embedding_scores.gain(Scores(values, pairs), 0), strict=True))
+    found = dict(zip(GAIN, embedding_ot.gain(Scores(values, pairs), 0), strict=True))
     difference = values[:, 0, 1] - values[:, 1, 1]
     drawn = stats.bootstrap((difference,), np.mean, n_resamples=9999, method="percentile", rng=1).confidence_interval
     assert found["OT − nearest"] == pytest.approx(difference.mean(), abs=1e-12)
@@ -148,7 +147,7 @@ def test_embedding_ot_at_both_sizes(small) -> None:
 def test_without_enough_vocabulary_it_says_so() -> None:
     setting = made("a zb zc", "e f g", [(0, 0), (1, 1)])
     with pytest.raises(ValueError, match=r"^no sentence pair of made has enough words with a vector: made, English–French$"):
-        embedding_scores.sentences_with_vectors(setting, Context())
+        embedding_ot.sentences_with_vectors(setting, Context())
 
 
 def test_full_size_without_data_says_what_is_missing(small, monkeypatch) -> None:

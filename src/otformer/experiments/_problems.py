@@ -10,26 +10,22 @@ from torch import Tensor
 
 from otformer.network.schedule import Layer
 from otformer.transport.executors.dense import Dense, run
+from otformer.transport.problem.problem import squared_distances
+from otformer.transport.reference import plan
 
 
-def unit_cube(n: int, dim: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Two sets of n points, uniform in the unit cube, float64."""
-    x, y = torch.rand(2, n, dim, generator=generator, dtype=torch.float64)
-    return x, y
-
-
-def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """C_ij = ‖x_i − y_j‖², [..., n, m]."""
-    return ((x[..., :, None, :] - y[..., None, :, :]) ** 2).sum(-1)
+def unit_cube(*shape: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Two sets of points, uniform in the unit cube, float64 of that shape [..., n, d]; and C_ij = ‖x_i − y_j‖²."""
+    x, y = torch.rand(2, *shape, generator=generator, dtype=torch.float64)
+    return x, y, squared_distances(x, y)
 
 
 def pot_plan(C: Tensor, reg: float) -> Tensor:
     """P*_λ with unit marginals, by POT's log-domain Sinkhorn: the oracle that shares no code with the network."""
     import ot
 
-    ones = torch.ones(len(C), dtype=torch.float64).numpy()
-    plan = ot.sinkhorn(ones, ones, C.numpy(), reg, method="sinkhorn_log", numItermax=20_000, stopThr=1e-11, warn=False)
-    return torch.as_tensor(plan)
+    ones = torch.ones_like(C[0])
+    return torch.as_tensor(ot.sinkhorn(ones, ones, C, reg, "sinkhorn_log", numItermax=20_000, stopThr=1e-11, warn=False))
 
 
 def iterates(C: Tensor, layers: Iterable[Layer]) -> Iterator[tuple[Tensor, Tensor]]:
@@ -44,5 +40,5 @@ def final(C: Tensor, layers: Iterable[Layer]) -> tuple[Tensor, Tensor]:
 
 def mean_marginal_error(C: Tensor, u: Tensor, v: Tensor, reg: float) -> float:
     """Mean of |row sum − 1| and |column sum − 1| over the 2n marginals of the plan, in the doubly stochastic convention."""
-    P = ((u[:, None] + v - C) / reg - 1).exp()
+    P = plan(C, u, v, reg)
     return float(torch.cat([P.sum(1) - 1, P.sum(0) - 1]).abs().mean())

@@ -109,15 +109,11 @@ def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
     job = work.job(chunk=CHUNK, workers=cores)
     if not context.full:
         return tabulate(stream(job, items, tell), seed=context.seed)
-    chunks = ChunkFolder(writable_folder(cache_folder()) / name)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otformer"
+    chunks = ChunkFolder(writable_folder(cache) / name)
     table = tabulate(run_resumable(job, items, chunks, tell), seed=context.seed)
     chunks.remove()
     return table
-
-
-def cache_folder() -> Path:
-    """For what a long run has done so far: ``otformer`` in XDG_CACHE_HOME, or in ``~/.cache``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otformer"
 
 
 def size_of(model: Model) -> str:
@@ -129,44 +125,34 @@ def size_of(model: Model) -> str:
 # Pictures
 
 
-def heatmap(axes: Any, matrix: Array, pair: tuple[Sequence[str], Sequence[str]], gold: Sequence[Link], title: str) -> Any:
+def heatmap(axes: Any, matrix: Array, pair: tuple[Sequence[str], Sequence[str]], gold: Sequence[Link], title: str) -> None:
     """A matrix [m, n] with its words, every row scaled to its largest entry; gold pairs are dots where they are the largest
     of their row, rings elsewhere."""
     source, target = pair
-    shown = matrix / np.maximum(matrix.max(1, keepdims=True), 1e-300)
-    image = axes.imshow(shown, cmap=figures.SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest", aspect="auto")
+    figures.heatmap(axes, matrix / np.maximum(matrix.max(1, keepdims=True), 1e-300), title)
+    axes.set(aspect="auto", xlabel="", ylabel="")
     axes.set_xticks(range(len(source)), source, rotation=55, ha="right", rotation_mode="anchor")
     axes.set_yticks(range(len(target)), target)
-    axes.tick_params(length=0, labelsize=8)
-    axes.spines[:].set_visible(False)
-    axes.grid(visible=False)
-    axes.set_title(title)
+    axes.tick_params(labelsize=8)
     for i, j in gold:
         right = matrix[j, i] >= matrix[j].max() * (1 - 1e-6)  # a word that stands there twice has one vector
         axes.plot(i, j, "o", ms=5.5, mec=RED, mew=1.2, mfc=RED if right else "none")
-    return image
 
 
-def legend(figure: Any, *axes: Any) -> None:
-    """Below the figure: the marks of `heatmap`, and the labels of these axes."""
-    from matplotlib.lines import Line2D
-
-    marks: list[Any] = [Line2D([], [], ls="", marker="o", ms=5.5, mec=RED, mew=1.2, mfc=fill) for fill in (RED, "none")]
-    labels = ["translation, the largest entry of its row", "translation, missed"]
-    for each in axes:
-        more, names = each.get_legend_handles_labels()
-        marks, labels = marks + more, labels + names
-    figure.legend(
-        marks, labels, loc="outside lower center", ncols=len(labels) if len(labels) < 6 else (len(labels) + 1) // 2
-    )
+def legend(figure: figures.Figure) -> None:
+    """Below the figure: the marks of `heatmap`, which has the first axes, and the labels of the others."""
+    for fill, label in ((RED, "translation, the largest entry of its row"), ("none", "translation, missed")):
+        figure.axes[0].plot([], [], "o", ms=5.5, mec=RED, mew=1.2, mfc=fill, label=label)
+    count = sum(len(axes.get_legend_handles_labels()[1]) for axes in figure.axes)
+    figure.legend(loc="outside lower center", ncols=count if count < 6 else (count + 1) // 2)
 
 
-def bars(axes: Any, x: Any, table: Table, metric: str, width: float, colour: str, label: str, **look: Any) -> None:
+def bars(axes: Any, x: Any, table: Table, metric: str, width: float, colour: str, label: str) -> None:
     """Bars in per cent; thin whiskers are ± the standard deviation across sentences, as in the paper, and the thick part is
     the 95 % bootstrap interval of the mean."""
-    value, std = (100 * np.array([line[metric + part] for line in table]) for part in ("", "_std"))
-    low, high = (100 * np.array([line[f"{metric}_{end}"] for line in table]) for end in ("low", "high"))
-    axes.bar(x, value, width, color=colour, label=label, **look)
+    parts = ("", "_std", "_low", "_high")
+    value, std, low, high = (100 * np.array([line[metric + part] for line in table]) for part in parts)
+    axes.bar(x, value, width, color=colour, label=label)
     down, up = np.minimum(std, value), np.minimum(std, 100 - value)
     axes.errorbar(x, value, (down, up), fmt="none", ecolor=figures.GREY, elinewidth=0.8, capsize=2)
     axes.vlines(x, low, high, color=figures.INK, linewidth=2.4)

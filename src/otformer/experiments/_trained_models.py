@@ -54,12 +54,7 @@ def score(name: str, n: int, count: int, seed: int, kind: str = "permutations") 
 
 @torch.no_grad()
 def measure(
-    net: LearningTransformer,
-    n: int,
-    count: int,
-    seed: int,
-    kind: str = "permutations",
-    objective: str = "attention",
+    net: LearningTransformer, n: int, count: int, seed: int, kind: str = "permutations", objective: str = "attention"
 ) -> dict[str, Tensor]:
     """Rows right in percent, ‖A − P*‖_F/√n, the loss, and exp of the mean entropy of a row: measure → [K]."""
     batch = draw(n, count, seed, kind)
@@ -132,8 +127,7 @@ def attention(name: str, member: int, batch: Batch) -> Tensor:
 
 def picture(axes: Any, matrix: Tensor, title: str) -> Any:
     """An attention matrix, rows y and columns x."""
-    image = figures.heatmap(axes, matrix, title)
-    axes.set(xlabel="x, point number", ylabel="y, point number" if axes.get_subplotspec().is_first_col() else "")
+    image = figures.heatmap(axes, matrix, title, sides="yx")
     axes.title.set_fontsize(9)
     return image
 
@@ -144,11 +138,3 @@ def band(axes: Any, x: Iterable[float], values: Tensor, label: str, colour: str,
     axes.plot(x, values.quantile(0.5, dim=1), linestyle=dash, color=colour, label=label)
     if values.shape[1] > 1:
         axes.fill_between(x, values.amin(1), values.amax(1), color=colour, alpha=0.15, linewidth=0)
-
-
-def across(figure: figures.Figure, axes: Any, row: int, start: int, stop: int) -> Any:
-    """One wide panel in place of the small ones ``start`` … ``stop`` − 1 of a row."""
-    grid = axes[row, start].get_gridspec()
-    for ax in axes[row, start:stop]:
-        ax.remove()
-    return figure.add_subplot(grid[row, start:stop])

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import pot_plan, squared_distances
+from otformer.experiments._problems import pot_plan, unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.transformer import AligningTransformer
 
 N, DIM, REG, DEPTH = 10, 2, 0.07, 600  # points per side, dimension, λ, layers
 WHOLE = "the whole network"
 ATTENTION_ERROR, PLAN_ERROR = "attention error", "plan error"
-WEIGHTS = ("W_Q", "W_K", "W_V", "W_O")
-Edit = Callable[[AligningTransformer, Tensor], tuple[AligningTransformer, Tensor]]  # network and Z₀ [B, n+1, width]
+REGISTERS = ("x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare")
+CHANGES: list[tuple[str, str, Any]] = [  # group, name, and what `_changed` is told
+    ("whole", WHOLE, None),
+    ("token", "without the sink", None),
+    ("head", "without the rows head", 0),
+    ("head", "without the columns head", 1),
+    *(("register", f"without register {name}", name) for name in REGISTERS),
+    ("prompt", "without the prompt's squares", ("x_sq", "y_sq")),
+    ("layer", "without layer 300", [300]),
+    ("layer", "without layers 270 to 329", list(range(270, 330))),
+    ("layer", "without every other layer", list(range(0, DEPTH, 2))),
+    ("rounding", "weights rounded to bf16", None),
+    ("rounding", "weights rounded to int8", 127),  # −127 … 127 times one scale per matrix
+    ("rounding", "weights rounded to int4", 7),
+]
 
 
 def run(context: Context) -> Outcome:
     problems = 10 if context.full else 5
-    x, y = torch.rand(2, problems, N, DIM, generator=context.generator(), dtype=torch.float64)
-    targets = torch.stack([pot_plan(C, REG) for C in squared_distances(x, y)])
+    x, y, costs = unit_cube(problems, N, DIM, generator=context.generator())
+    targets = torch.stack([pot_plan(C, REG) for C in costs])
     rows: list[Row] = []
-    edits = _edits()
-    for k, (group, name, edit) in enumerate(edits):
+    for group, name, change in context.each(CHANGES):
         network = AligningTransformer(DIM, REG, DEPTH, sink="token" if group == "token" else "frozen", marginals=False)
-        network, Z = edit(network, network.prompt(x, y).Z)
-        attention, plan = _read(network, Z)
-        rows.append({"group": group, "change": name, **_errors(attention, plan, targets)})
-        context.progress((k + 1) / len(edits))
+        Z = _changed(network, network.prompt(x, y).Z, group, change)
+        rows.append({"group": group, "change": name, **_errors(network, Z, targets)})
     error = {str(row["change"]): row[ATTENTION_ERROR] for row in rows}
     checks = {
         "the whole network equals POT's plan to 1e-4": error[WHOLE] < 1e-4,
@@ -48,7 +56,6 @@ def run(context: Context) -> Outcome:
 
 
 def _told(problems: int, error: dict[str, float]) -> str:
-    """What the numbers say, in sentences."""
     breaks = [name for name, value in error.items() if value > 0.05]
     bends = [name for name, value in error.items() if 1e-4 < value <= 0.05]
     harmless = [name for name, value in error.items() if value <= 1e-4 and name != WHOLE]
@@ -63,98 +70,48 @@ def _told(problems: int, error: dict[str, float]) -> str:
     )
 
 
-def _read(network: AligningTransformer, Z: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention of the rows head over real tokens and the plan exp(logits), [B, n, n], after all layers."""
+def _changed(network: AligningTransformer, Z: Tensor, group: str, change: Any) -> Tensor:
+    """Z₀ [B, n+1, width] after one change to it or, in place, to the network."""
+    if group == "token":
+        return Z[:, :-1]
+    if group == "head":
+        network.W_O[:, change] = 0
+    elif group == "register":
+        for W in (network.W_Q, network.W_K, network.W_V):
+            W[:, :, network.registers[change]] = 0
+    elif group == "prompt":
+        for name in change:
+            Z[..., network.registers[name]] = 0
+    elif group == "layer":
+        kept = torch.ones(network.depth, dtype=torch.bool)
+        kept[change] = False
+        network.layer = network.layer[kept]
+    elif group == "rounding":
+        for W in (network.W_Q, network.W_K, network.W_V, network.W_O):
+            scale = W.abs().amax((-2, -1), keepdim=True) / (change or 1)
+            W.copy_((W / scale).round() * scale if change else W.bfloat16())
+    return Z
+
+
+def _errors(network: AligningTransformer, Z: Tensor, target: Tensor) -> Row:
+    """Half the L1 distance of a row to P*'s, mean over rows, of the attention of the rows head over real tokens and of the
+    plan exp(logits), which may be anything up to infinity; after all layers."""
     for layer in range(network.depth):
         Z = network.block(Z, layer)
     H = network.logits(Z, network.depth - 1)[:, 0, :N, :N]
-    return torch.softmax(H, dim=-1), H.exp()
-
-
-def _errors(attention: Tensor, plan: Tensor, target: Tensor) -> Row:
-    """Half the L1 distance of a row to P*'s, mean over rows; the plan's may be anything up to infinity."""
-    found = {ATTENTION_ERROR: attention, PLAN_ERROR: plan}
+    found = {ATTENTION_ERROR: torch.softmax(H, dim=-1), PLAN_ERROR: H.exp()}
     return {name: float((A - target).abs().sum(-1).mean() / 2) for name, A in found.items()}
-
-
-def _edits() -> list[tuple[str, str, Edit]]:
-    registers = ("x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare")
-    middle = {
-        "without layer 300": [300],
-        "without layers 270 to 329": list(range(270, 330)),
-        "without every other layer": list(range(0, DEPTH, 2)),
-    }
-    roundings: dict[str, Callable[[Tensor], Tensor]] = {
-        "weights rounded to bf16": lambda W: W.to(torch.bfloat16).to(W.dtype),
-        "weights rounded to int8": lambda W: _whole(W, 127),
-        "weights rounded to int4": lambda W: _whole(W, 7),
-    }
-    return [
-        ("whole", WHOLE, lambda network, Z: (network, Z)),
-        ("token", "without the sink", lambda network, Z: (network, Z[:, :-1])),
-        ("head", "without the rows head", partial(_without_head, 0)),
-        ("head", "without the columns head", partial(_without_head, 1)),
-        *(("register", f"without register {name}", partial(_without_register, name)) for name in registers),
-        ("prompt", "without the prompt's squares", _without_squares),
-        *(("layer", name, partial(_without_layers, gone)) for name, gone in middle.items()),
-        *(("rounding", name, partial(_rounded, how)) for name, how in roundings.items()),
-    ]
-
-
-def _without_head(head: int, network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-    network.W_O[:, head] = 0
-    return network, Z
-
-
-def _without_register(name: str, network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-    for reading in (network.W_Q, network.W_K, network.W_V):
-        reading[:, :, network.registers[name]] = 0
-    return network, Z
-
-
-def _without_squares(network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-    Z = Z.clone()
-    for name in ("x_sq", "y_sq"):
-        Z[..., network.registers[name]] = 0
-    return network, Z
-
-
-def _without_layers(gone: list[int], network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-    kept = torch.ones(network.depth, dtype=torch.bool)
-    kept[gone] = False
-    network.layer = network.layer[kept]
-    return network, Z
-
-
-def _rounded(how: Callable[[Tensor], Tensor], network: AligningTransformer, Z: Tensor) -> tuple[AligningTransformer, Tensor]:
-    network = copy.deepcopy(network)
-    for name in WEIGHTS:
-        W = getattr(network, name)
-        for k in range(len(W)):
-            for head in range(2):
-                W[k, head] = how(W[k, head])
-    return network, Z
-
-
-def _whole(W: Tensor, top: int) -> Tensor:
-    """Rounded to −top … top times one scale for the whole matrix."""
-    scale = W.abs().max() / top
-    return (W / scale).round() * scale
 
 
 def _draw(rows: list[Row]) -> figures.Figure:
     fig, ax = figures.figure(10, 5.4)
-    groups = list(dict.fromkeys(str(row["group"]) for row in rows))
-    colours = dict(zip(groups, (figures.INK, *figures.CYCLE), strict=False))
+    colours = dict(zip(dict.fromkeys(row["group"] for row in rows), (figures.INK, *figures.CYCLE), strict=False))
     floor = 1e-14
     for k, row in enumerate(rows):
-        value = row[ATTENTION_ERROR]
-        ax.barh(k, max(value, floor * 1.5), left=0, color=colours[str(row["group"])])
-        ax.text(max(value, floor * 1.5) * 1.15, k, f"{value:.1e}", va="center", fontsize=7)
-    ax.set_xscale("log")
-    ax.set_yticks(range(len(rows)), [str(row["change"]) for row in rows])
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
+        width = max(row[ATTENTION_ERROR], floor * 1.5)
+        ax.barh(k, width, left=0, color=colours[row["group"]])
+        ax.text(width * 1.15, k, f"{row[ATTENTION_ERROR]:.1e}", va="center", fontsize=7)
+    figures.named_rows(ax, [row["change"] for row in rows])
     ax.set(xlim=(floor, 10), xlabel="attention in the wrong place: half the L1 distance to P*, mean over rows")
     ax.set_title("Error of the attention after one change: a part taken away, or the weights rounded")
     return fig

@@ -9,7 +9,6 @@ from otformer import figures
 from otformer.experiments import _trained_models as learned
 from otformer.experiments._trained_models import ROWS, SIZES, at, band, scores, spread
 from otformer.experiments.experiment import Context, Outcome, Row
-from otformer.learning import trained
 
 RECIPES = {
     "sort-beyond: looped, from the perturbed construction": "sort-beyond",
@@ -27,13 +26,13 @@ Curve = dict[str, dict[int, dict[int, Tensor]]]  # kind -> largest n in training
 def run(context: Context) -> Outcome:
     count, seed = learned.problems(context), context.seed
     found: dict[str, dict[str, Tensor]] = {}
-    for k, kind in enumerate(KINDS):
+    for kind in context.each(KINDS, 0.8):
         found[kind] = {label: scores(name, count, seed, kind)[ROWS] for label, name in RECIPES.items()}
         found[kind][NEAREST] = torch.stack([nearest(n, count, seed, kind) for n in SIZES])
-        context.progress(0.4 * (k + 1))
-    known = trained.trained_models()
-    shipped = [m for m in LARGEST if f"sort-beyond-{m}" in known]
-    curve = {kind: {m: _short(m, count, seed, kind) for m in shipped} for kind in KINDS}
+    curve = {
+        kind: {m: {n: learned.score(f"sort-beyond-{m}", n, count, seed, kind)[ROWS] for n in GOALS} for m in LARGEST}
+        for kind in KINDS
+    }
     ours = next(iter(RECIPES))
     over = {(kind, n): {label: spread(at(t, n)) for label, t in found[kind].items()} for kind in KINDS for n in GOALS}
     reached = {n: over["permutations", n][ours].median for n in GOALS}
@@ -46,16 +45,18 @@ def run(context: Context) -> Outcome:
     checks["better than a nearest match on real-valued lists at n = 9, 15 and 30 (median of seeds)"] = all(
         over["values", n][ours].median > over["values", n][NEAREST].median for n in GOALS
     )
-    settings = {"recipes": RECIPES, "sizes": [*SIZES], "problems": count, "largest training n": shipped}
-    return Outcome(_rows(found, curve), _draw(found, curve), _told(over, curve, shipped, count), checks, settings)
+    settings = {"recipes": RECIPES, "sizes": [*SIZES], "problems": count, "largest training n": [*LARGEST]}
+    return Outcome(_rows(found, curve), _draw(found, curve), _told(over, curve, count), checks, settings)
 
 
-def _told(over: Over, curve: Curve, shipped: list[int], count: int) -> str:
-    """What the numbers say, in sentences."""
+def _told(over: Over, curve: Curve, count: int) -> str:
     ours, scratch, paper = RECIPES
 
     def listed(label: str, kind: str) -> str:
         return ", ".join(f"{over[kind, n][label]:.1f} % at n = {n}" for n in GOALS)
+
+    def path(kind: str, n: int) -> str:
+        return ", ".join(f"{spread(each[n]).median:.0f}" for each in curve[kind].values())
 
     return (
         f"Rows right on {count} fresh lists of each size, median and range of eight seeds. Permutations: sort-beyond, "
@@ -63,7 +64,9 @@ def _told(over: Over, curve: Curve, shipped: list[int], count: int) -> str:
         f"{listed(scratch, 'permutations')}; the paper's recipe {listed(paper, 'permutations')}. Permutations are an easy "
         "test: each number equals its target, and a nearest match without any transport has them all right. Real-valued "
         f"lists, where the nearest match has {listed(NEAREST, 'values')}: sort-beyond {listed(ours, 'values')}; from noise "
-        f"{listed(scratch, 'values')}. {_curve_told(curve, shipped)}"
+        f"{listed(scratch, 'values')}. What is the smallest n to learn from? Short runs (3,000 steps) whose lists have at "
+        f"most {', '.join(map(str, LARGEST))} points have {path('permutations', 15)} % of rows right at n = 15 "
+        f"({path('values', 15)} % on real-valued lists) and {path('permutations', 30)} % at n = 30 ({path('values', 30)} %)."
     )
 
 
@@ -72,28 +75,6 @@ def nearest(n: int, count: int, seed: int, kind: str) -> Tensor:
     batch = learned.draw(n, count, seed, kind)
     chosen = (batch.y - batch.x.mT).abs().argmin(-1)
     return 100 * (chosen == batch.target).float().mean()[None]
-
-
-def _short(largest: int, count: int, seed: int, kind: str) -> dict[int, Tensor]:
-    """Percent of rows right at each n of `GOALS` of the short run on at most ``largest`` points, [K] each."""
-    return {n: learned.score(f"sort-beyond-{largest}", n, count, seed, kind)[ROWS] for n in GOALS}
-
-
-def _curve_told(curve: Curve, shipped: list[int]) -> str:
-    missing = [f"sort-beyond-{m}" for m in LARGEST if m not in shipped]
-    told = f" Weights of {', '.join(missing)} are missing: `otformer train --recipe NAME` makes them." if missing else ""
-    if not shipped:
-        return told.strip()
-
-    def path(kind: str, n: int) -> str:
-        return ", ".join(f"{spread(curve[kind][m][n]).median:.0f}" for m in shipped)
-
-    return (
-        "What is the smallest n to learn from? Short runs (3,000 steps) whose lists have at most "
-        f"{', '.join(map(str, shipped))} points have {path('permutations', 15)} % of rows right at n = 15 "
-        f"({path('values', 15)} % on real-valued lists) and {path('permutations', 30)} % at n = 30 ({path('values', 30)} "
-        f"%).{told}"
-    )
 
 
 def _rows(found: dict[str, dict[str, Tensor]], curve: Curve) -> list[Row]:
@@ -113,8 +94,7 @@ def _draw(found: dict[str, dict[str, Tensor]], curve: Curve) -> figures.Figure:
         for (label, t), colour, dash in zip(found[kind].items(), figures.CYCLE, ("-", "--", "-.", ":"), strict=False):
             band(ax, SIZES, t, label, colour, dash)
         for m, colour, dash in zip(GOALS, figures.CYCLE, ("-", "--", "-."), strict=False):
-            if curve[kind]:
-                band(small, curve[kind], torch.stack([each[m] for each in curve[kind].values()]), f"n = {m}", colour, dash)
+            band(small, LARGEST, torch.stack([each[m] for each in curve[kind].values()]), f"n = {m}", colour, dash)
         ax.axvline(7, color=figures.GREY, linewidth=0.8)
         ax.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title=title[0].upper() + title[1:])
         small.set(xlabel="largest n in training", ylabel=ROWS, ylim=(0, 102), title=f"Short runs, {title}")

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import pot_plan, squared_distances
+from otformer.experiments._problems import pot_plan, unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Gradient, Paper
 from otformer.network.transformer import AligningTransformer, Sink
@@ -17,21 +17,21 @@ FROZEN, TOKEN, PAPER = "γ = λ, frozen sink", "γ = λ, the paper's sink token"
 
 
 def run(context: Context) -> Outcome:
-    x, y = torch.rand(2, PROBLEMS, N, DIM, generator=context.generator(), dtype=torch.float64)
-    targets = torch.stack([pot_plan(C, REG) for C in squared_distances(x, y)])
+    x, y, costs = unit_cube(PROBLEMS, N, DIM, generator=context.generator())
+    targets = torch.stack([pot_plan(C, REG) for C in costs])
     runs: dict[str, tuple[Gradient | Paper, Sink]] = {
         FROZEN: (Gradient(), "frozen"),
         TOKEN: (Gradient(), "token"),
         PAPER: (Paper(n=N, radius=0.1), "frozen"),
     }
     errors: dict[str, Tensor] = {}  # [DEPTH + 1, PROBLEMS]
-    for k, (label, (schedule, sink)) in enumerate(runs.items()):
+    shown: dict[str, Tensor] = {}
+    for label, (schedule, sink) in context.each(runs.items()):
         trace = AligningTransformer(DIM, REG, DEPTH, schedule, sink)(x, y, warn=False)
         paths = [(trace.attention(layer) - targets).abs().amax((1, 2)) for layer in range(DEPTH + 1)]
         errors[label] = torch.stack(paths)
-        if label == FROZEN:
-            matrices = [trace.attention(layer)[0] for layer in SHOWN]
-        context.progress((k + 1) / len(runs))
+        shown = shown or {f"A at layer {layer}": trace.attention(layer)[0] for layer in SHOWN}
+    shown["P*, regularised plan"] = targets[0]
     rows = [_row(k, errors) for k in range(DEPTH + 1)]
     first, middle, last = (errors[FROZEN][k] for k in SHOWN)
     checks = {
@@ -42,11 +42,10 @@ def run(context: Context) -> Outcome:
         ),
     }
     settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH, "problems": PROBLEMS}
-    return Outcome(rows, _draw(matrices, targets[0], errors), _told(errors), checks, settings)
+    return Outcome(rows, _draw(shown, errors), _told(errors), checks, settings)
 
 
 def _told(errors: dict[str, Tensor]) -> str:
-    """What the numbers say, in sentences."""
     first, middle, last = (errors[FROZEN][k] for k in SHOWN)
     return (
         f"{PROBLEMS} problems of {N} random points per side in the unit square, λ = {REG}, γ = λ; the matrices are those of "
@@ -68,17 +67,13 @@ def _row(layer: int, errors: dict[str, Tensor]) -> Row:
     return row
 
 
-def _draw(matrices: list[Tensor], target: Tensor, errors: dict[str, Tensor]) -> figures.Figure:
-    fig, axes = figures.figure(10, 5.4, 2, 4)
-    top = float(torch.stack([*matrices, target]).max())
-    titles = [*(f"A at layer {k}" for k in SHOWN), "P*, regularised plan"]
-    for ax, matrix, title in zip(axes[0], [*matrices, target], titles, strict=True):
-        image = figures.heatmap(ax, matrix, title, top)
-    axes[0, 0].set_ylabel("x, point number")
-    fig.colorbar(image, ax=axes[0, 3], label="attention", shrink=0.9)
-    for ax in axes[1]:
-        ax.remove()
-    curve = fig.add_subplot(axes[1, 0].get_gridspec()[1, :])
+def _draw(shown: dict[str, Tensor], errors: dict[str, Tensor]) -> figures.Figure:
+    fig, axes = figures.figure(10, 5.4, "abcd;eeee")
+    top = max(float(matrix.max()) for matrix in shown.values())
+    for panel, (title, matrix) in zip("abcd", shown.items(), strict=True):
+        image = figures.heatmap(axes[panel], matrix, title, top)
+    fig.colorbar(image, ax=axes["d"], label="attention", shrink=0.9)
+    curve = axes["e"]
     curve.semilogy(errors[FROZEN], color="#B9D4E6", linewidth=0.7)
     for (label, path), dash, colour in zip(errors.items(), ("-", "--", ":"), figures.CYCLE, strict=False):
         curve.semilogy(path.median(1).values, dash, color=colour, label=label)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from itertools import islice, product
 from statistics import median
 
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import final, iterates, mean_marginal_error, squared_distances, unit_cube
+from otformer.experiments._problems import final, iterates, mean_marginal_error, unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, Schedule, best_omega
 from otformer.theory.rates import second_singular_value
@@ -30,14 +31,12 @@ DRAWN_SCHEDULES = (SINKHORN, "gradient", "alternating", CLIMBING, BEST, FIXED, A
 
 def run(context: Context) -> Outcome:
     generator = context.generator()
-    count = 5 if context.full else 3
-    problems = [(n, k) for n in ((32, 128, 512) if context.full else (32, 128)) for k in range(count)]
-    rows: list[Row] = []
-    for k, (n, number) in enumerate(problems):
-        C = squared_distances(*unit_cube(n, DIM, generator))
-        for i, reg in enumerate(REGS):
-            rows.append({"n": n, "problem": number, "λ": reg, **_measure(C, reg)})
-            context.progress((k + (i + 1) / len(REGS)) / len(problems))
+    asked = product((32, 128, 512) if context.full else (32, 128), range(5 if context.full else 3))
+    problems = [(n, number, unit_cube(n, DIM, generator=generator)[2]) for n, number in asked]
+    rows = [
+        {"n": n, "problem": number, "λ": reg, **_measure(C, reg)}
+        for (n, number, C), reg in context.each(product(problems, REGS))
+    ]
     hard = [row for row in rows if row["λ"] == 0.005 and row["n"] == 128]
     soft = [row for row in rows if row["λ"] == 0.1]
     gain = {name: max(_ratio(row, name) for row in hard) for name in (BEST, CLIMBING)}
@@ -54,25 +53,24 @@ def run(context: Context) -> Outcome:
 
 
 def _told(rows: list[Row], hard: list[Row], gain: Gain, price: Gain) -> str:
-    """What the numbers say, in sentences; ``hard`` are the rows with the smallest λ, of which ``gain`` is the worst."""
+    """``hard`` are the rows with the smallest λ, of which ``gain`` is the worst."""
     count, typical = len(hard), median(_ratio(row, CLIMBING) for row in hard)
     tied = max(hard, key=lambda row: row["σ"])
-    reached = "; ".join(f"{name}: {_shown(_median(hard, name))}" for name in DRAWN_SCHEDULES)
+    reached = "; ".join(f"{name}: {_median(hard, name):g}" for name in DRAWN_SCHEDULES).replace("inf", "not reached")
     slow = [row["gradient"] / row[SINKHORN] for row in rows if row["gradient"] and row[SINKHORN]]
     stuck = min(row[PAPER_ERROR] for row in rows)
     return (
         f"Layers (for Sinkhorn: half-steps) until the mean of |marginal − 1| is below {TOLERANCE:g}; random points in the "
-        f"unit cube, d = {DIM}, {count} problems per n, of which the figure has the median. Medians at λ = 0.005, "
-        f"n = 128: {reached}. Relaxed is at least "
-        f"{1 / gain[BEST]:.1f} times shorter than Sinkhorn there with ω*, which is computed from the solved plan, and "
-        f"with the climbing ω of a frozen network that has not seen the problem {1 / typical:.1f} times in the median and "
-        f"{1 / gain[CLIMBING]:.1f} times at least: its ω stops at 1.8, and the problem nearest to a tie "
-        f"(σ = {tied['σ']:.4f}) asks for ω* = {tied['ω*']:.2f}. At λ = 0.1 "
-        f"they take at most {price[BEST]:.2f} and {price[CLIMBING]:.2f} times Sinkhorn's half-steps; a fixed ω = 1.8 "
-        f"takes {price[FIXED]:.1f} times. Annealing (four stages from λ = 1, ω*, shortest of the depths {LADDER[0]} … "
-        f"{LADDER[-1]} tried) does not pay for this error at these λ: only its last stage works at the λ asked for. The "
-        f"paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} layers its error is {stuck:.2g} at best. Gradient takes "
-        f"{min(slow):.1f} to {max(slow):.1f} times Sinkhorn's half-steps."
+        f"unit cube, d = {DIM}, {count} problems per n, of which the figure has the median. Medians at λ = 0.005, n = 128: "
+        f"{reached}. Relaxed is at least {1 / gain[BEST]:.1f} times shorter than Sinkhorn there with ω*, which is computed "
+        f"from the solved plan, and with the climbing ω of a frozen network that has not seen the problem {1 / typical:.1f} "
+        f"times in the median and {1 / gain[CLIMBING]:.1f} times at least: its ω stops at 1.8, and the problem nearest to a "
+        f"tie (σ = {tied['σ']:.4f}) asks for ω* = {tied['ω*']:.2f}. At λ = 0.1 they take at most {price[BEST]:.2f} and "
+        f"{price[CLIMBING]:.2f} times Sinkhorn's half-steps; a fixed ω = 1.8 takes {price[FIXED]:.1f} times. Annealing "
+        f"(four stages from λ = 1, ω*, shortest of the depths {LADDER[0]} … {LADDER[-1]} tried) does not pay for this error "
+        f"at these λ: only its last stage works at the λ asked for. The paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} "
+        f"layers its error is {stuck:.2g} at best. Gradient takes {min(slow):.1f} to {max(slow):.1f} times Sinkhorn's "
+        "half-steps."
     )
 
 
@@ -81,40 +79,20 @@ def _measure(C: Tensor, reg: float) -> Row:
     solved = final(C, Relaxed(1.9).layers(reg, 2_000))
     sigma = min(second_singular_value(plan(C, *solved, reg)), 1 - 1e-9)
     omega = best_omega(sigma)
-    schedules: dict[str, Schedule] = {
-        "gradient": Gradient(),
-        "alternating": Alternating(),
-        CLIMBING: Relaxed(),
-        BEST: Relaxed(omega),
-        FIXED: Relaxed(1.8),
-    }
-    found: Row = {"σ": sigma, "ω*": omega}
-    found[SINKHORN] = _first(C, reg, sinkhorn_half_steps(C, reg))
-    u, v = final(C, Paper(n=len(C)).layers(reg, PAPER_LIMIT))
-    found[PAPER_ERROR] = mean_marginal_error(C, u, v, reg)
-    for name, schedule in schedules.items():
-        found[name] = _first(C, reg, iterates(C, schedule.layers(reg, LIMIT)))
-    found[ANNEALED] = _shortest_annealed(C, reg, omega)
-    return found
+    schedules: dict[str, Schedule] = {"gradient": Gradient(), "alternating": Alternating(), CLIMBING: Relaxed()}
+    schedules |= {BEST: Relaxed(omega), FIXED: Relaxed(1.8)}
+    found: Row = {"σ": sigma, "ω*": omega, SINKHORN: _first(C, reg, sinkhorn_half_steps(C, reg))}
+    found[PAPER_ERROR] = mean_marginal_error(C, *final(C, Paper(n=len(C)).layers(reg, PAPER_LIMIT)), reg)
+    found |= {name: _first(C, reg, iterates(C, each.layers(reg, LIMIT))) for name, each in schedules.items()}
+    ends = (final(C, Annealed(omega=omega, stages=4).layers(reg, depth)) for depth in LADDER)  # each made for one depth
+    shortest = _first(C, reg, ends)
+    return found | {ANNEALED: None if shortest is None else LADDER[shortest]}
 
 
 def _first(C: Tensor, reg: float, run: Iterable[tuple[Tensor, Tensor]]) -> int | None:
     """The first iterate below the tolerance, counted from 0; None if there is none up to the limit."""
-    for k, (u, v) in enumerate(run):
-        if mean_marginal_error(C, u, v, reg) < TOLERANCE:
-            return k
-        if k >= LIMIT:
-            break
-    return None
-
-
-def _shortest_annealed(C: Tensor, reg: float, omega: float) -> int | None:
-    """The least depth on the ladder that ends below the tolerance: an annealed network is made for one depth."""
-    for depth in LADDER:
-        u, v = final(C, Annealed(omega=omega, stages=4).layers(reg, depth))
-        if mean_marginal_error(C, u, v, reg) < TOLERANCE:
-            return depth
-    return None
+    errors = (mean_marginal_error(C, u, v, reg) for u, v in islice(run, LIMIT + 1))
+    return next((k for k, error in enumerate(errors) if error < TOLERANCE), None)
 
 
 def _ratio(row: Row, name: str) -> float:
@@ -127,19 +105,14 @@ def _median(rows: list[Row], name: str) -> float:
     return median(math.inf if row[name] is None else row[name] for row in rows)
 
 
-def _shown(layers: float) -> str:
-    return f"{layers:g}" if math.isfinite(layers) else "not reached"
-
-
 def _draw(rows: list[Row]) -> figures.Figure:
     sizes, count = sorted({row["n"] for row in rows}), len({row["problem"] for row in rows})
     fig, axes = figures.figure(3.6 * len(sizes) + 2.4, 3.9, 1, len(sizes), sharey=True, squeeze=False)
     for ax, n in zip(axes[0], sizes, strict=True):
         beside: Counter[tuple[float, int]] = Counter()  # marks already at this λ and cap: the next one stands beside them
-        for name, marker in zip(DRAWN_SCHEDULES, "soD^vPX", strict=True):
+        for name, marker, colour in zip(DRAWN_SCHEDULES, "soD^vPX", (figures.INK, *figures.CYCLE), strict=False):
             layers = [_median([row for row in rows if (row["n"], row["λ"]) == (n, reg)], name) for reg in REGS]
-            colour, dash = (figures.INK, "--") if name == SINKHORN else (figures.CYCLE[DRAWN_SCHEDULES.index(name) - 1], "-")
-            ax.loglog(REGS, layers, linestyle=dash, marker=marker, color=colour, label=name)
+            ax.loglog(REGS, layers, "--" if name == SINKHORN else "-", marker=marker, color=colour, label=name)
             missed = [reg for reg, found in zip(REGS, layers, strict=True) if math.isinf(found)]
             cap = LADDER[-1] if name == ANNEALED else LIMIT
             for reg in missed:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import squared_distances, unit_cube
+from otformer.experiments._problems import unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.printed import printed_columns, printed_layer, printed_rows
 from otformer.network.registers import Registers
 from otformer.network.schedule import Paper
 from otformer.network.transformer import AligningTransformer
-from otformer.network.weights import head
+from otformer.network.weights import HeadName, head
 from otformer.theory.bounds import informal_bound
 from otformer.transport.reference import gradient_descent
 
 N, DIM, REG, DEPTH = 8, 2, 0.1, 300  # points per side, dimension, λ, layers
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """One random problem and its gradient descent."""
 
     x: Tensor
@@ -33,15 +34,16 @@ class Setting:
 
 
 def run(context: Context) -> Outcome:
-    x, y = unit_cube(N, DIM, context.generator())
-    C = squared_distances(x, y)
+    x, y, C = unit_cube(N, DIM, generator=context.generator())
     setting = Setting(x, y, C, list(islice(gradient_descent(C, REG, REG), DEPTH + 1)))
-    measured = (_sign, _rows_misprint, _columns_misprint, _sink, _orientation, _layer_index, _sink_output)
-    rows: list[Row] = []
-    for k, measure in enumerate(measured):
-        what, quantity, printed, corrected = measure(setting)
-        rows.append({"erratum": k + 1, "what": what, "measured": quantity, "as printed": printed, "corrected": corrected})
-        context.progress((k + 1) / len(measured))
+    in_rows = partial(_misprint, "rows", DIM, "P^{(1)}: e_{2d+5} where e_{d+5} must stand")
+    in_columns = partial(_misprint, "columns", 1, "P^{(2)}: I_{d} where 0_{d} must stand (d = 1)")  # else shapes differ
+    measured: list[Callable[[Setting], Measurement]] = [_sign, in_rows, in_columns, _sink]
+    measured += [_orientation, _layer_index, _sink_output]
+    columns = ("erratum", "what", "measured", "as printed", "corrected")
+    rows: list[Row] = [
+        dict(zip(columns, (k, *measure(setting)), strict=True)) for k, measure in context.each(enumerate(measured, 1))
+    ]
     checks = {
         f"erratum {row['erratum']}: off as printed, right to 1e-9 when corrected": (
             row["as printed"] > 1e-3 and abs(row["corrected"]) < 1e-9
@@ -76,17 +78,11 @@ def _sign(s: Setting) -> Measurement:
     return "B = +γI climbs, B = −γI descends", "largest |u in Z_{1} − gradient descent's|", gaps[0], gaps[1]
 
 
-def _rows_misprint(s: Setting) -> Measurement:
-    true = head("rows", REG, Registers(DIM, marginals=False)).bilinear(Registers(DIM, marginals=False))
-    gaps = [float((printed_rows(DIM, REG, misprint=m) - true).abs().max()) for m in (True, False)]
-    return "P^{(1)}: e_{2d+5} where e_{d+5} must stand", "largest error of the matrix", gaps[0], gaps[1]
-
-
-def _columns_misprint(s: Setting) -> Measurement:
-    registers = Registers(1, marginals=False)  # only d = 1 has a consistent shape as printed
-    true = head("columns", REG, registers).bilinear(registers)
-    gaps = [float((printed_columns(1, REG, misprint=m) - true).abs().max()) for m in (True, False)]
-    return "P^{(2)}: I_{d} where 0_{d} must stand (d = 1)", "largest error of the matrix", gaps[0], gaps[1]
+def _misprint(side: HeadName, dim: int, what: str, s: Setting) -> Measurement:
+    registers, printed = Registers(dim, marginals=False), printed_rows if side == "rows" else printed_columns
+    true = head(side, REG, registers).bilinear(registers)
+    gaps = [float((printed(dim, REG, misprint=m) - true).abs().max()) for m in (True, False)]
+    return what, "largest error of the matrix", gaps[0], gaps[1]
 
 
 def _sink(s: Setting) -> Measurement:
@@ -122,23 +118,14 @@ def _sink_output(s: Setting) -> Measurement:
     return "the sink's row gets −γ(n−1)/(n+1), not n−1", "|the sink's first step in u − what it should be|", *gaps
 
 
-def _label(row: Row) -> str:
-    """Two lines: the erratum, and the quantity its numbers are."""
-    return f"{row['erratum']}. {row['what']}\n{row['measured']}"
-
-
 def _draw(rows: list[Row]) -> figures.Figure:
     fig, ax = figures.figure(10, 4.6)
-    floor = 1e-17
-    for k, row in enumerate(rows):
-        ends = [max(row[name], floor) for name in ("corrected", "as printed")]
-        ax.plot(ends, [k, k], color="#C9CED6", linewidth=2, zorder=1)
-        ax.scatter(ends[1], k, color=figures.ORANGE, marker="X", s=48, zorder=2, label="as printed" if k == 0 else None)
-        ax.scatter(ends[0], k, color=figures.BLUE, marker="o", s=40, zorder=2, label="corrected" if k == 0 else None)
-    ax.set_xscale("log")
-    ax.set_yticks(range(len(rows)), [figures.mathtext(_label(row)) for row in rows])
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
+    places = range(len(rows))
+    printed, corrected = ([max(row[name], 1e-17) for row in rows] for name in ("as printed", "corrected"))
+    ax.plot([corrected, printed], [places, places], color="#C9CED6", linewidth=2, zorder=1)
+    ax.scatter(printed, places, color=figures.ORANGE, marker="X", s=48, zorder=2, label="as printed")
+    ax.scatter(corrected, places, color=figures.BLUE, marker="o", s=40, zorder=2, label="corrected")
+    figures.named_rows(ax, [figures.mathtext(f"{row['erratum']}. {row['what']}\n{row['measured']}") for row in rows])
     ax.set(xlabel="the quantity named in each line (an exact 0 is drawn at 1e-17)")
     ax.set_title("Error as printed and corrected")
     ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)

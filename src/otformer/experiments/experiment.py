@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import torch
 
     from otformer.figures import Figure
 
+T = TypeVar("T")
 Row = dict[str, Any]  # one line of the CSV: column -> text, number or None
 
 
@@ -27,6 +28,13 @@ class Context:
         import torch
 
         return torch.Generator().manual_seed(self.seed)
+
+    def each(self, items: Iterable[T], share: float = 1.0) -> Iterator[T]:
+        """The items in turn, which are that share of the work: after each, the fraction done is told."""
+        given = list(items)
+        for k, item in enumerate(given, 1):
+            yield item
+            self.progress(share * k / len(given))
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,38 @@
 """Figure 1 of the paper: attention of an encoder on the fox pair, layers 1, 6 and 12, beside transport; and on all pairs.
 
-What is measured: experiments/_fox_scores.py.
+An encoder reads both sentences in one row. A layer's attention is averaged over its heads, and of it the block of target
+rows and source columns is taken (the paper's French → English), or the other one, transposed. Rows are scaled to sum to one
+over the source words. Beside it stands the transport of the words' states after the first layer, as in the figure: for the
+fox, of nine words each, also the exact permutation of equation (1), of squared distances as they are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
 from otformer import figures
-from otformer.experiments import _fox_scores as scores
 from otformer.experiments import _sentences as sentences
-from otformer.experiments._fox_scores import FIRST, ORIENTATIONS, OT, PLAN_DISTANCE, REG, RIGHT, UNIFORM
-from otformer.experiments._sentences import Corpus, listed
-from otformer.experiments._trained_models import across
+from otformer.experiments._sentences import Array, Corpus, listed
 from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.statistics import ratio
 from otformer.words.models.attention import Reading, read
-from otformer.words.models.models import load
+from otformer.words.models.models import Model, load
 from otformer.words.models.shipped import folder
+from otformer.words.probe.scores import embedding_plan, likeness, ranks
 from otformer.words.text.examples import examples
 from otformer.words.text.gold import Link
 
+REG = 0.05
+FIRST = 1  # the states that transport takes: after the first layer
+ORIENTATIONS = {"target-source": "French words attend to English", "source-target": "English words attend to French"}
+OT, UNIFORM = "transport", "uniform"
+RIGHT, PLAN_DISTANCE = "right", "distance to the plan"
 MODEL = "bert-en-fr"
 FOX = "the fox pair"
 SHOWN_ORIENTATION = "target-source"  # as in the paper's section 4.1
@@ -35,30 +44,106 @@ def run(context: Context) -> Outcome:
     if model.kind != "encoder":
         raise ValueError(f"model {MODEL} must be an encoder, got a {model.kind} model: {model.name}")
     given = sentences.corpus("en-fr", context, FOX_NEWS)
-    rows = scores.table(FOX, scores.see(model, _only_fox(), context), context.seed)
-    rows += scores.table(given.label, scores.see(model, given, context), context.seed)
-    fox = next(read(model, _only_fox().pairs, by="spaces", states=True))
-    story = Story(rows, given, shown_layers(model.layers), f"{sentences.size_of(model)}, trained here", scores.exact(fox))
+    shipped = sentences.shipped("en-fr")
+    alone = Corpus(shipped.pairs[:1], shipped.gold[:1], shipped.every[:1], shipped.by, FOX)
+    rows = [row for each in (alone, given) for row in table(each.label, see(model, each, context), context.seed)]
+    fox = next(read(model, alone.pairs, by="spaces", states=True))
+    layers = (1, max(1, model.layers // 2), model.layers)  # those shown: the first, the middle and the last
+    story = Story(rows, given, layers, f"{sentences.size_of(model)}, trained here", exact(fox))
     settings = {"model": MODEL, "λ": REG, "states of layer": FIRST, "corpus": given.label}
     return Outcome(rows, _draw(fox, story), _told(story), story.checks(), settings)
 
 
-def _only_fox() -> Corpus:
-    given = sentences.shipped("en-fr")
-    return Corpus(given.pairs[:1], given.gold[:1], given.every[:1], given.by, FOX)
+# What is measured
 
 
-def shown_layers(layers: int) -> tuple[int, int, int]:
-    """The first, the middle and the last.
+class Seen(NamedTuple):
+    """What a model does with N sentence pairs, as sums over a sentence's gold pairs and as means over its words.
 
-    >>> shown_layers(12)
-    (1, 6, 12)
+    pairs [N].   right [N, readings, layers], transport [N] : gold pairs at rank 1, in attention and in the plan.
+    distance [N, readings, layers], uniform [N] : total variation to the plan, of attention and of a uniform matrix.
+    share [N, readings, layers] : of a word's attention, what goes to words of the other sentence.
     """
-    return 1, max(1, layers // 2), layers
+
+    pairs: Array
+    right: Array
+    transport: Array
+    distance: Array
+    uniform: Array
+    share: Array
 
 
-@dataclass(frozen=True)
-class Story:
+def attention(reading: Reading, name: str) -> Array:
+    """[layers, m, n], mean over heads, rows scaled to sum to one."""
+    A = reading.matrices[name].astype(float).mean(1) + 1e-30
+    return np.asarray(A / A.sum(-1, keepdims=True))
+
+
+def plan(reading: Reading) -> Array:
+    """The entropic plan [m, n] of the states after the first layer, unit vectors; mass 1."""
+    return embedding_plan(reading.states["target"][FIRST], reading.states["source"][FIRST], REG)
+
+
+def exact(reading: Reading) -> list[Link]:
+    """The permutation of equation (1): pairs (source, target) of least total squared distance."""
+    cost = cdist(reading.states["target"][FIRST], reading.states["source"][FIRST], "sqeuclidean")
+    return sorted((int(i), int(j)) for j, i in zip(*linear_sum_assignment(cost), strict=True))
+
+
+def see(model: Model, given: Corpus, context: Context) -> Seen:
+    """All layers and both readings on a corpus; sentences longer than the model allows, or without gold, are left out."""
+    kept = []
+    for number, reading in enumerate(read(model, given.pairs, by=given.by, states=True), 1):
+        gold = given.gold[number - 1]
+        if reading.whole and gold:
+            kept.append(_see_one(reading, gold))
+        if number % 20 == 0:
+            context.progress(0.95 * number / len(given.pairs))
+    if not kept:
+        raise ValueError(f"no sentence pair of {given.label} has gold pairs and is short enough for {model.name}")
+    return Seen(*(np.stack(values) for values in zip(*kept, strict=True)))
+
+
+def _see_one(reading: Reading, gold: list[Link]) -> tuple[Any, ...]:
+    P = plan(reading)
+    A = np.stack([attention(reading, name) for name in ORIENTATIONS])  # [readings, layers, m, n]
+    near = likeness(A, P)
+    along = {"target-source": -1, "source-target": -2}  # the axis of [..., m, n] over which a word's attention adds up
+    share = np.stack([reading.matrices[name].mean(1).sum(along[name]).mean(-1) for name in ORIENTATIONS])
+    right, transport = ((ranks(each, gold) == 1).sum(-1) for each in (A, P))
+    return len(gold), right, transport, near.distance, near.uniform, share
+
+
+def table(label: str, seen: Seen, seed: int) -> list[Row]:
+    """A line for every reading and layer, one for transport and one for a uniform matrix: right over all gold pairs, the
+    other means over sentences."""
+    each = np.ones(len(seen.pairs))
+    count = {"pairs of sentences": len(each), "gold pairs": int(seen.pairs.sum())}
+
+    def line(what: str, layer: int | None, right: Array | None, distance: Array, share: Array | None) -> Row:
+        row: Row = {"sentences": label, "what": what, "layer": layer, **count}
+        row |= _columns(RIGHT, right, seen.pairs, seed) | _columns(PLAN_DISTANCE, distance, each, seed)
+        return row | {"share to the other sentence": None if share is None else float(share.mean())}
+
+    rows = [
+        line(reading, k + 1, seen.right[:, r, k], seen.distance[:, r, k], seen.share[:, r, k])
+        for r, reading in enumerate(ORIENTATIONS)
+        for k in range(seen.right.shape[-1])
+    ]
+    return [*rows, line(OT, None, seen.transport, 0 * each, None), line(UNIFORM, None, None, seen.uniform, None)]
+
+
+def _columns(name: str, parts: Array | None, wholes: Array, seed: int) -> Row:
+    """`ratio` as columns of the CSV; one sentence has no interval."""
+    found: Sequence[float | None] = (None, None, None) if parts is None else ratio(parts, wholes, seed=seed)
+    ends = found[1:] if len(wholes) > 1 else (None, None)
+    return dict(zip((name, f"{name}, low", f"{name}, high"), (found[0], *ends), strict=True))
+
+
+# What it says
+
+
+class Story(NamedTuple):
     """The table, and how to speak of it; exact : the permutation of the fox pair."""
 
     rows: list[Row]
@@ -80,11 +165,6 @@ class Story:
         """The layer nearest to the plan, and its distance."""
         values = self.curve(label, reading, PLAN_DISTANCE)
         return int(np.argmin(values)) + 1, min(values)
-
-    def used(self) -> str:
-        """How many of the corpus have gold pairs and are short enough for the model."""
-        row = self.rows[-1]
-        return f"{row['pairs of sentences']:,} of them used, with {row['gold pairs']:,} gold pairs"
 
     def exact_right(self) -> int:
         """Words of the fox pair that the permutation has right."""
@@ -118,6 +198,7 @@ def _told(story: Story) -> str:
     def numbers(values: list[float]) -> str:
         return listed([f"{value:.2f}" for value in values])
 
+    used = f"{story.rows[-1]['pairs of sentences']:,} of them used, with {story.rows[-1]['gold pairs']:,} gold pairs"
     (layer, distance), (own, own_distance) = story.nearest(many), story.nearest(fox)
     other, other_distance = story.nearest(many, "source-target")
     right = story.curve(many, SHOWN_ORIENTATION, RIGHT)
@@ -125,7 +206,7 @@ def _told(story: Story) -> str:
         f"A small model: {story.model}; the paper has BERT. Attention is averaged over heads, French rows over English "
         f"words unless said. Transport of the states of layer {FIRST} has {story.exact_right()} of {len(story.exact)} words "
         f"of the fox pair right as an exact permutation, and {percents(story.curve(fox, OT, RIGHT))} as the entropic plan "
-        f"(unit vectors, λ = {REG}); on {many} ({story.used()}): {percents(story.curve(many, OT, RIGHT))}. Attention at "
+        f"(unit vectors, λ = {REG}); on {many} ({used}): {percents(story.curve(many, OT, RIGHT))}. Attention at "
         f"layers {first}, {middle} and {last} of the fox pair: {percents(story.at(fox, RIGHT))} right, at a distance of "
         f"{numbers(story.at(fox, PLAN_DISTANCE))} from the plan (total variation; 0 is the plan, a uniform matrix has "
         f"{numbers(story.curve(fox, UNIFORM, PLAN_DISTANCE))}). On {many}: {percents(story.at(many, RIGHT))} right, "
@@ -140,7 +221,7 @@ def _verdict(story: Story) -> str:
     """What became of “attention progressively approximates the plan as depth increases”."""
     values = story.curve(story.corpus.label, SHOWN_ORIENTATION, PLAN_DISTANCE)
     layer = int(np.argmin(values)) + 1
-    if all(later < earlier for earlier, later in pairwise(values)):
+    if _falls(values):
         return "In this model attention approaches the plan with every layer."
     if layer == len(values):
         return "In this model the last layer is the nearest to the plan, but not every layer is nearer than the one before."
@@ -151,23 +232,23 @@ def _verdict(story: Story) -> str:
 
 
 def _falls(values: list[float]) -> bool:
-    return values == sorted(values, reverse=True) and len(set(values)) == len(values)
+    return all(later < earlier for earlier, later in pairwise(values))
 
 
 # The figure
 
 
 def _draw(fox: Reading, story: Story) -> figures.Figure:
-    made, axes = figures.figure(12.4, 7.2, 2, 4, height_ratios=(1.12, 1))
+    made, axes = figures.figure(12.4, 7.2, "abcd;rrff", height_ratios=(1.12, 1))
     example = examples("en-fr")[0]
     pair, gold = (example.source, example.target), sorted(example.links)
-    panels = [(f"attention, layer {layer}", scores.attention(fox, SHOWN_ORIENTATION)[layer - 1]) for layer in story.layers]
-    panels.append((f"OT of layer {FIRST} (λ = {REG})", scores.plan(fox)))
-    for ax, (title, matrix) in zip(axes[0], panels, strict=True):
-        sentences.heatmap(ax, matrix, pair, gold, title)
-        if ax is not axes[0, 0]:
-            ax.set_yticks([])
-    right, far = across(made, axes, 1, 0, 2), across(made, axes, 1, 2, 4)
+    panels = [(f"attention, layer {layer}", attention(fox, SHOWN_ORIENTATION)[layer - 1]) for layer in story.layers]
+    panels.append((f"OT of layer {FIRST} (λ = {REG})", plan(fox)))
+    for letter, (title, matrix) in zip("abcd", panels, strict=True):
+        sentences.heatmap(axes[letter], matrix, pair, gold, title)
+        if letter != "a":
+            axes[letter].set_yticks([])
+    right, far = axes["r"], axes["f"]
     _curves(right, story, RIGHT, 100)
     _curves(far, story, PLAN_DISTANCE, 1)
     many, short = story.corpus.label, story.corpus.short
@@ -176,7 +257,7 @@ def _draw(fox: Reading, story: Story) -> figures.Figure:
     far.axhline(uniform, color=figures.GREY, linestyle="--", label=f"uniform matrix, {short}")
     right.set(ylim=(0, 102), ylabel="gold pairs at rank 1 (%)", title="Translated words found")
     far.set(ylim=(0, 1), ylabel="total variation", title=f"Distance of attention to the plan of layer {FIRST}")
-    sentences.legend(made, right, far)
+    sentences.legend(made)
     made.suptitle(f"A small encoder: {story.model}. Rows are scaled to their largest entry.", size=9, color=figures.GREY)
     return made
 

@@ -41,12 +41,6 @@ class CostError(NamedTuple):
 ERROR_COLUMNS = ("width", "features", "cost error", "value error", "plan error")  # of the CSV, in the order of `CostError`
 
 
-def approximation_error(layer: CostLayer, x: Any, y: Any) -> float:
-    """max_ij |C̃_ij − C_ij| over the given points."""
-    x, y = pair(x, y)
-    return float((layer(x, y).cost() - layer.exact(x, y)).abs().max())
-
-
 def error_table(layers: Iterable[CostLayer], x: Any, y: Any, reg: float, depth: int = 400) -> list[CostError]:
     """Layer and network on one problem (uniform weights of mass 1), against POT's Sinkhorn on the true cost."""
     x, y = pair(x, y)
@@ -60,8 +54,7 @@ def error_table(layers: Iterable[CostLayer], x: Any, y: Any, reg: float, depth: 
         C, features = layer.exact(x, y), layer(x, y)
         P = ot.bregman.sinkhorn_log(a, b, C, reg, numItermax=10_000, stopThr=1e-13)
         mine = AligningTransformer(layer.features, reg, depth, "relaxed")(features, a=a, b=b, keep="last").plan()
-        gap = abs(value(features.cost(), mine) - value(C, P))
-        error = approximation_error(layer, x, y)
+        gap, error = abs(value(features.cost(), mine) - value(C, P)), float((features.cost() - C).abs().max())
         rows.append(CostError(layer.width, layer.features, error, gap, float((mine - P).abs().sum() / 2)))
     return rows
 
@@ -69,11 +62,10 @@ def error_table(layers: Iterable[CostLayer], x: Any, y: Any, reg: float, depth: 
 def run(context: Context) -> Outcome:
     generator = context.generator()
     rows: list[Row] = []
-    for k, (name, (dim, _, make)) in enumerate(COSTS.items()):
-        x, y = unit_cube(N, dim, generator)
+    for name, (dim, _, make) in context.each(COSTS.items()):
+        x, y, _ = unit_cube(N, dim, generator=generator)
         table = error_table([make(width) for width in WIDTHS], x, y, REG)
         rows += [{"cost": name, **dict(zip(ERROR_COLUMNS, found, strict=True))} for found in table]
-        context.progress((k + 1) / len(COSTS))
     checks = {
         "the entropic value is off by at most the cost's largest error, every time": all(
             row["value error"] <= row["cost error"] + 1e-9 for row in rows
@@ -87,11 +79,10 @@ def run(context: Context) -> Outcome:
 
 
 def _told(rows: list[Row]) -> str:
-    """What the numbers say, in sentences."""
-    orders = {name: _order([row for row in rows if row["cost"] == name]) for name in COSTS}
+    logs = {name: [np.log(_column(rows, name, each)) for each in ("width", "cost error")] for name in COSTS}
+    orders = {name: np.polyfit(width, error, 1)[0] for name, (width, error) in logs.items()}  # by least squares
     listed = "; ".join(f"{name}: order {order:.2f} (predicted {COSTS[name][1]:.2f})" for name, order in orders.items())
-    widest = {name: [row for row in rows if row["cost"] == name][-1] for name in COSTS}
-    plans = ", ".join(f"{row['plan error']:.1e}" for row in widest.values())
+    plans = ", ".join(f"{_column(rows, name, 'plan error')[-1]:.1e}" for name in COSTS)
     return (
         f"The largest error of the cost falls with the number of ReLU units: {listed} ({N} random points per side, "
         f"λ = {REG}). At the largest width, the plan found by the network differs from POT's on the true cost by {plans} "
@@ -101,21 +92,16 @@ def _told(rows: list[Row]) -> str:
     )
 
 
-def _order(rows: list[Row]) -> float:
-    """Least-squares slope of log(cost error) over log(width)."""
-    width, error = (np.log([row[name] for row in rows]) for name in ("width", "cost error"))
-    return float(np.polyfit(width, error, 1)[0])
+def _column(rows: list[Row], cost: str, name: str) -> list[float]:
+    return [row[name] for row in rows if row["cost"] == cost]
 
 
 def _draw(rows: list[Row]) -> figures.Figure:
     fig, axes = figures.figure(10, 3.6, 1, 2, sharex=True)
-    for ax, column, title in (
-        (axes[0], "cost error", "Largest error of the cost"),
-        (axes[1], "plan error", "Error of the network's plan (half L1, mass 1)"),
-    ):
+    titles = {"cost error": "Largest error of the cost", "plan error": "Error of the network's plan (half L1, mass 1)"}
+    for ax, (column, title) in zip(axes, titles.items(), strict=True):
         for name, marker in zip(COSTS, "oD^v", strict=True):
-            chosen = [row for row in rows if row["cost"] == name]
-            ax.loglog([r["width"] for r in chosen], [r[column] for r in chosen], marker=marker, label=name)
+            ax.loglog(_column(rows, name, "width"), _column(rows, name, column), marker=marker, label=name)
         ax.set(xlabel="ReLU units", ylabel=column, title=title)
     axes[0].legend()
     return fig

@@ -23,16 +23,12 @@ Over = Callable[[str, str, int], learned.Spread]  # objective, measure and n -> 
 
 def run(context: Context) -> Outcome:
     count, seed = learned.problems(context), context.seed
-    found = {}
-    for k, (label, name) in enumerate(RECIPES.items()):
-        found[label] = scores(name, count, seed)
-        context.progress((k + 1) / (len(RECIPES) + 1))
+    found = {label: scores(name, count, seed) for label, name in context.each(RECIPES.items(), 0.8)}
     rows = learned.table("objective", RECIPES, count, seed)
 
     def over(label: str, measure: str, n: int) -> learned.Spread:
         return spread(at(found[label][measure], n))
 
-    attention = found[ATTENTION]
     checks = {
         f"trained on the attention, at least 99 % of rows right at n = {TRAINED} (median of seeds)": (
             over(ATTENTION, ROWS, TRAINED).median >= 99
@@ -41,7 +37,7 @@ def run(context: Context) -> Outcome:
             max(over(label, ROWS, TESTED).median for label in (ATTENTION, ENTROPY)) >= 90
         ),
         f"better than a guess at n = {TESTED}: three times 1/n in every seed": (
-            float(at(attention[ROWS], TESTED).min()) >= 300 / TESTED
+            over(ATTENTION, ROWS, TESTED).least >= 300 / TESTED
         ),
         f"squared error on the sorted list is learned: below 1e-5 at n = {TRAINED} (median of seeds)": (
             over(SORTED, LOSS, TRAINED).median < 1e-5
@@ -56,7 +52,6 @@ def run(context: Context) -> Outcome:
 
 
 def _told(over: Over, count: int, seed: int) -> str:
-    """What the numbers say, in sentences."""
     reads_y, reads_x = (spread(values) for values in value_read(learned.draw(TRAINED, count, seed)))
 
     def right(label: str) -> str:
@@ -85,20 +80,18 @@ def value_read(batch: Batch) -> tuple[Tensor, Tensor]:
     n = batch.x.shape[-2]
     values = (net.states(batch.x, batch.y)[-1][..., :n, :] @ net.V_out[:, None]).flatten(1)  # [K, B·n]
 
-    def correlation(points: Tensor) -> Tensor:
-        return torch.stack([torch.corrcoef(torch.stack([each, points.flatten()]))[0, 1].abs() for each in values])
-
-    return correlation(batch.y), correlation(batch.x)
+    with_y, with_x = (torch.corrcoef(torch.cat([points.flatten()[None], values]))[0, 1:] for points in (batch.y, batch.x))
+    return with_y.abs(), with_x.abs()
 
 
 def _draw(found: dict[str, dict[str, Tensor]], batch: Batch, count: int, seed: int) -> figures.Figure:
-    fig, axes = figures.figure(10, 6.0, 2, 4, height_ratios=[1.15, 1])
-    for ax, (label, name) in zip(axes[0], RECIPES.items(), strict=False):
+    fig, axes = figures.figure(10, 6.0, "abcd;rrff", height_ratios=[1.15, 1])
+    for panel, (label, name) in zip("abc", RECIPES.items(), strict=True):
         member = learned.middle(name, TESTED, count, seed)
-        learned.picture(ax, learned.attention(name, member, batch), f"A: {SHORT[label]}, n = {TESTED}")
-    image = learned.picture(axes[0, 3], batch.plan()[0], "P*")
-    fig.colorbar(image, ax=axes[0, 3], label="attention", shrink=0.8)
-    right, far = learned.across(fig, axes, 1, 0, 2), learned.across(fig, axes, 1, 2, 4)
+        learned.picture(axes[panel], learned.attention(name, member, batch), f"A: {SHORT[label]}, n = {TESTED}")
+    image = learned.picture(axes["d"], batch.plan()[0], "P*")
+    fig.colorbar(image, ax=axes["d"], label="attention", shrink=0.8)
+    right, far = axes["r"], axes["f"]
     for (label, scored), colour, dash in zip(found.items(), figures.CYCLE, ("-", "--", "-."), strict=False):
         band(right, SIZES, scored[ROWS], label, colour, dash)
         band(far, SIZES, scored[DISTANCE], label, colour, dash)

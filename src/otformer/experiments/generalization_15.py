@@ -25,8 +25,7 @@ def run(context: Context) -> Outcome:
     for way in looks.views:
         for layer in LAYERS_SHOWN:
             seen = looks.at(way, layer)
-            measures = {ROWS: 100 * seen.rows, DISTANCE: seen.distance}
-            rows.append(_row(f"{NAME}, layer {layer}, {way}", measures))
+            rows.append(_row(f"{NAME}, layer {layer}, {way}", {ROWS: 100 * seen.rows, DISTANCE: seen.distance}))
     right = {name: spread(found[name][ROWS]) for name in RECIPES}
     far = spread(found[NAME][DISTANCE])
     moves = {way: iterative.moves(looks, way) for way in (HEADS, LENS)}
@@ -34,15 +33,14 @@ def run(context: Context) -> Outcome:
         f"(1) “closely approximates” P* at n = {N}: at least 90 % of rows right (median of seeds)": right[NAME].median >= 90,
         "(1) nearer to P* than uniform rows by a tenth (median of seeds)": far.median < 0.9 * (1 - 1 / N) ** 0.5,
         "(2) more rows right with the engineered prompt than without (medians)": right[NAME].median > right[PLAIN].median,
-        "(3) the layers' own heads come nearer to P* from layer 5 to 15 to 20 in most seeds": moves[HEADS].verdict[0],
-        "(3) the output head on the layers' states does": moves[LENS].verdict[0],
+        "(3) the layers' own heads come nearer to P* from layer 5 to 15 to 20 in most seeds": moves[HEADS].nearer,
+        "(3) the output head on the layers' states does": moves[LENS].nearer,
     }
     settings = {"n": N, "recipes": list(RECIPES), "problems": count}
     return Outcome(rows, _draw(looks, count, seed), _told(right, far, moves, count), checks, settings)
 
 
 def _told(right: dict[str, learned.Spread], far: learned.Spread, moves: dict[str, Moves], count: int) -> str:
-    """What the numbers say, in sentences."""
     return (
         f"Trained on n = 7, tested on {count} fresh permutations of n = {N}, eight seeds: median and range. (1) Of the rows "
         f"of the attention, {right[NAME]:.1f} % are right, and ‖A − P*‖/√n is {far:.2f}, where uniform rows have "
@@ -66,19 +64,17 @@ def _draw(looks: Looks, count: int, seed: int) -> figures.Figure:
     batch = learned.draw(N, count, seed)
     target = batch.plan()[0]
     member, plain = (learned.middle(name, N, count, seed) for name in (NAME, PLAIN))
-    output = learned.attention(NAME, member, batch)
-    without = learned.attention(PLAIN, plain, batch)
-    for row, shown in zip(axes, ({"test n = 15": output}, {"without": without, "with": output}), strict=False):
-        for ax, (title, matrix) in zip(row, shown.items(), strict=False):
-            image = learned.picture(ax, matrix, title)
-        for ax in row[len(shown) : 3]:
-            ax.set_axis_off()
-        learned.picture(row[3], target, "P*")
+    output, without = learned.attention(NAME, member, batch), learned.attention(PLAIN, plain, batch)
+    learned.picture(axes[0, 0], output, "test n = 15")
+    learned.picture(axes[1, 0], without, "without")
+    learned.picture(axes[1, 1], output, "with")
+    for ax in (axes[0, 1], axes[0, 2], axes[1, 2]):
+        ax.set_axis_off()
+    image, _ = (learned.picture(ax, target, "P*") for ax in axes[:2, 3])
     for row, way in zip(axes[2:], (HEADS, LENS), strict=True):
         iterative.pictures(row, looks, way, member, target)
-    axes[0, 0].set_ylabel("(1) generalization\ny, point number")
-    axes[1, 0].set_ylabel("(2) prompt engineering\ny, point number")
-    axes[2, 0].set_ylabel("(3) the layers' own heads\ny, point number")
-    axes[3, 0].set_ylabel("(3) output head on the state\ny, point number")
+    labels = ("(1) generalization", "(2) prompt engineering", "(3) the layers' own heads", "(3) output head on the state")
+    for ax, label in zip(axes[:, 0], labels, strict=True):
+        ax.set_ylabel(f"{label}\ny, point number")
     fig.colorbar(image, ax=axes[0, 3], label="attention", shrink=0.8)
     return fig

@@ -20,13 +20,14 @@ from torch import Tensor
 
 from otformer import figures
 from otformer.experiments import _trained_models as learned
-from otformer.experiments._problems import final, squared_distances
+from otformer.experiments._problems import final
 from otformer.experiments._trained_models import LAYERS_SHOWN, band, spread
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.learning.data import Batch
 from otformer.learning.model import HEADS as MODEL_HEADS
 from otformer.learning.model import LearningTransformer
 from otformer.network.schedule import Relaxed
+from otformer.transport.problem.problem import squared_distances
 
 NAME = "paper-attention"
 TRAINED, TESTED = 7, 9  # points
@@ -36,7 +37,7 @@ HEADS, LENS, READ_OUT = "the layer's own heads", "the output head on the layer's
 
 
 class View(NamedTuple):
-    """What one way of looking sees at one layer: matrices [K, n, n] of the first problem, distance and share of rows [K]."""
+    """What one way of looking sees: matrices [L, K, n, n] of the first problem, distance and share of rows right [L, K]."""
 
     matrices: Tensor
     distance: Tensor
@@ -44,32 +45,28 @@ class View(NamedTuple):
 
 
 def view(A: Tensor, batch: Batch) -> View:
-    """Compare attention A [K, B, n, n], rows y, with P*."""
+    """Compare attention A [L, K, B, n, n], rows y, with P*."""
     far = (A - batch.plan()).square().sum((-2, -1)).mean(-1) / A.shape[-1]
-    return View(A[:, 0], far.sqrt(), (A.argmax(-1) == batch.target).double().mean((-2, -1)))
+    return View(A[..., 0, :, :], far.sqrt(), (A.argmax(-1) == batch.target).double().mean((-2, -1)))
 
 
 @torch.no_grad()
-def heads(net: LearningTransformer, states: list[Tensor], batch: Batch) -> list[View]:
+def heads(net: LearningTransformer, states: list[Tensor], batch: Batch) -> View:
     """The best head of every layer 1 … L."""
     n = batch.x.shape[-2]
-    turned = batch._replace(target=batch.target.argsort(-1))  # x on the rows: P* transposed
-    found = []
-    for Z, weights in zip(states, net.weights(), strict=False):
-        logits = net.logits(Z, weights).unflatten(2, (-1, MODEL_HEADS))[:, :, :n, :, :n]  # [K, B, n, 2, n]: no sink
-        both = logits.softmax(-1).unbind(3)
-        straight, across = ([view(each, side) for each in both] for side in (batch, turned))
-        across = [seen._replace(matrices=seen.matrices.mT) for seen in across]
-        all_four = View(*(torch.stack(parts) for parts in zip(*straight, *across, strict=True)))
-        best = all_four.distance.argmin(0)  # [K]
-        found.append(View(*(part[best, torch.arange(len(best))] for part in all_four)))
-    return found
+    logits = [net.logits(Z, weights) for Z, weights in zip(states, net.weights(), strict=False)]
+    both = torch.stack(logits).unflatten(3, (-1, MODEL_HEADS))[..., :n, :, :n].softmax(-1).movedim(4, 0)  # without the sink
+    straight, across = view(both, batch), view(both, batch._replace(target=batch.target.argsort(-1)))  # P* transposed
+    across = across._replace(matrices=across.matrices.mT)
+    all_four = [torch.cat(parts) for parts in zip(straight, across, strict=True)]  # [4, L, K, ...]: heads, orientations
+    best = all_four[1].argmin(0, keepdim=True)
+    return View(*(part.take_along_dim(best.view(*best.shape, *[1] * (part.ndim - 3)), 0)[0] for part in all_four))
 
 
 @torch.no_grad()
-def lens(net: LearningTransformer, states: list[Tensor], batch: Batch) -> list[View]:
+def lens(net: LearningTransformer, states: list[Tensor], batch: Batch) -> View:
     """The output head on the states of layers 0 … L."""
-    return [view(net.output(Z).attention, batch) for Z in states]
+    return view(torch.stack([net.output(Z).attention for Z in states]), batch)
 
 
 def potentials(batch: Batch) -> Tensor:
@@ -83,16 +80,10 @@ def centred(t: Tensor) -> Tensor:
     return t - t.mean(-2, keepdim=True)
 
 
-class Probe(NamedTuple):
-    """Linear read-outs of (u, v) from every layer: values [L+1, K, B, n, 2] on the tested problems, R² [L+1, K, 2]."""
-
-    values: Tensor
-    r2: Tensor
-
-
 @torch.no_grad()
-def probe(net: LearningTransformer, fitted: Batch, tested: Batch) -> Probe:
-    """Fit on some problems, read others, for every layer and member."""
+def probe(net: LearningTransformer, fitted: Batch, tested: Batch) -> tuple[Tensor, Tensor]:
+    """Linear read-outs of (u, v) from every layer, fitted on some problems: values [L+1, K, B, n, 2] on the tested ones, and
+    R² [L+1, K, 2]."""
     wanted, true = potentials(fitted).flatten(0, 1), potentials(tested)
     values = []
     for known, fresh in zip(net.states(fitted.x, fitted.y), net.states(tested.x, tested.y), strict=True):
@@ -101,29 +92,30 @@ def probe(net: LearningTransformer, fitted: Batch, tested: Batch) -> Probe:
         W = torch.linalg.lstsq(X, wanted.expand(len(X), *wanted.shape), driver="gelsd").solution
         values.append(Z @ W[:, None])
     read = torch.stack(values)
-    return Probe(read, 1 - (read - true).square().sum((2, 3)) / true.square().sum((0, 1)))
+    return read, 1 - (read - true).square().sum((2, 3)) / true.square().sum((0, 1))
 
 
-def read_out(values: Tensor, batch: Batch) -> list[View]:
+def read_out(values: Tensor, batch: Batch) -> View:
     """Attention with the potentials u read from the layers 0 … L, values [L+1, K, B, n, 2]."""
     C = squared_distances(batch.y.double(), batch.x.double())
-    return [view(((u[..., None, :] - C) / REG).softmax(-1), batch) for u in values[..., 0]]
+    return view(((values[..., None, :, 0] - C) / REG).softmax(-1), batch)
 
 
 class Looks(NamedTuple):
-    """All three ways on the same problems, one view per layer, counted from ``first``; R² on both kinds of lists."""
+    """All three ways on the same problems, up to the last layer; R² on both kinds of lists."""
 
-    views: dict[str, list[View]]
-    first: dict[str, int]
+    views: dict[str, View]
     floor: float  # distance to P* of the read-out with the true u: λ > 0 blurs the plan
     r2: dict[str, Tensor]
 
-    def distance(self, way: str) -> Tensor:
-        """[layers, K]."""
-        return torch.stack([each.distance for each in self.views[way]])
+    def layers(self, way: str) -> range:
+        """The layers that it looks at."""
+        total = len(self.views[LENS].rows)
+        return range(total - len(self.views[way].rows), total)
 
     def at(self, way: str, layer: int) -> View:
-        return self.views[way][layer - self.first[way]]
+        """One layer, without the first axis."""
+        return View(*(part[self.layers(way).index(layer)] for part in self.views[way]))
 
 
 def look(name: str, n: int, count: int, seed: int) -> Looks:
@@ -134,41 +126,31 @@ def look(name: str, n: int, count: int, seed: int) -> Looks:
     kinds = ("permutations", "values")
     pairs = {kind: (learned.draw(TRAINED, count, seed, kind, FITTED), learned.draw(n, count, seed, kind)) for kind in kinds}
     probes = {kind: probe(net, fitted, tested) for kind, (fitted, tested) in pairs.items()}
-    views = {
-        HEADS: heads(net, states, batch),
-        LENS: lens(net, states, batch),
-        READ_OUT: read_out(probes["permutations"].values, batch),
-    }
-    floor = float(read_out(potentials(batch)[None, None], batch)[0].distance)
-    return Looks(views, {HEADS: 1, LENS: 0, READ_OUT: 0}, floor, {kind: probes[kind].r2 for kind in kinds})
+    views = {HEADS: heads(net, states, batch), LENS: lens(net, states, batch)}
+    views[READ_OUT] = read_out(probes["permutations"][0], batch)
+    floor = float(read_out(potentials(batch)[None, None], batch).distance)
+    return Looks(views, floor, {kind: probes[kind][1] for kind in kinds})
 
 
 class Moves(NamedTuple):
-    """One way of looking at layers 5, 15 and 20: in how many of the seeds ‖A − P*‖ falls, and the rows right rise, twice."""
+    """One way of looking at layers 5, 15 and 20: whether ‖A − P*‖ falls, and the rows right rise, twice, in most seeds."""
 
     told: str
-    nearer: int
-    righter: int
-    seeds: int
-
-    @property
-    def verdict(self) -> tuple[bool, bool]:
-        """Whether most seeds move towards P*, by distance and by rows."""
-        return 2 * self.nearer > self.seeds, 2 * self.righter > self.seeds
+    nearer: bool
+    righter: bool
 
 
 def moves(looks: Looks, way: str) -> Moves:
     """What the paper's picture shows, in numbers."""
     shown = [looks.at(way, layer) for layer in LAYERS_SHOWN]
-    far, right = ([each[k] for each in shown] for k in (1, 2))
-    nearer = int(((far[0] > far[1]) & (far[1] > far[2])).sum())
-    righter = int(((right[0] < right[1]) & (right[1] < right[2])).sum())
-    seeds = len(far[0])
+    far, right = (torch.stack([each[k] for each in shown]) for k in (1, 2))  # [3, K]
+    nearer, righter = (int((change < 0).all(0).sum()) for change in (far.diff(dim=0), -right.diff(dim=0)))
+    seeds = far.shape[1]
     told = (
         f"{', '.join(f'{spread(each):.2f}' for each in far)}, falling in {nearer} of {seeds} seeds; rows right "
         f"{', '.join(f'{spread(100 * each).median:.0f}' for each in right)} %, rising in {righter}"
     )
-    return Moves(told, nearer, righter, seeds)
+    return Moves(told, 2 * nearer > seeds, 2 * righter > seeds)
 
 
 def run(context: Context) -> Outcome:
@@ -178,8 +160,8 @@ def run(context: Context) -> Outcome:
     told = {way: moves(looks, way) for way in looks.views}
     r2 = _median(looks.r2["values"].mean(-1))  # of u and v together, [L+1]
     steps = "from layer 5 to 15 to 20 in most seeds"
-    checks = {f"{way}: nearer to P* {steps}": told[way].verdict[0] for way in told}
-    checks |= {f"{way}: more rows right {steps}": told[way].verdict[1] for way in (HEADS, LENS)}
+    checks = {f"{way}: nearer to P* {steps}": told[way].nearer for way in told}
+    checks |= {f"{way}: more rows right {steps}": told[way].righter for way in (HEADS, LENS)}
     checks["the layers add the dual variables: R² after the last is 0.1 above the prompt's (real-valued lists)"] = bool(
         r2[-1] > r2[0] + 0.1
     )
@@ -188,13 +170,12 @@ def run(context: Context) -> Outcome:
 
 
 def _told(looks: Looks, moved: dict[str, Moves], count: int) -> str:
-    """What the numbers say, in sentences."""
-    heads_nearest = _median(looks.distance(HEADS))
-    lens_path = _median(looks.distance(LENS))
+    heads_nearest, lens_path = (_median(looks.views[way].distance) for way in (HEADS, LENS))
     late = float((lens_path[-6] - lens_path[-1]) / (lens_path[0] - lens_path[-1]))
     r2 = {kind: _median(values.mean(-1)) for kind, values in looks.r2.items()}  # of u and v together, [L+1]
+    near, right = (", ".join(way for way in moved if moved[way][k]) or "none of the three" for k in (1, 2))
     return (
-        f"Recipe {NAME}, {len(looks.at(LENS, 0).distance)} seeds, {count} fresh permutations of n = {TESTED}; ‖A − P*‖/√n "
+        f"Recipe {NAME}, {looks.views[LENS].rows.shape[1]} seeds, {count} fresh permutations of n = {TESTED}; ‖A − P*‖/√n "
         f"at layers {', '.join(map(str, LAYERS_SHOWN))} (uniform rows: {(1 - 1 / TESTED) ** 0.5:.2f}). The layers' own "
         f"heads, the better of two and in either orientation: {moved[HEADS].told}; the nearest they come is "
         f"{float(heads_nearest.min()):.2f} in layer {1 + int(heads_nearest.argmin())}. The output head on every layer's "
@@ -204,8 +185,8 @@ def _told(looks: Looks, moved: dict[str, Moves], count: int) -> str:
         f"{spread(looks.at(READ_OUT, 0).distance).median:.2f}: on permutations the cost alone tells the plan. R² of the "
         f"read-out of (u, v), mean of both: {_r2_told(r2['permutations'])} on permutations, where a potential is a function "
         f"of the point's own number; {_r2_told(r2['values'])} on real-valued lists, where it depends on the whole list. "
-        f"{_verdict(moved)} The paper's own picture of “last layer (20)” at n = 15 is the same image file as its output "
-        "attention."
+        f"So, at the paper's layers and in most seeds: by distance {near} moves towards P*; by rows right, {right}. The "
+        "paper's own picture of “last layer (20)” at n = 15 is the same image file as its output attention."
     )
 
 
@@ -219,17 +200,12 @@ def _r2_told(r2: Tensor) -> str:
     return f"{first:.2f} in the prompt, {float(r2[best]):.2f} at best (layer {best}), {last:.2f} after the last"
 
 
-def _verdict(told: dict[str, Moves]) -> str:
-    near, right = (", ".join(way for way in told if told[way].verdict[k]) or "none of the three" for k in (0, 1))
-    return f"So, at the paper's layers and in most seeds: by distance {near} moves towards P*; by rows right, {right}."
-
-
 def _rows(looks: Looks) -> list[Row]:
     rows: list[Row] = []
-    for layer in range(len(looks.views[LENS])):
+    for layer in looks.layers(LENS):
         row: Row = {"layer": layer}
-        for way, views in looks.views.items():
-            known = views[layer - looks.first[way]] if layer >= looks.first[way] else None
+        for way in looks.views:
+            known = looks.at(way, layer) if layer in looks.layers(way) else None
             for measure, k in (("distance", 1), ("rows right", 2)):
                 row |= learned.columns(f"{way}: {measure}", None if known is None else known[k])
         for kind, r2 in looks.r2.items():
@@ -248,27 +224,25 @@ def pictures(axes: Any, looks: Looks, way: str, member: int, target: Tensor) -> 
 
 
 def _draw(looks: Looks, context: Context) -> figures.Figure:
-    fig, axes = figures.figure(10, 11, 4, 4)
+    fig, axes = figures.figure(10, 11, "abcd;efgh;nnrr;uuvv")
     count = learned.problems(context)
     target = learned.draw(TESTED, count, context.seed).plan()[0]
     member = learned.middle(NAME, TESTED, count, context.seed)
-    for row, way in zip(axes, (HEADS, LENS), strict=False):
-        pictures(row, looks, way, member, target)
-    near, right = learned.across(fig, axes, 2, 0, 2), learned.across(fig, axes, 2, 2, 4)
-    for way, colour, dash in zip(looks.views, figures.CYCLE, ("-", "--", "-."), strict=False):
-        layers = range(looks.first[way], looks.first[way] + len(looks.views[way]))
-        band(near, layers, torch.stack([each.distance for each in looks.views[way]]), way, colour, dash)
-        band(right, layers, 100 * torch.stack([each.rows for each in looks.views[way]]), way, colour, dash)
+    for row, way in (("abcd", HEADS), ("efgh", LENS)):
+        pictures([axes[panel] for panel in row], looks, way, member, target)
+    near, right, *contains = (axes[panel] for panel in "nruv")
+    for (way, seen), colour, dash in zip(looks.views.items(), figures.CYCLE, ("-", "--", "-."), strict=False):
+        band(near, looks.layers(way), seen.distance, way, colour, dash)
+        band(right, looks.layers(way), 100 * seen.rows, way, colour, dash)
     near.axhline(looks.floor, color=figures.GREEN, linewidth=0.8, linestyle=":", label="read-out with the true u")
     near.set(ylabel=learned.DISTANCE, ylim=(0, 1.4), title="Distance to P*: median and range of the seeds")
     right.set(ylabel=learned.ROWS, ylim=(0, 102), title="Rows right")
-    contains = [learned.across(fig, axes, 3, 0, 2), learned.across(fig, axes, 3, 2, 4)]
     for ax, (kind, title) in zip(contains, (("permutations", "permutations"), ("values", "real-valued lists")), strict=True):
         for k, (potential, colour, dash) in enumerate((("u", figures.BLUE, "-"), ("v", figures.ORANGE, "--"))):
             band(ax, range(len(looks.r2[kind])), looks.r2[kind][..., k].clamp(min=-0.1), potential, colour, dash)
         ax.set(ylabel="R²", ylim=(-0.1, 1.02), title=f"Linear read-out of (u, v), {title}")
     for ax in (near, right, *contains):
-        ax.set(xlabel="layer", xticks=range(0, len(looks.views[LENS]), 5))
+        ax.set(xlabel="layer", xticks=looks.layers(LENS)[::5])
     near.legend(loc="lower left")
     contains[0].legend(loc="lower left")
     return fig

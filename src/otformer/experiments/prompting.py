@@ -15,37 +15,32 @@ WITH, WITHOUT = "with the engineered prompt", "without, Z' = [x, y, 0]"
 RECIPES = {WITHOUT: "paper-no-prompt", WITH: "paper-attention"}
 TRAINED, TESTED = 7, 9  # points
 RESAMPLES = 10_000  # draws of the bootstrap
+MEAN, LOW, HIGH, T_LOW, T_HIGH = GAP = tuple(f"gap, {ROWS}: {word}" for word in ("mean", "low", "high", "t low", "t high"))
 
 
 def run(context: Context) -> Outcome:
     count, seed = learned.problems(context), context.seed
-    found = {}
-    for k, (label, name) in enumerate(RECIPES.items()):
-        found[label] = scores(name, count, seed)
-        context.progress((k + 1) / 3)
+    found = {label: scores(name, count, seed) for label, name in context.each(RECIPES.items(), 0.7)}
     gaps = [_gap(n, found, context) for n in SIZES]
+    trained, tested, longer = (gaps[SIZES.index(n)] for n in (TRAINED, TESTED, 15))
     checks = {
         f"with the prompt at least 99 % of rows right at n = {TRAINED} (median of seeds)": (
-            spread(at(found[WITH][ROWS], TRAINED)).median >= 99
+            trained[f"{ROWS}, {WITH}: median"] >= 99
         ),
-        f"the prompt is better at n = {TESTED}: the 95 % interval of the gap (bootstrap) lies above 0": (
-            gaps[SIZES.index(TESTED)][f"gap, {ROWS}: low"] > 0
-        ),
-        f"the same by Student's t at n = {TESTED}": gaps[SIZES.index(TESTED)][f"gap, {ROWS}: t low"] > 0,
-        "the prompt is better at n = 15 too: the 95 % interval of the gap (bootstrap) lies above 0": (
-            gaps[SIZES.index(15)][f"gap, {ROWS}: low"] > 0
-        ),
+        f"the prompt is better at n = {TESTED}: the 95 % interval of the gap (bootstrap) lies above 0": tested[LOW] > 0,
+        f"the same by Student's t at n = {TESTED}": tested[T_LOW] > 0,
+        "the prompt is better at n = 15 too: the 95 % interval of the gap (bootstrap) lies above 0": longer[LOW] > 0,
     }
     settings = {"recipes": RECIPES, "sizes": [*SIZES], "problems": count, "resamples": RESAMPLES}
     return Outcome(gaps, _draw(found, gaps, count, seed), _told(found, gaps, count), checks, settings)
 
 
 def _told(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int) -> str:
-    """What the numbers say, in sentences."""
-    low, middle, high = (_gap_told(gaps[SIZES.index(n)]) for n in (TRAINED, TESTED, 15))
+    shown = "{:+.1f} [{:+.1f}, {:+.1f}], t [{:+.1f}, {:+.1f}]"
+    low, middle, high = (shown.format(*(gaps[SIZES.index(n)][name] for name in GAP)) for n in (TRAINED, TESTED, 15))
     given, plain = (spread(at(found[label][ROWS], TESTED)) for label in (WITH, WITHOUT))
     learned_by = {label: int((at(found[label][ROWS], TRAINED) >= 99).sum()) for label in RECIPES}
-    holding = [str(gap["n"]) for gap in gaps if gap[f"gap, {ROWS}: low"] > 0]
+    holding = [str(gap["n"]) for gap in gaps if gap[LOW] > 0]
     each = at(found[WITH][ROWS], TESTED) - at(found[WITHOUT][ROWS], TESTED)
     seeds = len(each)
     return (
@@ -68,31 +63,22 @@ def _gap(n: int, found: dict[str, dict[str, Tensor]], context: Context) -> Row:
     gap = at(found[WITH][ROWS], n) - at(found[WITHOUT][ROWS], n)  # the two of a seed saw the same problems
     drawn = torch.randint(len(gap), (RESAMPLES, len(gap)), generator=context.generator())
     low, high = bootstrap(gap.double()[:, None], lambda sums: sums[:, 0] / len(gap), draws=drawn)
-    t_low, t_high = student(gap)
-    row |= {f"gap, {ROWS}: mean": float(gap.mean()), f"gap, {ROWS}: low": low, f"gap, {ROWS}: high": high}
-    return row | {f"gap, {ROWS}: t low": t_low, f"gap, {ROWS}: t high": t_high}
-
-
-def _gap_told(gap: Row) -> str:
-    mean, low, high, t_low, t_high = (gap[f"gap, {ROWS}: {word}"] for word in ("mean", "low", "high", "t low", "t high"))
-    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}], t [{t_low:+.1f}, {t_high:+.1f}]"
+    return row | dict(zip(GAP, (float(gap.mean()), low, high, *student(gap)), strict=True))
 
 
 def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed: int) -> figures.Figure:
-    fig, axes = figures.figure(10, 6.2, 2, 6, height_ratios=[1.15, 1])
+    fig, axes = figures.figure(10, 6.2, "aabbcc;rrrggg", height_ratios=[1.15, 1])
     batch = learned.draw(TESTED, count, seed)
-    members = {label: learned.middle(name, TESTED, count, seed) for label, name in RECIPES.items()}
-    pictures = {label: learned.attention(name, members[label], batch) for label, name in RECIPES.items()}
-    for k, (title, matrix) in enumerate({**pictures, "P*": batch.plan()[0]}.items()):
-        panel = learned.across(fig, axes, 0, 2 * k, 2 * k + 2)
-        image = learned.picture(panel, matrix, title)
-    fig.colorbar(image, ax=panel, label="attention", shrink=0.8)
-    right, gap = learned.across(fig, axes, 1, 0, 3), learned.across(fig, axes, 1, 3, 6)
+    for panel, (label, name) in zip("ab", RECIPES.items(), strict=True):
+        learned.picture(axes[panel], learned.attention(name, learned.middle(name, TESTED, count, seed), batch), label)
+    image = learned.picture(axes["c"], batch.plan()[0], "P*")
+    fig.colorbar(image, ax=axes["c"], label="attention", shrink=0.8)
+    right, gap = axes["r"], axes["g"]
     for (label, scored), colour, dash in zip(found.items(), (figures.ORANGE, figures.BLUE), ("--", "-"), strict=True):
         band(right, SIZES, scored[ROWS], label, colour, dash)
     right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Median and range of the seeds")
     right.legend()
-    low, mean, high = ([row[f"gap, {ROWS}: {word}"] for row in gaps] for word in ("low", "mean", "high"))
+    mean, low, high = ([row[name] for row in gaps] for name in (MEAN, LOW, HIGH))
     gap.plot(SIZES, mean, color=figures.BLUE, label="mean of the seeds")
     gap.fill_between(SIZES, low, high, color=figures.BLUE, alpha=0.15, linewidth=0, label="95 %, bootstrap")
     each = at(found[WITH][ROWS], TESTED) - at(found[WITHOUT][ROWS], TESTED)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import iterates, squared_distances, unit_cube
+from otformer.experiments._problems import iterates, unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Alternating, Gradient, Relaxed, best_omega
 from otformer.theory import rates
@@ -19,14 +19,14 @@ N, DIM, REGS, PROBLEMS = 12, 2, (0.05, 0.1, 0.2), 20  # points per side, dimensi
 DEPTH = 4_000  # layers at most
 FLOOR = 1e-12  # share of the first error below which the rest is rounding
 DIFFERENCE = "relative difference"
+SCHEDULES = ("gradient", "alternating", "relaxed, ω < ω*", "relaxed, ω > ω*")
 
 
 def run(context: Context) -> Outcome:
     generator = context.generator()
     rows: list[Row] = []
-    for k in range(PROBLEMS):
-        reg = REGS[k % len(REGS)]
-        C = squared_distances(*unit_cube(N, DIM, generator))
+    for k in context.each(range(PROBLEMS)):
+        reg, (_, _, C) = REGS[k % len(REGS)], unit_cube(N, DIM, generator=generator)
         u, v = sinkhorn(C, reg)
         sigma = rates.second_singular_value(plan(C, u, v, reg))
         for name, schedule, predicted, stride in _cases(sigma):
@@ -34,15 +34,13 @@ def run(context: Context) -> Outcome:
             measured = rates.measured_rate(errors(islice(path, 0, None, stride), u[:, None] + v, reg))
             row: Row = {"problem": k, "λ": reg, "σ": sigma, "schedule": name, "layers per step": stride}
             rows.append(row | {"predicted": predicted, "measured": measured, DIFFERENCE: abs(measured / predicted - 1)})
-        context.progress((k + 1) / PROBLEMS)
-    worst = {name: _worst(rows, name) for name in dict.fromkeys(str(row["schedule"]) for row in rows)}
+    worst = {name: max(row[DIFFERENCE] for row in rows if row["schedule"] == name) for name in SCHEDULES}
     checks = {f"{name}: measured and predicted rates within 2 %": value < 0.02 for name, value in worst.items()}
     settings = {"n": N, "dim": DIM, "regs": list(REGS), "problems": PROBLEMS}
     return Outcome(rows, _draw(rows), _told(worst), checks, settings)
 
 
 def _told(worst: dict[str, float]) -> str:
-    """What the numbers say, in sentences."""
     listed = "; ".join(f"{name}: {100 * value:.2f} %" for name, value in worst.items())
     return (
         f"{PROBLEMS} random problems, n = {N}, d = {DIM}, λ = {', '.join(map(str, REGS))}. Largest relative difference "
@@ -57,12 +55,10 @@ def _cases(sigma: float) -> list[tuple[str, Gradient | Alternating | Relaxed, fl
     """Name, schedule, predicted rate, and how many layers that rate is for. ω stands halfway from ω* to 1 and to 2."""
     best = best_omega(sigma)
     below, above = (1 + best) / 2, (best + 2) / 2
-    return [
-        ("gradient", Gradient(), rates.gradient_rate(1.0, sigma), 1),
-        ("alternating", Alternating(), rates.alternating_rate(sigma), 2),
-        ("relaxed, ω < ω*", Relaxed(below), rates.relaxed_rate(below, sigma), 2),
-        ("relaxed, ω > ω*", Relaxed(above), rates.relaxed_rate(above, sigma), 2),
-    ]
+    schedules = (Gradient(), Alternating(), Relaxed(below), Relaxed(above))
+    relaxed = (rates.relaxed_rate(omega, sigma) for omega in (below, above))
+    predicted = (rates.gradient_rate(1.0, sigma), rates.alternating_rate(sigma), *relaxed)
+    return list(zip(SCHEDULES, schedules, predicted, (1, 2, 2, 2), strict=True))
 
 
 def errors(path: Iterable[tuple[Tensor, Tensor]], target: Tensor, reg: float) -> Tensor:
@@ -75,16 +71,11 @@ def errors(path: Iterable[tuple[Tensor, Tensor]], target: Tensor, reg: float) ->
     return torch.stack(found)
 
 
-def _worst(rows: list[Row], name: str) -> float:
-    return max(row[DIFFERENCE] for row in rows if row["schedule"] == name)
-
-
 def _draw(rows: list[Row]) -> figures.Figure:
     fig, (scatter, spread) = figures.figure(10, 3.8, 1, 2)
-    names = list(dict.fromkeys(str(row["schedule"]) for row in rows))
     labels: list[str] = []
     scatter.plot([0, 1], [0, 1], color=figures.INK, linewidth=0.8)
-    for k, (name, marker) in enumerate(zip(names, "oD^v", strict=True)):
+    for k, (name, marker) in enumerate(zip(SCHEDULES, "oD^v", strict=True)):
         chosen = [row for row in rows if row["schedule"] == name]
         label = f"{name}, {'per layer' if chosen[0]['layers per step'] == 1 else 'per pair'}"
         labels.append(label.replace(", ", "\n"))
@@ -93,7 +84,7 @@ def _draw(rows: list[Row]) -> figures.Figure:
     scatter.set(xlabel="predicted rate", ylabel="measured rate", title="Linear rates, per layer or per pair of layers")
     scatter.legend(loc="upper left")
     spread.axhline(2, color=figures.INK, linewidth=0.8, linestyle="--")
-    spread.set_xticks(range(len(names)), labels)
+    spread.set_xticks(range(len(SCHEDULES)), labels)
     spread.set_yscale("log")
     spread.set(ylabel="relative difference, %", title="Difference, one mark per problem (dashed: 2 %)", xlim=(-0.5, 3.5))
     return fig

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from otformer import checks, figures
+from otformer._version import __version__
 from otformer.experiments.experiment import Context, Experiment
 from otformer.experiments.registry import EXPERIMENTS
 from otformer.files import output_folder, write_csv, written_folder
@@ -82,17 +84,9 @@ def _one_thread() -> Iterator[None]:
 
 def versions() -> dict[str, str]:
     """Versions of everything that can change a number."""
-    import matplotlib
-    import numpy
-    import ot
-    import scipy
-    import torch
-
-    import otformer
-
-    libraries = {"torch": torch, "numpy": numpy, "scipy": scipy, "POT": ot, "matplotlib": matplotlib}
-    found = {name: str(library.__version__) for name, library in libraries.items()}
-    return {"otformer": otformer.__version__, "python": platform.python_version(), **found}
+    modules = {"torch": "torch", "numpy": "numpy", "scipy": "scipy", "POT": "ot", "matplotlib": "matplotlib"}
+    found = {name: str(import_module(module).__version__) for name, module in modules.items()}
+    return {"otformer": __version__, "python": platform.python_version(), **found}
 
 
 def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Progress) -> Record:
@@ -101,18 +95,11 @@ def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Pr
     began = time.perf_counter()
     with figures.applied():
         outcome = experiment.run(context)
-        about = {
-            "name": name,
-            "position": list(EXPERIMENTS).index(name) if name in EXPERIMENTS else len(EXPERIMENTS),
-            "title": experiment.title,
-            "source": experiment.source,
-            "claim": experiment.claim,
-            "summary": outcome.summary,
-            "checks": outcome.checks,
-            "settings": outcome.settings,
-            **key,
-            "seconds": round(time.perf_counter() - began, 2),
-        }
+        seconds = round(time.perf_counter() - began, 2)
+        position = list(EXPERIMENTS).index(name) if name in EXPERIMENTS else len(EXPERIMENTS)
+        said = {part: getattr(experiment, part) for part in ("title", "source", "claim")}
+        found = {part: getattr(outcome, part) for part in ("summary", "checks", "settings")}
+        about = {"name": name, "position": position, **said, **found, **key, "seconds": seconds}
         with written_folder(target) as folder:
             outcome.figure.savefig(folder / "figure.png", metadata={"Software": None})
             outcome.figure.savefig(folder / "figure.svg", metadata={"Date": None})

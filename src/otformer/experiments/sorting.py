@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import squared_distances
+from otformer.experiments._problems import unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Annealed
 from otformer.network.transformer import AligningTransformer
@@ -32,9 +32,7 @@ def run(context: Context) -> Outcome:
     number_rows = [_sort_numbers(n, 100 if context.full else lists, generator) for n, lists in NUMBERS.items()]
     context.progress(0.9)
     matched_rows = [_match(dim, 20 if context.full else 5, generator) for dim in DIMS]
-    context.progress(1.0)
-    all_sorted = all(row["exact"] == row["problems"] for row in sorted_rows)
-    all_matched = all(row["exact"] == row["problems"] for row in matched_rows)
+    all_sorted, all_matched = (all(row["exact"] == row["problems"] for row in rows) for rows in (sorted_rows, matched_rows))
     checks = {
         f"one network of {SORTER_DEPTH} ≤ 300 layers sorts every list exactly, float32 and float64": all_sorted,
         f"one network of {MATCHER_DEPTH} layers finds scipy's assignment on every problem": all_matched,
@@ -47,25 +45,23 @@ def run(context: Context) -> Outcome:
 
 
 def _told(sizes: list[int], sorted_rows: list[Row], number_rows: list[Row], matched_rows: list[Row]) -> str:
-    """What the numbers say, in sentences."""
-    numbers = ", ".join(f"{row['exact']} of {row['problems']} for n = {row['n']}" for row in number_rows)
+    numbers = ", ".join(f"{_share([row])} for n = {row['n']}" for row in number_rows)
     return (
         f"One network of {SORTER_DEPTH} layers (λ falling from 1 to {SORTER_REG:g}, ω = {SORTER.omega}) put "
-        f"{_total(sorted_rows, 'exact')} of {_total(sorted_rows, 'problems')} random permutations of 1/n … n/n in order, "
-        f"n = {', '.join(map(str, sizes))}, in float32 and float64; a number's place is the arg-max of its attention row. "
-        "The module itself ran, prompt and matrices. At n = 1000 float32 leaves little room: with λ = 3e-6 the last two "
-        "places of a number can tie to the last bit. The test is easier than it looks: each number equals its target, so "
-        "the arg-max of layer 0 is right too (the solid curves start at 1, and the layers must find it again). "
-        f"Random numbers have no such hint; of those the same network sorts {numbers}. Neighbours closer than "
-        "about nλ/2 share their two places in the plan, and long lists have such neighbours. One network of "
-        f"{MATCHER_DEPTH} layers (λ down to {MATCHER_REG:g}, ω = {MATCHER.omega}) found scipy's optimal assignment of "
-        f"{MATCHED_POINTS} points in {_total(matched_rows, 'exact')} of {_total(matched_rows, 'problems')} random problems "
-        f"with d = {', '.join(map(str, DIMS))}. Both networks are built for costs up to about 1."
+        f"{_share(sorted_rows)} random permutations of 1/n … n/n in order, n = {', '.join(map(str, sizes))}, in float32 and "
+        "float64; a number's place is the arg-max of its attention row. The module itself ran, prompt and matrices. At n = "
+        "1000 float32 leaves little room: with λ = 3e-6 the last two places of a number can tie to the last bit. The test "
+        "is easier than it looks: each number equals its target, so the arg-max of layer 0 is right too (the solid curves "
+        "start at 1, and the layers must find it again). Random numbers have no such hint; of those the same network sorts "
+        f"{numbers}. Neighbours closer than about nλ/2 share their two places in the plan, and long lists have such "
+        f"neighbours. One network of {MATCHER_DEPTH} layers (λ down to {MATCHER_REG:g}, ω = {MATCHER.omega}) found scipy's "
+        f"optimal assignment of {MATCHED_POINTS} points in {_share(matched_rows)} random problems with d = "
+        f"{', '.join(map(str, DIMS))}. Both networks are built for costs up to about 1."
     )
 
 
-def _total(rows: list[Row], column: str) -> int:
-    return sum(row[column] for row in rows)
+def _share(rows: list[Row]) -> str:
+    return f"{sum(row['exact'] for row in rows)} of {sum(row['problems'] for row in rows)}"
 
 
 def _points(ranks: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -94,9 +90,9 @@ def sort_lists(task: str, x: Tensor, y: Tensor, ranks: Tensor) -> Row:
 
 def _match(dim: int, problems: int, generator: torch.Generator) -> Row:
     """How many random problems in the unit cube are matched as scipy matches them."""
-    x, y = torch.rand(2, problems, MATCHED_POINTS, dim, generator=generator, dtype=torch.float64)
+    x, y, costs = unit_cube(problems, MATCHED_POINTS, dim, generator=generator)
     places = _places(AligningTransformer(dim, MATCHER_REG, MATCHER_DEPTH, MATCHER), x, y)
-    exact = sum(torch.equal(assignment(C), row) for C, row in zip(squared_distances(x, y), places, strict=True))
+    exact = sum(torch.equal(assignment(C), row) for C, row in zip(costs, places, strict=True))
     return _row("match points", MATCHED_POINTS, dim, x.dtype, MATCHER_DEPTH, problems, exact)
 
 
@@ -113,7 +109,7 @@ def _row(task: str, n: int, d: int, dtype: torch.dtype, layers: int, problems: i
 
 def _draw(rows: list[Row], numbers: list[Row], generator: torch.Generator) -> figures.Figure:
     """Left: share of points in their place after each layer, as the frozen network runs. Right: share of lists exact."""
-    fig, (path, share) = figures.figure(10, 3.6, 1, 2, width_ratios=[1, 1])
+    fig, (path, share) = figures.figure(10, 3.6, 1, 2)
     for n, colour in ((10, figures.BLUE), (50, figures.ORANGE)):
         ranks = torch.randperm(n, generator=generator)
         lists = {"permutation": _points(ranks, torch.float64)[0][:, 0]}

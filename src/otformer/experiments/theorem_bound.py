@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import iterates, squared_distances, unit_cube
+from otformer.experiments._problems import iterates, unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Gradient
 from otformer.theory import bounds, hilbert
@@ -56,10 +56,7 @@ class Problem:
 def run(context: Context) -> Outcome:
     generator = context.generator()
     cases = [(n, reg) for reg in REGS for n in SIZES]
-    problems = []
-    for k, (n, reg) in enumerate(cases):
-        problems.append(_solve(n, reg, generator))
-        context.progress((k + 1) / len(cases))
+    problems = [_solve(n, reg, generator) for n, reg in context.each(cases)]
     depths = sorted({round(10 ** (k / 8)) for k in range(8 * DECADES + 1)})
     rows = [judged(problem, name, depths) for problem in problems for name in BOUNDS]
     formal = [row for row in rows if row["bound"] != INFORMAL]
@@ -72,47 +69,41 @@ def run(context: Context) -> Outcome:
     }
     settings = {"regs": list(REGS), "sizes": list(SIZES), "dim": DIM, "layers run": RUN}
     constant = max(row["largest measured / bound"] for row in rows if row["bound"] == INFORMAL)
-    summary = _told(problems, verdicts, min(speaks, default=math.inf), constant, _start(0.1, 8, generator))
+    start = bounds.formal_depth(8, 0.1, _radius(8, 0.1, generator)[-1])
+    summary = _told(problems, verdicts, min(speaks, default=math.inf), constant, start)
     return Outcome(rows, _draw(problems, depths), summary, checks, settings)
 
 
 def _told(problems: list[Problem], verdicts: str, earliest: float, constant: float, start: float) -> str:
-    """What the numbers say, in sentences: the layer at which the first bound says something, the largest measurement over
-    the informal bound, and the layer from which a bound is claimed at λ = 0.1."""
+    """``earliest`` and ``start``: where a bound first says something, and is claimed at λ = 0.1; ``constant``: of the O."""
     reached = {key: sum(bool((getattr(p, key) < 1e-9).any()) for p in problems) for key in ("lemma", "gradient")}
     return (
         f"Testable formal bounds that hold: {verdicts}. {len(problems)} problems (λ = {REGS}, n = {SIZES}, random points in "
         f"the unit square), {RUN:,} layers with the step of the paper's lemma. A bound is tested where it says something: "
         f"below the distance at layer 0. Those not testable never fall that low within 10^{DECADES} layers, or no "
-        "measurement reaches where they do. The first to say "
-        f"something does so at layer {earliest:,}; the measured distance is below 1e-9 within {RUN:,} layers "
-        f"in {reached['lemma']} problems with the lemma's γ and in {reached['gradient']} with γ = λ. The informal bound "
-        "hides a constant in its O, so it cannot be tested; drawn with 1, an arbitrary choice, "
-        f"the measurement is at most {constant:.2f} times it. The paper defines r in two ways, so there are two formal "
-        "bounds; “proof corrected” mends the powers of n in its proof. Beyond the layers run, the smallest distance found "
-        "so far stands for the rest, since it can only fall. That a bound holds here is a measurement, not a proof. At "
-        f"λ = 0.1 and n = 8 a formal bound starts at layer {start:.0e} (r of the lemma)."
+        f"measurement reaches where they do. The first to say something does so at layer {earliest:,}; the measured "
+        f"distance is below 1e-9 within {RUN:,} layers in {reached['lemma']} problems with the lemma's γ and in "
+        f"{reached['gradient']} with γ = λ. The informal bound hides a constant in its O, so it cannot be tested; drawn "
+        f"with 1, an arbitrary choice, the measurement is at most {constant:.2f} times it. The paper defines r in two ways, "
+        "so there are two formal bounds; “proof corrected” mends the powers of n in its proof. Beyond the layers run, the "
+        "smallest distance found so far stands for the rest, since it can only fall. That a bound holds here is a "
+        f"measurement, not a proof. At λ = 0.1 and n = 8 a formal bound starts at layer {start:.0e} (r of the lemma)."
     )
 
 
 def _solve(n: int, reg: float, generator: torch.Generator) -> Problem:
-    C = squared_distances(*unit_cube(n, DIM, generator))
-    solution = sinkhorn(C, reg, tol=1e-14)
-    start = torch.zeros(n, dtype=C.dtype), torch.zeros(n, dtype=C.dtype)
-    lemma_r = bounds.lemma_radius(start, solution)
-    best = {}
-    for name, step in (("lemma", bounds.lemma_step(n, reg, lemma_r)), ("gradient", reg)):
-        path = iterates(C, Gradient(step).layers(reg, RUN))
-        best[name] = bounds.distances(path, solution, reg).cummin(0).values
+    C, start, solution, lemma_r = _radius(n, reg, generator)
+    paths = (iterates(C, Gradient(step).layers(reg, RUN)) for step in (bounds.lemma_step(n, reg, lemma_r), reg))
+    lemma, gradient = (bounds.distances(path, solution, reg).cummin(0).values for path in paths)
     theorem_r = bounds.theorem_radius(start, solution, reg)
-    return Problem(n, reg, hilbert.log_phi(C, reg), theorem_r, lemma_r, best["lemma"], best["gradient"])
+    return Problem(n, reg, hilbert.log_phi(C, reg), theorem_r, lemma_r, lemma, gradient)
 
 
-def _start(reg: float, n: int, generator: torch.Generator) -> float:
-    """The depth from which the formal bound with the lemma's r speaks, on one random problem."""
-    C = squared_distances(*unit_cube(n, DIM, generator))
-    start = torch.zeros(n, dtype=C.dtype), torch.zeros(n, dtype=C.dtype)
-    return bounds.formal_depth(n, reg, bounds.lemma_radius(start, sinkhorn(C, reg)))
+def _radius(n: int, reg: float, generator: torch.Generator) -> tuple[Tensor, bounds.Potentials, bounds.Potentials, float]:
+    """A random problem C, the potentials at the start and at the solution, and the lemma's r."""
+    C = unit_cube(n, DIM, generator=generator)[2]
+    start, solution = (torch.zeros_like(C[0]), torch.zeros_like(C[0])), sinkhorn(C, reg, tol=1e-14)
+    return C, start, solution, bounds.lemma_radius(start, solution)
 
 
 def judged(problem: Problem, name: str, depths: list[int]) -> Row:
@@ -146,24 +137,17 @@ def _draw(problems: list[Problem], depths: list[int]) -> figures.Figure:
     fig, axes = figures.figure(10, 5.6, len(REGS), len(SIZES), sharex=True, sharey=True)
     for ax, problem in zip(axes.flat, problems, strict=True):
         layers = [depth for depth in depths if depth <= RUN]
-        for label, path, colour in (
-            ("measured, the lemma's γ", problem.lemma, figures.INK),
-            ("measured, γ = λ", problem.gradient, figures.GREY),
-        ):
-            ax.loglog(layers, [max(float(path[k]), 1e-15) for k in layers], color=colour, label=label)
-        for name, colour in zip(BOUNDS, (figures.BLUE, figures.ORANGE, figures.GREEN, figures.PURPLE), strict=True):
-            points = [(depth, problem.bound(name, depth)) for depth in depths]
-            finite = [p for p in points if math.isfinite(p[1])]
-            ax.loglog([p[0] for p in finite], [p[1] for p in finite], "--", color=colour, label=name)
+        ax.loglog(layers, problem.lemma[layers].clamp(min=1e-15), color=figures.INK, label="measured, the lemma's γ")
+        ax.loglog(layers, problem.gradient[layers].clamp(min=1e-15), color=figures.GREY, label="measured, γ = λ")
+        for name, colour in zip(BOUNDS, figures.CYCLE, strict=False):
+            ax.loglog(depths, [problem.bound(name, depth) for depth in depths], "--", color=colour, label=name)
         ax.axhline(problem.measured(0), color=figures.INK, linewidth=0.8, linestyle=":", label="distance at layer 0")
         silent = [name for name in BOUNDS if all(problem.bound(name, depth) >= problem.measured(0) for depth in depths)]
         if silent:
             text = "not testable here:\n" + "\n".join(silent)
             ax.text(0.98, 0.06, text, transform=ax.transAxes, ha="right", va="bottom", fontsize=8)
         ax.set(title=f"λ = {problem.reg:g}, n = {problem.n}", ylim=(1e-15, 1e6))
-    for ax in axes[-1]:
-        ax.set_xlabel("layers ℓ")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("smallest μ up to ℓ")
+        ax.set(xlabel="layers ℓ", ylabel="smallest μ up to ℓ")
+        ax.label_outer()
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     return fig

@@ -7,7 +7,7 @@ from itertools import islice, product
 from torch import Tensor
 
 from otformer import figures
-from otformer.experiments._problems import squared_distances, unit_cube
+from otformer.experiments._problems import unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.transformer import AligningTransformer
 from otformer.transport.reference import gradient_descent
@@ -23,19 +23,17 @@ def run(context: Context) -> Outcome:
     generator = context.generator()
     frozen: dict[Case, list[float]] = {}
     token: dict[Case, list[float]] = {}
-    pairs = list(product(DIMS, REGS))
-    for k, (dim, reg) in enumerate(pairs):
+    for dim, reg in context.each(product(DIMS, REGS)):
         frozen_network = AligningTransformer(dim, reg, DEPTH)  # one state_dict for every n
         token_network = AligningTransformer(dim, reg, DEPTH, sink="token")
         for n in SIZES:
-            x, y = unit_cube(n, dim, generator)
-            descent = list(islice(gradient_descent(squared_distances(x, y), reg, reg), DEPTH + 1))
+            x, y, C = unit_cube(n, dim, generator=generator)
+            descent = list(islice(gradient_descent(C, reg, reg), DEPTH + 1))
             frozen[dim, reg, n] = gaps(frozen_network, x, y, descent)
             if context.full or dim == DRAWN_DIM:
                 token[dim, reg, n] = gaps(token_network, x, y, descent)
-        context.progress((k + 1) / len(pairs))
     rows = _rows(frozen, token)
-    worst_frozen = max(max(each) for each in frozen.values())
+    worst_frozen = max(map(max, frozen.values()))
     at_tenth = max(max(each) for (_, reg, n), each in token.items() if reg == 0.1 and n > 1)
     first = max(each[1] for each in token.values())
     checks = {
@@ -47,7 +45,6 @@ def run(context: Context) -> Outcome:
 
 
 def _told(cases: int, frozen: float, first: float, later: float) -> str:
-    """What the numbers say, in sentences."""
     return (
         f"{cases} problems (n = {SIZES}, d = {DIMS}, λ = {REGS}), {DEPTH} layers each, one network per d and λ. "
         f"With the sink frozen the largest difference from gradient descent, over u and v and all layers, is "
@@ -60,25 +57,20 @@ def _told(cases: int, frozen: float, first: float, later: float) -> str:
 def gaps(network: AligningTransformer, x: Tensor, y: Tensor, descent: list[tuple[Tensor, Tensor]]) -> list[float]:
     """The largest of |u − u_gd| and |v − v_gd| after each layer, layer 0 first."""
     trace = network(x, y, warn=False)
-    gaps = []
-    for layer, (u, v) in enumerate(descent):
-        ours = trace.potentials(layer)
-        gaps.append(float(max((ours[0] - u).abs().max(), (ours[1] - v).abs().max())))
-    return gaps
+    pairs = (zip(trace.potentials(layer), step, strict=True) for layer, step in enumerate(descent))
+    return [max(float((ours - theirs).abs().max()) for ours, theirs in pair) for pair in pairs]
 
 
 def _rows(frozen: dict[Case, list[float]], token: dict[Case, list[float]]) -> list[Row]:
     return [
         {
-            "d": dim,
-            "λ": reg,
-            "n": n,
-            "frozen sink: largest gap": max(frozen[dim, reg, n]),
-            "sink token: largest gap": max(token[dim, reg, n]) if (dim, reg, n) in token else None,
-            "sink token: gap at layer 1": token[dim, reg, n][1] if (dim, reg, n) in token else None,
-            "sink token: gap at layer 1000": token[dim, reg, n][-1] if (dim, reg, n) in token else None,
+            **dict(zip(("d", "λ", "n"), case, strict=True)),
+            "frozen sink: largest gap": max(each),
+            "sink token: largest gap": seen and max(seen),
+            "sink token: gap at layer 1": seen and seen[1],
+            "sink token: gap at layer 1000": seen and seen[-1],
         }
-        for dim, reg, n in frozen
+        for case, each, seen in ((case, each, token.get(case)) for case, each in frozen.items())
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -32,6 +31,7 @@ LOOKS = {  # colour, dash
     LOOPED_NOISE: (figures.PURPLE, (0, (5, 1, 1, 1, 1, 1))),
 }
 N, LENS_N = 7, 9  # points in a probe's problems, and under the lens
+MEASURED = (7, 9, 15, 30)  # points at which rows right are told
 KIND = "values"  # of the probe's problems: potentials that depend on the whole list
 
 
@@ -41,14 +41,6 @@ class Seen(NamedTuple):
     rows: Tensor
     distance: Tensor
     r2: Tensor
-
-
-def networks() -> Iterator[tuple[str, LearningTransformer]]:
-    """The six networks that are compared, each with its label."""
-    yield CONSTRUCTED, constructed(START, noisy=False)
-    yield PERTURBED, constructed(START, noisy=True)
-    for label, name in TRAINED_NETWORKS.items():
-        yield label, learned.load(name)
 
 
 def constructed(name: str, noisy: bool) -> LearningTransformer:
@@ -66,9 +58,9 @@ def see(label: str, net: LearningTransformer, count: int, seed: int) -> Seen:
     each = (learned.score(name, n, count, seed) if name else learned.measure(net, n, count, seed) for n in SIZES)
     rows = torch.stack([found[ROWS] for found in each])
     batch = learned.draw(LENS_N, count, seed)
-    views = iterative.lens(net, net.states(batch.x, batch.y), batch)
+    far = iterative.lens(net, net.states(batch.x, batch.y), batch).distance
     fitted, tested = learned.draw(N, count, seed, KIND, iterative.FITTED), learned.draw(N, count, seed, KIND)
-    return Seen(rows, torch.stack([each.distance for each in views]), iterative.probe(net, fitted, tested).r2)
+    return Seen(rows, far, iterative.probe(net, fitted, tested)[1])
 
 
 class Moved(NamedTuple):
@@ -95,16 +87,15 @@ def moved(name: str) -> Moved:
 
 def run(context: Context) -> Outcome:
     count, seed = learned.problems(context), context.seed
-    seen: dict[str, Seen] = {}
-    for label, net in networks():
-        seen[label] = see(label, net, count, seed)
-        context.progress(len(seen) / (len(LOOKS) + 1))
+    networks = {CONSTRUCTED: constructed(START, noisy=False), PERTURBED: constructed(START, noisy=True)}
+    networks |= {label: learned.load(name) for label, name in TRAINED_NETWORKS.items()}
+    seen = {label: see(label, net, count, seed) for label, net in context.each(networks.items(), 0.9)}
     weights = moved(START)
-    right = {(label, n): spread(at(each.rows, n)) for label, each in seen.items() for n in (7, 9, 15, 30)}
+    right = {(label, n): spread(at(each.rows, n)) for label, each in seen.items() for n in MEASURED}
     last = {label: spread(each.distance[-1]) for label, each in seen.items()}
     checks = {
         "training keeps or improves the accuracy of its start at n = 7, 9, 15 and 30 (medians)": all(
-            right[AFTER, n].median >= right[PERTURBED, n].median for n in (7, 9, 15, 30)
+            right[AFTER, n].median >= right[PERTURBED, n].median for n in MEASURED
         ),
         "training keeps the dual variables: R² of u and v above 0.9 after the last layer (medians)": _holds(seen[AFTER]),
         "training improves it where it trains: nearer to P* at n = 9 than the construction (medians)": (
@@ -125,10 +116,11 @@ def run(context: Context) -> Outcome:
 
 
 def _told(seen: dict[str, Seen], right: Right, last: dict[str, learned.Spread], weights: Moved, count: int) -> str:
-    """What the numbers say, in sentences."""
+    rows = {label: ", ".join(f"{right[label, n]:.0f}" for n in MEASURED) for label in seen}
+    best = {label: int(each.r2.mean(-1).quantile(0.5, dim=1).argmax()) for label, each in seen.items()}  # layer, for R²
     return (
         f"{count} fresh problems of each kind; median and range of the seeds. Rows right on permutations at n = 7, 9, 15 "
-        f"and 30: {'; '.join(f'{label}: {_rows_told(right, label)}' for label in seen)}. ‖A − P*‖/√n at n = {LENS_N} after "
+        f"and 30: {'; '.join(f'{label}: {found} %' for label, found in rows.items())}. ‖A − P*‖/√n at n = {LENS_N} after "
         f"the last layer: constructed {last[CONSTRUCTED]:.2f} (λ = 0.05 blurs the plan), perturbed {last[PERTURBED]:.2f}, "
         f"trained from it {last[AFTER]:.2f}, from noise {last[FROM_NOISE]:.2f}. Layer by layer (0, 5, 10, 15, 20) that "
         f"distance is {_path_told(seen[LOOPED])} in sort-beyond and {_path_told(seen[LOOPED_NOISE])} in sort-scratch, so "
@@ -138,9 +130,9 @@ def _told(seen: dict[str, Seen], right: Right, last: dict[str, learned.Spread], 
         f"the noise it takes back {spread(100 * weights.undone):.0f} %. {_verdict(right)} From noise the training is "
         "another one too (10,000 steps of 100 samples, here 1,500 steps of all 1,000), so the start is not all that "
         f"differs between the two. R² of the linear read-out of u | v on real-valued lists of n = {N}, in the prompt "
-        f"{_r2_told(seen[CONSTRUCTED].r2[0])}, then at best and after the last layer: "
-        f"{'; '.join(f'{label}: {_r2_told(_best(each.r2))}, {_r2_told(each.r2[-1])}' for label, each in seen.items())}. A "
-        "row of attention over x needs u alone, and the network looped from noise learns only u."
+        f"{_r2_told(seen[CONSTRUCTED].r2, 0)}, then at best and after the last layer: "
+        f"{'; '.join(f'{name}: {_r2_told(each.r2, best[name])}, {_r2_told(each.r2, -1)}' for name, each in seen.items())}. "
+        "A row of attention over x needs u alone, and the network looped from noise learns only u."
     )
 
 
@@ -148,28 +140,20 @@ def _holds(seen: Seen) -> bool:
     return bool((seen.r2[-1].quantile(0.5, dim=0) > 0.9).all())
 
 
-def _best(r2: Tensor) -> Tensor:
-    """R² [K, 2] of the layer whose median over the seeds, of the mean of u and v, is the largest."""
-    return r2[int(r2.mean(-1).quantile(0.5, dim=1).argmax())]
-
-
-def _r2_told(r2: Tensor) -> str:
-    return " | ".join(f"{float(each):.2f}" for each in r2.quantile(0.5, dim=0))
+def _r2_told(r2: Tensor, layer: int) -> str:
+    """Of u and v at a layer, medians over the seeds."""
+    return " | ".join(f"{float(each):.2f}" for each in r2[layer].quantile(0.5, dim=0))
 
 
 def _path_told(seen: Seen) -> str:
     return ", ".join(f"{spread(each).median:.2f}" for each in seen.distance[::5])
 
 
-def _rows_told(right: Right, label: str) -> str:
-    return ", ".join(f"{found:.0f}" for (each, _), found in right.items() if each == label) + " %"
-
-
 def _verdict(right: Right) -> str:
-    gained = [n for n in (7, 9, 15, 30) if right[AFTER, n].median > right[PERTURBED, n].median]
-    lost = [n for n in (7, 9, 15, 30) if right[AFTER, n].median < right[PERTURBED, n].median]
-    parts = [f"{word} at n = {', '.join(map(str, sizes))}" for word, sizes in (("gains", gained), ("loses", lost)) if sizes]
-    return f"Against its start, training on n = 7 {' and '.join(parts) if parts else 'changes nothing'}."
+    change = {n: right[AFTER, n].median - right[PERTURBED, n].median for n in MEASURED}
+    sizes = {"gains": [n for n in MEASURED if change[n] > 0], "loses": [n for n in MEASURED if change[n] < 0]}
+    parts = [f"{word} at n = {', '.join(map(str, found))}" for word, found in sizes.items() if found]
+    return f"Against its start, training on n = 7 {' and '.join(parts) or 'changes nothing'}."
 
 
 def _rows(seen: dict[str, Seen], weights: Moved) -> list[Row]:
@@ -186,20 +170,19 @@ def _rows(seen: dict[str, Seen], weights: Moved) -> list[Row]:
 
 
 def _draw(seen: dict[str, Seen]) -> figures.Figure:
-    fig, axes = figures.figure(10, 8, 2, 2)
-    (right, near), (in_u, in_v) = axes
+    fig, ((right, near), duals) = figures.figure(10, 8, 2, 2)
     for label, each in seen.items():
         colour, dash = LOOKS[label]
         band(right, SIZES, each.rows, label, colour, dash)
         band(near, range(len(each.distance)), each.distance, label, colour, dash)
-        for ax, k in ((in_u, 0), (in_v, 1)):
-            band(ax, range(len(each.r2)), each.r2[..., k].clamp(min=0), label, colour, dash)
+        for ax, r2 in zip(duals, each.r2.clamp(min=0).unbind(-1), strict=True):
+            band(ax, range(len(r2)), r2, label, colour, dash)
     right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Permutations: median and range of the seeds")
     right.axvline(7, color=figures.GREY, linewidth=0.8)
     near.set(ylabel=DISTANCE, ylim=(0, 1.4), title=f"Output head on every layer's state, n = {LENS_N}")
-    for ax, potential in ((in_u, "u"), (in_v, "v")):
+    for ax, potential in zip(duals, "uv", strict=True):
         ax.set(ylabel="R²", ylim=(0, 1.02), title=f"Linear read-out of {potential}, real-valued lists, n = {N}")
-    for ax in (near, in_u, in_v):
+    for ax in (near, *duals):
         ax.set(xlabel="layer", xticks=range(0, 21, 5))
     fig.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return fig

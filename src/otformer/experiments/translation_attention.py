@@ -26,14 +26,14 @@ from otformer.words.probe.probe import Settings
 METRICS = ("MRR", "Hits@1", "Hits@3")
 READINGS = {"cross-input": "input", "cross-output": "output"}
 COLOURS = {"cross-input": figures.BLUE, "cross-output": figures.ORANGE}
-LIKENESS = {
-    "distance": "Distance to the plan of embeddings",
-    "marginal_error": "Marginal error of its columns",
-    "row_entropy": "Entropy of its rows",
+LIKENESS = {  # title and axis
+    "distance": ("Distance to the plan of embeddings", "total variation"),
+    "marginal_error": ("Marginal error of its columns", "L1 error"),
+    "row_entropy": ("Entropy of its rows", "0: one word, 1: uniform"),
 }
-LIKE_AXES = {"distance": "total variation", "marginal_error": "L1 error", "row_entropy": "0: one word, 1: uniform"}
 REG = Settings().reg
-COLUMNS = ("method", "reading", "layer", "head", "sentences", "pairs")
+# Of the probe's table, beside the metrics; not AER and its kin, since gold here is one to one and not a whole alignment.
+COLUMNS = ("method", "reading", "layer", "head", "sentences", "pairs", "uniform", "column_entropy", "distance_states")
 
 
 def run(context: Context) -> Outcome:
@@ -54,16 +54,12 @@ def measured(context: Context, languages: str, name: str) -> Outcome:
         raise ValueError(f"model {languages} must be a translation model, got an {model.kind} model: {model.name}")
     given = sentences.corpus(languages, context)
     found = Found(sentences.probe(place, given, context, name))
-    rows = [{key: value for key, value in line.items() if _kept(key)} for line in found.table]
+    kept = [key for key in found.table[0] if key in (*COLUMNS, *LIKENESS) or key.startswith(METRICS)]
+    rows = [{key: line[key] for key in kept} for line in found.table]
     about = f"{NAMES[languages]}, {given.label}"
     size = f"{sentences.size_of(model)}, trained here"
     settings = {"model": languages, "corpus": given.label, "λ": REG, "gold": "one to one"}
     return Outcome(rows, _draw(found, about, size), _told(found, about, size), found.checks(languages), settings)
-
-
-def _kept(key: str) -> bool:
-    """Not AER and its kin: gold here is one to one, not a whole alignment."""
-    return key in COLUMNS or key.startswith(METRICS) or key in (*LIKENESS, "uniform", "column_entropy", "distance_states")
 
 
 @dataclass(frozen=True)
@@ -97,11 +93,6 @@ class Found:
         """The layer nearest to the plan of embeddings."""
         return min(self.layers(reading), key=lambda line: line["distance"])
 
-    def rises(self, reading: str) -> bool:
-        """Whether the last layer's Hits@1 is above the first's, their intervals apart."""
-        first, *_, last = self.layers(reading)
-        return bool(last["Hits@1_low"] > first["Hits@1_high"])
-
     def climbs(self, reading: str) -> bool:
         """Whether every layer is above the one before, in all metrics."""
         return all(later > earlier for metric in METRICS for earlier, later in pairwise(self.values(reading, metric)))
@@ -115,16 +106,17 @@ class Found:
         """Each claim in words, and whether the table bears it out."""
         checks: dict[str, bool] = {}
         for reading, word in READINGS.items():
-            read = f"target words read at the {word}"
-            checks[f"{read}: the last layer finds more than the first (Hits@1, intervals apart)"] = self.rises(reading)
+            read, (first, *_, last) = f"target words read at the {word}", self.layers(reading)
+            rises = last["Hits@1_low"] > first["Hits@1_high"]
+            checks[f"{read}: the last layer finds more than the first (Hits@1, intervals apart)"] = rises
             checks[f"{read}: every layer finds more than the one before (MRR, Hits@1 and Hits@3)"] = self.climbs(reading)
-            distance = self.values(reading, "distance")
-            checks[f"{read}: the last layer is nearer to the plan of embeddings than the first"] = distance[-1] < distance[0]
+            nearer = last["distance"] < first["distance"]
+            checks[f"{read}: the last layer is nearer to the plan of embeddings than the first"] = nearer
         by_input, by_output = (self.best(reading)["layer"] for reading in READINGS)
         checks["ours (erratum 11): which layer is best depends on where a target word is read"] = by_input != by_output
         if languages == "de-en":
-            last = max(self.values(reading, "Hits@1")[-1] for reading in READINGS)
-            checks["the last layer aligns over 80 % of pairs (Hits@1, the better reading)"] = last > 0.8
+            most = max(self.values(reading, "Hits@1")[-1] for reading in READINGS)
+            checks["the last layer aligns over 80 % of pairs (Hits@1, the better reading)"] = most > 0.8
         checks["ours: transport on embeddings finds more than nearest neighbours on them (Hits@1)"] = (
             self.vectors("transport")["Hits@1"] > self.vectors("nearest")["Hits@1"]
         )
@@ -169,8 +161,8 @@ def _draw(found: Found, about: str, size: str) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3, height_ratios=(1.2, 1))
     for ax, metric in zip(axes[0], METRICS, strict=True):
         _bars(ax, found, metric)
-    for ax, (name, title) in zip(axes[1], LIKENESS.items(), strict=True):
-        _likeness(ax, found, name, title)
+    for ax, name in zip(axes[1], LIKENESS, strict=True):
+        _likeness(ax, found, name)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     more, names = axes[1, 0].get_legend_handles_labels()
     made.legend(handles + more, labels + names, loc="outside lower center", ncols=6)
@@ -187,18 +179,18 @@ def _bars(axes: Any, found: Found, metric: str) -> None:
         best = [100 * line[metric] for line in heads]
         label = "best single head of the layer" if reading == "cross-input" else ""
         axes.plot(layers + shift, best, "D", ms=4, mfc="white", mec=figures.INK, mew=1, label=label, zorder=4)
-    for method, colour, dash in (("transport", figures.GREEN, "-"), ("nearest", figures.PURPLE, ":")):
-        label = {"transport": "OT on embeddings", "nearest": "nearest embeddings"}[method]
-        axes.axhline(100 * found.vectors(method)[metric], color=colour, linestyle=dash, linewidth=1.3, label=label)
+    ot, nearest = (100 * found.vectors(method)[metric] for method in ("transport", "nearest"))
+    axes.axhline(ot, color=figures.GREEN, linestyle="-", linewidth=1.3, label="OT on embeddings")
+    axes.axhline(nearest, color=figures.PURPLE, linestyle=":", linewidth=1.3, label="nearest embeddings")
     axes.set(title=metric, xlabel="layer", xticks=layers, ylim=(0, 102), ylabel="per cent" if metric == "MRR" else "")
     axes.grid(visible=False, axis="x")
 
 
-def _likeness(axes: Any, found: Found, name: str, title: str) -> None:
+def _likeness(axes: Any, found: Found, name: str) -> None:
     for reading, colour in COLOURS.items():
         layers = [line["layer"] for line in found.layers(reading)]
         axes.plot(layers, found.values(reading, name), "o-", color=colour)
     if name == "distance":
         axes.axhline(found.layers("cross-input")[0]["uniform"], color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
-    axes.set(title=title, xlabel="layer", xticks=layers, ylabel=LIKE_AXES[name])
+    axes.set(title=LIKENESS[name][0], xlabel="layer", xticks=layers, ylabel=LIKENESS[name][1])
     axes.set_ylim(0, max(1.02, axes.get_ylim()[1]))

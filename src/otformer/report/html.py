@@ -20,7 +20,9 @@ ROWS_SHOWN = 60  # rows of a CSV that the page shows
 def write_report(out: str | Path) -> Path:
     """Write ``out/index.html`` from every ``out/*/run.json``; returns its path. Written whole or not at all."""
     folder = Path(out)
-    records = sorted(_records(folder), key=lambda record: (record["position"], record["name"]))
+    found = (json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("[!.]*/run.json"))
+    records = sorted(found, key=lambda record: (record["position"], record["name"]))
+    versions = dict.fromkeys(", ".join(f"{k} {v}" for k, v in record["versions"].items()) for record in records)
     held, asked = count_checks(records)
     page = Template(files("otformer.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(
         banner=_banner(records),
@@ -30,7 +32,7 @@ def write_report(out: str | Path) -> Path:
         held=held,
         asked=asked,
         seconds=f"{sum(record['seconds'] for record in records):.0f}",
-        versions=escape(_versions(records)),
+        versions=escape("; ".join(versions)),
     )
     with written(folder / "index.html") as out_file:
         out_file.write(page.encode())
@@ -57,15 +59,6 @@ def count_checks(records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
     return sum(found), len(found)
 
 
-def _records(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("[!.]*/run.json")]
-
-
-def _versions(records: list[dict[str, Any]]) -> str:
-    found = dict.fromkeys(", ".join(f"{k} {v}" for k, v in record["versions"].items()) for record in records)
-    return "; ".join(found)
-
-
 def _entry(record: dict[str, Any]) -> str:
     """A line of the table of contents."""
     passed, total = count_checks([record])
@@ -78,16 +71,14 @@ def _entry(record: dict[str, Any]) -> str:
 
 def _banner(records: list[dict[str, Any]]) -> str:
     """The checks that failed, at the top of the page: a line to unfold for every section; nothing if none did."""
-    lines, count = [], 0
+    held, asked = count_checks(records)
+    count, lines = asked - held, []
     for record in records:
-        failed = [text for text, held in record["checks"].items() if not held]
-        if failed:
-            count += len(failed)
-            link = f'<a href="#{escape(record["name"])}">{escape(record["title"])}</a>'
-            texts = "".join(f"<li>{scripts(text)}</li>" for text in failed)
-            head = f"<summary>{link}: {len(failed)} of {len(record['checks'])}</summary>"
-            lines.append(f"<li><details>{head}<ul>{texts}</ul></details></li>")
-    if not lines:
+        failed = [scripts(text) for text, held in record["checks"].items() if not held]
+        link = f'<a href="#{escape(record["name"])}">{escape(record["title"])}</a>'
+        head = f"<summary>{link}: {len(failed)} of {len(record['checks'])}</summary>"
+        lines += [f"<li><details>{head}<ul><li>{'</li><li>'.join(failed)}</li></ul></details></li>"] if failed else []
+    if not count:
         return ""
     words = "1 check does" if count == 1 else f"{count} checks do"
     about = "Claims of the paper or ours that these measurements do not bear out; nothing is wrong with the installation."
@@ -132,9 +123,7 @@ def _table(path: Path) -> str:
 
 def _short(cell: str) -> str:
     """A number at four significant digits; anything else as it is."""
-    if cell == "":
-        return "–"
     try:
         return cell if cell.lstrip("-").isdigit() else f"{float(cell):.4g}"
     except ValueError:
-        return cell
+        return cell or "–"
