@@ -11,8 +11,7 @@ import pytest
 
 from otformer.benchmarks import harness
 from otformer.benchmarks.harness import COLUMNS, Row, Settings, bench, read_csv, with_ratios
-from otformer.benchmarks.many import effort_for
-from otformer.benchmarks.measure import attempt, marginal_error, run_spec, tuned
+from otformer.benchmarks.measure import attempt, marginal_error, single, tuned
 from otformer.benchmarks.peers import PEERS, Answer, Peer
 from otformer.benchmarks.problems import FAMILIES, make, sentences
 from otformer.benchmarks.report import claims, exponents, summary, table
@@ -139,7 +138,7 @@ def test_a_solve_over_the_limit_is_a_lower_bound_not_an_answer(tmp_path: Path):
 def test_a_repeat_that_misses_the_tolerance_is_refused():
     spec = {"peer": "POT sinkhorn_log", "family": "gaussian-10d", "n": 30, "seed": 0, "reg": 0.02, "tol": 1e-6}
     with pytest.raises(RuntimeError, match="in a repeat"):
-        run_spec(spec | {"threads": 1000, "limit": 60, "effort": 1e-4})
+        single(spec | {"limit": 60, "effort": 1e-4})
 
 
 def test_ratios_are_to_the_best_peer_that_arrived():
@@ -163,7 +162,7 @@ def test_exponents_are_slopes():
 def test_effort_of_a_small_problem_is_enough_and_not_twice_too_much():
     pot, problem = PEERS["POT sinkhorn"], make("gaussian-10d", 20)
     lazy = Peer("lazy", "ot", lambda p, reg, tol, effort: pot.prepare(p, reg, 1000 * tol, effort))
-    effort = effort_for(lazy, problem, 0.02, 1e-6)
+    effort = tuned(lazy, problem, 0.02, 1e-6).effort
     errors = [marginal_error(problem, lazy.prepare(problem, 0.02, 1e-6, e)(), 0.02) for e in (effort / 2, effort)]
     assert errors[0] >= 1e-6 > errors[1]
 
@@ -197,5 +196,5 @@ def test_bad_input_is_one_line(call, message):
 def test_a_peer_that_is_not_installed_is_told(monkeypatch):
     monkeypatch.setitem(harness.PEERS, "ghost", Peer("ghost", "no_such_package", PEERS["otformer"].prepare))
     told: list[str] = []
-    assert Settings(peers=("ghost", "otformer"), tell=told.append).chosen_peers() == ["otformer"]
+    assert Settings(peers=("ghost", "otformer"), tell=told.append).installed_peers() == ["otformer"]
     assert told == ["ghost: no_such_package is not installed"]
