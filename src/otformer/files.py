@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shutil
+import tempfile
 import warnings
 import zipfile
 import zlib
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from otformer import checks
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NAME = re.compile(r"\s*[\"']?[^\W\d_]")  # of a column: a letter comes first
@@ -82,10 +85,8 @@ def _matrix(file: Path) -> Array:
 def _finite(name: str, array: Array) -> Array:
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        where = tuple(bad[0].tolist())
-        raise ValueError(f"{name} must be finite, got {array[where]} at index {where if len(where) > 1 else where[0]}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got {checks.first_not_finite(array)}")
     return array
 
 
@@ -187,12 +188,10 @@ def written_folder(folder: Path) -> Iterator[Path]:
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV file with the column names of the first row and one line per row, whole or not at all."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    with written(file) as out:
-        out.write(text.getvalue().encode())
+    with written(file) as out, io.TextIOWrapper(out, "utf-8", newline="") as text:
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def write_npz(file: Path, **arrays: Array) -> None:
@@ -206,9 +205,7 @@ def writable_folder(out: str | Path) -> Path:
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         raise ValueError(f"out must be a folder that can be written to, got {str(folder)!r} ({error.strerror})") from None
     return folder

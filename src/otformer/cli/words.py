@@ -60,10 +60,11 @@ def align(
     from otformer.words.align.methods import check
 
     check(method, languages)
-    for file in (out, None if matrix in (None, "-") else Path(str(matrix))):
-        if file is not None:
-            checked_out(file)
-    with corpus(text or [], languages) as given, ExitStack() as stack:
+    archived = None if matrix in (None, "-") else Path(str(matrix))
+    for file in filter(None, (out, archived)):
+        checked_out(file)
+    with ExitStack() as stack:
+        given = corpus(text or [], languages, stack)
         if matrix == "-" and (given.total != 1 or as_json):
             got = "--json" if as_json else given.total
             raise ValueError(f"matrix - prints one sentence pair as text, got {got}: name an npz file")
@@ -74,8 +75,8 @@ def align(
             check_gold(expected, given.pairs(), work.by)
         form = "json" if as_json else "tokens" if tokens else "pharaoh"
         lines = Lines(form, scores, keep=bool(expected) or given.total == 1)
-        if matrix not in (None, "-"):
-            lines.archive = stack.enter_context(archive(Path(str(matrix))))
+        if archived is not None:
+            lines.archive = stack.enter_context(archive(archived))
         job = work.job(engine=engine, workers=workers)
         if by is None and default == "words" and given.kind == "file" and form == "pharaoh":
             _note_split(given.pairs())
@@ -104,12 +105,10 @@ class Lines:
     keep: bool = False
     archive: Any = None
     kept: list[Alignment] = field(default_factory=list)
-    done: int = 0
 
     def text(self, found: list[Alignment]) -> str:
         for pair in found if self.archive is not None else ():
-            self.archive(str(self.done), pair.matrix)
-            self.done += 1
+            self.archive(pair.matrix)
         if self.keep:
             self.kept += found
         return "".join(pair.line(self.form, self.scores) + "\n" for pair in found)
@@ -137,11 +136,10 @@ def _print(sink: IO[str], text: str) -> None:
     try:
         sink.write(text)
         sink.flush()
-    except BrokenPipeError:  # as of `| head`: nobody wants the rest
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
-        sys.exit(0)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # the rest of the buffer would fail again at the end
+        if isinstance(error, BrokenPipeError):  # as of `| head`: nobody wants the rest
+            sys.exit(0)
         raise ValueError(f"standard output cannot be written: {error.strerror}") from None
 
 
@@ -195,9 +193,8 @@ def probe(
     languages = languages_for(model, languages)
     if pairs is not None:
         checks.count("pairs", pairs)
-    with corpus(text or [], languages) as given, ExitStack() as stack:
-        if not given.total:
-            raise ValueError(f"{' and '.join(text or [])} must have sentence pairs, got none")
+    with ExitStack() as stack:
+        given = corpus(text or [], languages, stack)
         expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
         split = by or ("spaces" if expected else "words")
         if given.kind == "text" and not expected and dictionary is None:
@@ -224,29 +221,20 @@ def probe(
 
 
 def _tell_table(table: list[dict[str, Any]], file: Path, as_json: bool) -> None:
-    """The means over heads, and the words' vectors; single heads are in the file."""
+    """The means over heads, the words' vectors and the best head, and doubts about these; all heads are in the file."""
     if as_json:
         typer.echo(json.dumps({"table": str(file), "rows": table}))
         return
     columns = ["MRR", "Hits@1", "Hits@3", *(["AER"] if "AER" in table[0] else [])]
     typer.echo(f"{'':<10} {'':<13} layer " + "".join(f"{name:>8}" for name in columns) + "  from OT")
-    for line in table:
-        if not line["head"]:
-            numbers = "".join(f"{100 * line[name]:8.1f}" for name in columns)
-            away = "" if line["distance"] is None else f"{100 * line['distance']:9.1f}"
-            typer.echo(f"{line['method']:<10} {line['reading']:<13} {line['layer']:>5} {numbers}{away}")
-    single = [line for line in table if line["head"]]
-    if single:
-        best = max(single, key=lambda line: line["Hits@1"])
-        numbers = "".join(f"{100 * best[name]:8.1f}" for name in columns)
-        typer.echo(f"{'best head':<10} {best['reading']:<13} {best['layer']:>5} {numbers}  head {best['head']}, chosen here")
+    best = max((line for line in table if line["head"]), key=lambda line: float(line["Hits@1"]), default=None)
+    for line in [line for line in table if not line["head"]] + ([] if best is None else [best]):
+        numbers = "".join(f"{100 * line[name]:8.1f}" for name in columns)
+        away = "" if line["distance"] is None else f"{100 * line['distance']:9.1f}"
+        name, end = ("best head", f"  head {line['head']}, chosen here") if line["head"] else (line["method"], away)
+        typer.echo(f"{name:<10} {line['reading']:<13} {line['layer']:>5} {numbers}{end}")
     typer.echo(f"{table[0]['sentences']} sentences with gold, {table[0]['pairs']} pairs of words, per cent: {file}")
     typer.echo("from OT: total variation between attention and the plan of the words' embeddings, 0 to 100")
-    _tell_doubts(table)
-
-
-def _tell_doubts(table: list[dict[str, Any]]) -> None:
-    """What is behind the numbers and cannot be seen in them."""
     tied = max(table, key=lambda line: float(line["tied"]))
     if tied["tied"] >= 0.005:
         row = " ".join(str(tied[name]) for name in ("method", "reading", "layer"))
