@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from otformer.benchmarks import harness
-from otformer.benchmarks.harness import COLUMNS, Row, Settings, bench, read_csv, with_ratios
+from otformer.benchmarks.harness import Row, Settings, bench, read_csv, with_ratios
 from otformer.benchmarks.measure import attempt, marginal_error, single, tuned
 from otformer.benchmarks.peers import PEERS, Answer, Peer
 from otformer.benchmarks.problems import FAMILIES, make, sentences
@@ -121,7 +122,7 @@ def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
     assert rows[0].ratio == pytest.approx(rows[0].time / rows[1].time)
     assert all(r.error < 1e-6 for r in rows)
     with (tmp_path / "cpu.csv").open() as file:
-        assert next(csv.reader(file)) == COLUMNS
+        assert next(csv.reader(file)) == [f.name for f in fields(Row)]
     assert read_csv(tmp_path / "cpu.csv") == rows
     assert "| random | 16 | 0.1 | **otformer** |" in (tmp_path / "cpu.md").read_text()
     assert (tmp_path / "cpu.png").stat().st_size > 1000

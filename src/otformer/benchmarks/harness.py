@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -67,9 +67,6 @@ class Row:
     def timed(self) -> bool:
         """Arrived, or ran out of time, which is then a lower bound. Any other row has no time at all."""
         return self.arrived or "over " in self.note
-
-
-COLUMNS = [f.name for f in fields(Row)]
 
 
 @dataclass(frozen=True)

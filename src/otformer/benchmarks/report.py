@@ -50,38 +50,39 @@ def write_report(folder: Path, scenario: str, rows: Sequence[Row]) -> None:
 
 def table(rows: Iterable[Row]) -> list[str]:
     """A Markdown table, one line per row; what did not arrive is a lower bound and says why."""
-    lines = [
-        "| family | n | λ | peer | time, s | passes | memory, MiB | error | ratio to best peer | |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [["family", "n", "λ", "peer", "time, s", "passes", "memory, MiB", "error", "ratio to best peer", ""]]
     for r in rows:
         time, ratio = (_number(r.time, ".3g", _sign(r)), _number(r.ratio, ".2g", _sign(r))) if r.timed else ("—", "—")
         name = f"**{r.peer}**" if r.library == OURS else r.peer
-        cells = [r.family, r.n, f"{r.reg:g}", name, time, "" if r.passes is None else f"{r.passes:.0f}"]
-        cells += [_number(r.memory, ".0f"), _number(r.error, ".1e"), ratio, r.note]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return lines
+        counted = _number(r.passes, ".0f"), _number(r.memory, ".0f"), _number(r.error, ".1e")
+        lines.append([r.family, str(r.n), f"{r.reg:g}", name, time, *counted, ratio, r.note])
+    return _markdown(lines)
+
+
+def _markdown(rows: list[list[str]]) -> list[str]:
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in rows)
+    return [head, f"|{'---|' * len(rows[0])}", *lines]
 
 
 def _sign(row: Row) -> str:
     return "" if row.arrived else "> "
 
 
-def _number(value: float, form: str, sign: str = "") -> str:
-    return "" if math.isnan(value) else sign + format(value, form)
+def _number(value: float | None, form: str, sign: str = "") -> str:
+    return "" if value is None or math.isnan(value) else sign + format(value, form)
 
 
 def summary(rows: Iterable[Row]) -> list[str]:
     """One line per problem: our time, and the best setting of every library."""
     groups = by_problem(rows)
     libraries = list(dict.fromkeys(r.library for group in groups.values() for r in group if r.library != OURS))
-    lines = [f"| λ | n | family | otformer, s | {' | '.join(libraries)} |", f"|---|---|---|---|{'---|' * len(libraries)}"]
+    lines = [["λ", "n", "family", "otformer, s", *libraries]]
     for (reg, n, family), group in groups.items():
         ours = next((r.time for r in group if r.peer == OURS and r.arrived), math.nan)
         best = [fastest(r for r in group if r.library == name) for name in libraries]
         cells = ["—" if r is None else f"{_sign(r)}{r.time:.3g} (×{r.time / ours:.1f})" for r in best]
-        lines.append(f"| {reg:g} | {n} | {family} | {ours:.3g} | {' | '.join(cells)} |")
-    return lines
+        lines.append([f"{reg:g}", str(n), family, f"{ours:.3g}", *cells])
+    return _markdown(lines)
 
 
 def claims(rows: Sequence[Row]) -> list[str]:
@@ -104,14 +105,13 @@ def claims(rows: Sequence[Row]) -> list[str]:
 
 def exponents(rows: Sequence[Row]) -> list[str]:
     """Least-squares slopes of log time and log memory against log n, one line per peer."""
-    lines = ["| family | λ | peer | time ∝ n^ | memory ∝ n^ | n |", "|---|---|---|---|---|---|"]
+    lines = [["family", "λ", "peer", "time ∝ n^", "memory ∝ n^", "n"]]
     for key in dict.fromkeys((r.family, r.reg, r.peer) for r in rows):
         group = [r for r in rows if (r.family, r.reg, r.peer) == key and r.arrived]
         if len(group) >= 3:
-            sizes = f"{group[0].n}–{group[-1].n}"
-            time, memory = (slope(group, value) for value in ("time", "memory"))
-            lines.append(f"| {key[0]} | {key[1]:g} | {key[2]} | {time:.2f} | {memory:.2f} | {sizes} |")
-    return lines
+            slopes = [f"{slope(group, value):.2f}" for value in ("time", "memory")]
+            lines.append([key[0], f"{key[1]:g}", key[2], *slopes, f"{group[0].n}–{group[-1].n}"])
+    return _markdown(lines)
 
 
 def slope(rows: Sequence[Row], value: str) -> float:

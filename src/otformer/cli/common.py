@@ -31,14 +31,17 @@ def note(text: object) -> None:
 
 
 @contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Turn warnings of the library into notes, except that a solver has not converged: commands say so in their own way."""
+def warnings_as_notes(option: tuple[str, str] = ("", "")) -> Iterator[None]:
+    """Turn warnings of the library into notes, the first text of ``option`` into the second.
+
+    That a solver has not converged is left out: commands say so in their own way.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
     for warning in caught:
-        note(warning.message)
+        note(str(warning.message).replace(*option))
 
 
 class Bar:

@@ -6,14 +6,13 @@ import os
 import shutil
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otformer.cli.common import bar, interruptible, note
+from otformer.cli.common import bar, interruptible, warnings_as_notes
 
 if TYPE_CHECKING:
     from otformer.words.text.gold import Gold
@@ -96,11 +95,8 @@ def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
     """The gold of ``total`` sentence pairs; says on standard error what looks as if it counted from 1."""
     from otformer.words.text.gold import read_gold as read
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings_as_notes(("read it with one_based", "give --one-based")):
         found = read(file, one_based)
-    for warning in caught:
-        note(str(warning.message).replace("read it with one_based", "give --one-based"))
     if len(found) < total or any(line.possible for line in found[total:]):
         raise ValueError(f"{file} must have a line for each of {total} sentence pairs, got {len(found)}")
     return found[:total]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from otformer.jobs.jobs import Job
     from otformer.words.align.align import Alignment
     from otformer.words.text.gold import Gold
-    from otformer.words.text.text import Pair
 
 Engine = Annotated[str, typer.Option(help="local, or ray: the workers of a Ray cluster.")]
 Languages = Annotated[str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de; the source first.")]
@@ -58,6 +56,7 @@ def align(
     from otformer.jobs.jobs import checked_out
     from otformer.words.align.align import AlignWork
     from otformer.words.align.methods import check
+    from otformer.words.text.text import words
 
     check(method, languages)
     archived = None if matrix in (None, "-") else Path(str(matrix))
@@ -74,62 +73,48 @@ def align(
         if gold is not None:
             check_gold(expected, given.pairs(), work.by)
         form = "json" if as_json else "tokens" if tokens else "pharaoh"
-        lines = Lines(form, scores, keep=bool(expected) or given.total == 1)
-        if archived is not None:
-            lines.archive = stack.enter_context(archive(archived))
+        add = None if archived is None else stack.enter_context(archive(archived))
         job = work.job(engine=engine, workers=workers)
         if by is None and default == "words" and given.kind == "file" and form == "pharaoh":
-            _note_split(given.pairs())
-        _go(job, given, lines, out, quiet=gold is not None)
+            some = islice(given.pairs(), 100)
+            if any(words(side) != side.split() for pair in some for side in pair):
+                note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
+        keep = bool(expected) or given.total == 1
+        kept = _go(job, given, out, gold is not None, lambda pair: pair.line(form, scores), add, keep)
     if form == "pharaoh" and given.kind == "text" and out is None and sys.stdout.isatty():
-        typer.echo("\n".join(lines.kept[0].table()))
+        typer.echo("\n".join(kept[0].table()))
     if matrix == "-":
-        typer.echo("\n".join(lines.kept[0].grid()))
+        typer.echo("\n".join(kept[0].grid()))
     if expected:
-        _tell_score(lines.kept, expected, as_json, err=gold is None)
+        _tell_score(kept, expected, as_json, err=gold is None)
 
 
-def _note_split(pairs: Iterable[Pair]) -> None:
-    from otformer.words.text.text import words
+def _go(
+    job: Job, given: Corpus, out: Path | None, quiet: bool, line: Callable[[Alignment], str], add: Any, keep: bool
+) -> list[Alignment]:
+    """Run a job with a bar; lines go to ``out``, or else to standard output unless ``quiet``, matrices to ``add``.
 
-    if any(words(side) != side.split() for pair in islice(pairs, 100) for side in pair):
-        note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
-
-
-@dataclass
-class Lines:
-    """What is written of every chunk: lines in a form, matrices into an archive; ``kept`` where they are needed later."""
-
-    form: str
-    scores: bool = False
-    keep: bool = False
-    archive: Any = None
-    kept: list[Alignment] = field(default_factory=list)
-
-    def text(self, found: list[Alignment]) -> str:
-        for pair in found if self.archive is not None else ():
-            self.archive(pair.matrix)
-        if self.keep:
-            self.kept += found
-        return "".join(pair.line(self.form, self.scores) + "\n" for pair in found)
-
-    def __call__(self, found: list[Alignment]) -> bytes:
-        return self.text(found).encode("utf-8", "surrogateescape")
-
-
-def _go(job: Job, given: Corpus, lines: Lines, out: Path | None, quiet: bool) -> None:
-    """Run a job with a bar; lines go to ``out``, or else to standard output unless ``quiet``."""
+    Returns the alignments if they are to be kept.
+    """
     from otformer.jobs.jobs import run, stream
 
+    kept: list[Alignment] = []
     sink = sys.stdout  # Ray's own messages take its place in a run
+
+    def lines(found: list[Alignment]) -> str:
+        for pair in found if add is not None else ():
+            add(pair.matrix)
+        kept.extend(found if keep else ())
+        return "".join(line(pair) + "\n" for pair in found)
+
     with resumable("align", out, given.total) as tell:
         if out is not None:
-            run(job, given.pairs(), out, lines, tell)
-            return
-        for found in stream(job, given.pairs(), tell):
-            made = lines.text(found)
+            run(job, given.pairs(), out, lambda found: lines(found).encode("utf-8", "surrogateescape"), tell)
+            return kept
+        for made in map(lines, stream(job, given.pairs(), tell)):
             if not quiet:
                 _print(sink, made)
+    return kept
 
 
 def _print(sink: IO[str], text: str) -> None:
