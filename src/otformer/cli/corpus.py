@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,15 +100,6 @@ def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
     if len(found) < total or any(line.possible for line in found[total:]):
         raise ValueError(f"{file} must have a line for each of {total} sentence pairs, got {len(found)}")
     return found[:total]
-
-
-def check_gold(gold: list[Gold], pairs: Iterable[Pair], by: str) -> None:
-    """Say before the work begins that gold has words which its sentences do not have."""
-    from otformer.words.text.gold import check_links
-    from otformer.words.text.text import word_spans
-
-    for number, (links, pair) in enumerate(zip(gold, pairs, strict=True), 1):
-        check_links(number, links, *(len(word_spans(side, by)) for side in pair))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from otformer.cli.common import Json, note
-from otformer.cli.corpus import Corpus, archive, check_gold, corpus, read_gold, resumable
+from otformer.cli.corpus import Corpus, archive, corpus, read_gold, resumable
 
 if TYPE_CHECKING:
     from otformer.jobs.jobs import Job
@@ -56,6 +56,7 @@ def align(
     from otformer.jobs.jobs import checked_out
     from otformer.words.align.align import AlignWork
     from otformer.words.align.methods import check
+    from otformer.words.text.gold import check_links
     from otformer.words.text.text import words
 
     check(method, languages)
@@ -70,8 +71,9 @@ def align(
         expected = given.gold if gold is None else read_gold(gold, one_based, given.total)
         default = "words" if gold is None and given.kind != "examples" else "spaces"
         work = AlignWork(languages, method, by or default, matrix is not None)
-        if gold is not None:
-            check_gold(expected, given.pairs(), work.by)
+        if gold is not None:  # said before the work begins
+            for number, (links, pair) in enumerate(zip(expected, given.pairs(), strict=True), 1):
+                check_links(number, links, *(len(words(side, work.by)) for side in pair))
         form = "json" if as_json else "tokens" if tokens else "pharaoh"
         add = None if archived is None else stack.enter_context(archive(archived))
         job = work.job(engine=engine, workers=workers)
