@@ -14,6 +14,7 @@ ELSEWHERE = {"sharded.md": "run by torchrun in test_sharded.py", "layers.md": "t
 PAGES = [page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if BLOCK.search(page.read_text("utf-8"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name not in ELSEWHERE], ids=lambda p: p.name)
 def test_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

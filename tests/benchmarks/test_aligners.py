@@ -120,6 +120,7 @@ def test_what_was_trained_is_kept_and_made_again_for_another_text(tmp_path):
     assert len(list((tmp_path / "models").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_layers_of_an_encoder(sets, tmp_path):
     """Cosines by numpy from the network's own hidden states; attention rows add up to one."""
     from helpers import tiny_models

@@ -109,6 +109,7 @@ def test_peers_agree_on_the_plan():
         assert np.allclose(plan, plans[0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
     shares: list[float] = []
     one = {"n": (16,), "families": ("random",), "peers": ("otformer",), "rounds": 1, "limit": 20}
@@ -128,6 +129,7 @@ def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
     assert (tmp_path / "cpu.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_solve_over_the_limit_is_a_lower_bound_not_an_answer(tmp_path: Path):
     s = Settings(n=(400,), regs=(0.0005,), families=("gaussian-10d",), peers=("POT sinkhorn_log",), rounds=2, limit=0.5)
     (row,) = bench("cpu", tmp_path, s)
@@ -168,6 +170,7 @@ def test_effort_of_a_small_problem_is_enough_and_not_twice_too_much():
     assert errors[0] >= 1e-6 > errors[1]
 
 
+@pytest.mark.slow
 def test_ragged_sentences_ours_equal_a_loop_over_pot(tmp_path: Path):
     rows = bench("ragged", tmp_path, Settings(count=60, rounds=1))
     assert [r.peer for r in rows] == ["otformer", "POT sinkhorn"]

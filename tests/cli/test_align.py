@@ -53,6 +53,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_text_on_a_bare_install_in_seconds():
     """A process of its own, in which transformers, ray and the network are not there."""
     code = (
@@ -186,6 +187,7 @@ def command(*arguments, shell="", **options):
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.slow
 def test_full_disk(folder):
     """Files of more than 1024 bytes cannot be written."""
     Path("long").write_text("The cat sleeps ||| Le chat dort\n" * 200)
@@ -198,6 +200,7 @@ def test_full_disk(folder):
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.slow
 def test_full_standard_output_and_a_reader_that_leaves(folder):
     Path("long").write_text("The cat sleeps ||| Le chat dort\n" * 200)
     done = command("align", "long", "--by", "spaces", shell='"$@" > /dev/full')
@@ -207,6 +210,7 @@ def test_full_standard_output_and_a_reader_that_leaves(folder):
     assert done.communicate(timeout=60) == ("0-0 1-1 2-2\n", "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_going_on(folder):
     Path("long").write_text("".join(f"The cat number {k} sleeps ||| Le chat numéro {k} dort\n" for k in range(20_000)))
     parts = Path("links.parts")
@@ -230,6 +234,7 @@ def test_ctrl_c_and_going_on(folder):
     assert not parts.exists()
 
 
+@pytest.mark.slow
 def test_probe_of_a_folder(folder):
     model = tiny_models.marian(folder / "model")
     code, out, err = otformer("probe", model, "--out", "made", "--pairs", 8)
@@ -247,6 +252,7 @@ def test_probe_of_a_folder(folder):
     assert {row["pairs"] for row in json.loads(out)["rows"]} == {3}
 
 
+@pytest.mark.slow
 def test_probe_of_a_shipped_model_takes_its_languages(folder):
     """40 German pairs are those of the package; read with English–French examples there would be 60."""
     code, out, err = otformer("probe", "de-en", "--out", "made", "--json")

@@ -235,6 +235,7 @@ def test_progress_tells_the_time_left_where_there_is_no_terminal(monkeypatch, ca
     assert len(lines) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "until", "said"),
     [

@@ -297,6 +297,7 @@ def test_the_sorting_network_sorts_random_numbers_as_numpy_does() -> None:
     assert sorting.sort_lists("sort numbers", x[..., None], y, ranks.flip(1))["exact"] == 0
 
 
+@pytest.mark.slow
 def test_convergence_runs_and_holds_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convergence, "PROBLEMS", 3)
     with figures.applied():

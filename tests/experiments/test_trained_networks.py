@@ -199,6 +199,7 @@ def test_prompting_pairs_the_seeds() -> None:
     assert row[f"gap, {learned.ROWS}: t high"] == pytest.approx(wanted.high, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_trained_and_beyond_run() -> None:
     outcome = run("trained")
     r2 = {

@@ -28,6 +28,7 @@ TINY = Recipe(
 )
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(

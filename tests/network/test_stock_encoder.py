@@ -33,6 +33,7 @@ def updated_sink(C: Tensor, reg: float, depth: int) -> list[tuple[Tensor, Tensor
     return iterates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize(("d", "n", "reg"), [(1, 1, 1.0), (2, 8, 0.05), (5, 33, 0.1)])
 def test_frozen_sink_is_gradient_descent_at_every_layer(d: int, n: int, reg: float, norm_first: bool) -> None:

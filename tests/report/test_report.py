@@ -155,6 +155,7 @@ def test_trace_page_of_a_ragged_batch_leaves_absent_points_out(tmp_path: Path) -
     assert np.abs(gap).max() < 2 / 65535
 
 
+@pytest.mark.slow
 def test_long_traces_are_thinned_to_sixty_layers_with_both_ends(tmp_path: Path) -> None:
     traced(depth=400).save(tmp_path / "trace.html")
     layers = embedded(tmp_path / "trace.html")["layers"]

@@ -100,6 +100,7 @@ def test_both_heads_converge_from_far(step: float) -> None:
         assert (np.diff(gaps) <= 1e-12).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("omega", [0.3, 1.0, 1.5, 1.8])
 def test_dual_falls_in_every_layer_and_the_plan_converges(omega: float) -> None:
     for seed in range(4):

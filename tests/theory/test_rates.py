@@ -54,6 +54,7 @@ def test_alternating_rate(problems: tuple) -> None:
         assert agree(rates.measured_rate(e), rates.alternating_rate(sigma))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, 0.8])
 def test_relaxed_rate_below_the_best_omega(problems: tuple, fraction: float) -> None:
     """Real, simple eigenvalues: ω = 1 + fraction·(ω* − 1), a different ω for every problem."""

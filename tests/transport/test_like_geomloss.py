@@ -92,6 +92,7 @@ def test_potentials_are_GeomLosss_up_to_the_free_constant():
     np.testing.assert_allclose(P.sum(1), a, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debias", [True, False])
 @pytest.mark.parametrize(("p", "blur", "reach"), [(2, 0.2, None), (1, 0.2, None), (2, 0.3, 0.5), (1, 0.3, 0.4)])
 def test_gradients(p, blur, reach, debias):
@@ -173,6 +174,7 @@ def test_gradient_flow_of_GeomLosss_example_is_the_exact_one():
     torch.testing.assert_close(x.detach(), y + (start - y) * (1 - step) ** 15, atol=1e-3, rtol=0)
 
 
+@pytest.mark.slow
 def test_divergence_in_our_conventions():
     a, x, b, y = clouds(5)
     expected = 0.0
@@ -188,6 +190,7 @@ def test_divergence_in_our_conventions():
     assert torch.autograd.gradcheck(lambda x, y: divergence(x, y, a, b, reg=0.1, tol=1e-12), tensors, eps=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debias", [True, False])
 @pytest.mark.parametrize("blur", [0.5, 0.05])
 def test_without_matrices_all_is_the_same(blur, debias, monkeypatch):
@@ -210,6 +213,7 @@ def test_without_matrices_all_is_the_same(blur, debias, monkeypatch):
             assert bool(((ours - theirs).abs() <= 1e-9 + 1e-8 * theirs.abs() + loose).all())
 
 
+@pytest.mark.slow
 def test_auto_forms_no_matrix_for_many_points(monkeypatch):
     a, x, b, y = clouds(3, 150, 140, 3)
     dense = SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)

@@ -112,6 +112,7 @@ def test_short_lists_over_ten_decades_are_cut_where_a_plan_alone_fails():
     np.testing.assert_array_equal(of.sort(values), np.sort(values))
 
 
+@pytest.mark.slow
 def test_ten_thousand_numbers_take_seconds_and_linear_memory():
     """Their plan would have 0.8 GB; a cut holds 64 numbers per value a few times over, 5 MB each."""
     code = """

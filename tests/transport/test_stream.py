@@ -157,6 +157,7 @@ class Sizes(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_memory_is_linear_and_few_tiles_are_looked_at() -> None:
     n, m = 20_000, 15_000
     x, y = clouds(n, m, 3)

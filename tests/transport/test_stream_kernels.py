@@ -17,6 +17,7 @@ from otformer.transport.executors.stream import Stream
 from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no triton but for Linux")
 @pytest.mark.parametrize(("d", "dtype", "bound"), [(3, "float64", 1e-12), (20, "float32", 2e-4)], ids=["near", "far"])
 def test_a_kernel_in_the_interpreter_equals_the_dense_pass(d: int, dtype: str, bound: float) -> None:

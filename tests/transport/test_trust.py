@@ -92,6 +92,7 @@ def network(C, x, y, a, b, reg, dtype):
 WAYS = [single, tensors, points, batch, warm, network, stream]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_converged_is_true(part):
     converged = count = 0
