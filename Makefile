@@ -12,7 +12,7 @@ export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 test: lint types unit
 
 quick: lint types
-	@echo "── pytest: what takes under 3 seconds, $(JOBS) processes"
+	@echo "── pytest: all but what is marked slow, $(JOBS) processes"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not gpu and not slow"
 
 lint: .venv/ready

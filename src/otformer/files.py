@@ -7,7 +7,6 @@ import io
 import os
 import re
 import shutil
-import tempfile
 import warnings
 import zipfile
 import zlib
@@ -201,7 +200,9 @@ def writable_folder(out: str | Path) -> Path:
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
+        probe = folder / f".probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
     except OSError as error:
         raise ValueError(f"out must be a folder that can be written to, got {str(folder)!r} ({error.strerror})") from None
     return folder

@@ -69,6 +69,7 @@ def test_a_text_on_a_bare_install_in_seconds():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [["bars.txt"], ["table.tsv"], ["packed.gz"], ["en", "fr"]])
 def test_every_kind_of_file_gives_the_same_lines(folder, given):
     code, out, err = otformer("align", *given)
@@ -141,6 +142,7 @@ def test_gold_by_hand(folder):
     assert otformer("align", "spaced", "--gold", "gold1", "--one-based")[1].startswith("3 pairs: AER 0.0 %")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -266,6 +266,7 @@ def test_beyond_the_layers_run_a_bound_can_hold_but_not_fail(monkeypatch: pytest
         assert theorem_bound.judged(problem, theorem_bound.BOUNDS[1], [1, 2, 10])[theorem_bound.VERDICT] == verdict
 
 
+@pytest.mark.slow
 def test_sizes_holds_at_a_near_tie_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "SIZES", (8, 4))
     with figures.applied():

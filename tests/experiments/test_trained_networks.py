@@ -149,6 +149,7 @@ def test_the_sorted_list_is_read_from_y() -> None:
     assert float(with_x.max()) < 0.3
 
 
+@pytest.mark.slow
 def test_generalization_shows_the_negative_result() -> None:
     outcome = run("generalization")
     assert len(outcome.rows) == 3 * len(learned.SIZES)

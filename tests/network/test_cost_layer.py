@@ -55,6 +55,7 @@ def test_distance_on_the_line_is_exact_between_cells() -> None:
     torch.testing.assert_close(layer(x, y).cost()[cells], C[cells], atol=1e-13, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMOOTH)
 def test_smooth_costs_have_order_minus_two(name: str) -> None:
     errors = [approximation_error(SmoothCost(SMOOTH[name], W, 0, 1), GRID, GRID) for W in WIDTHS]

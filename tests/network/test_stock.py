@@ -130,6 +130,7 @@ def test_attention_mask_instead_of_values() -> None:
                 assert float((v[: len(y)][j] - iterates[layer][1]).abs().max()) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", ["value", "mask"])
 def test_attention_is_pots_plan(absent: str) -> None:
     import ot

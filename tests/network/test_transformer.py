@@ -173,6 +173,7 @@ def test_keep_bounds_what_the_trace_holds():
         some.plan(8)
 
 
+@pytest.mark.slow
 def test_weights_travel_through_safetensors(tmp_path):
     x, y = points(9, (4, 2), (4, 2))
     net = of.AligningTransformer(2, 0.1, 60, schedule="annealed")
@@ -217,6 +218,7 @@ def test_a_file_of_a_sinkhorn_network_gives_one(tmp_path):
         assert repr(other) == repr(net)
 
 
+@pytest.mark.slow
 def test_float32_follows_float64():
     x, y = points(11, (8, 2), (8, 2))
     net = of.AligningTransformer(2, 0.1, 300)

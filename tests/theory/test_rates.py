@@ -41,6 +41,7 @@ def agree(measured: float, predicted: float) -> bool:
     return abs(measured - predicted) < 0.02 * predicted and abs(math.log(measured) / math.log(predicted) - 1) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.5, 1.0, 1.6])
 def test_gradient_rate(problems: tuple, step: float) -> None:
     found = errors(problems, Gradient(step * REG), round(700 / step), every=1)

@@ -172,6 +172,7 @@ def test_small_reg_where_scalings_overflow():
     assert exact <= (G * M).sum() <= exact + 1e-4 * np.log(40 * 40)
 
 
+@pytest.mark.slow
 def test_reg_of_POTs_stabilization_test():
     a, b, M = gaussians()
     losses = [

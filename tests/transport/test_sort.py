@@ -77,6 +77,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", LONG)
 def test_long_lists_are_cut_into_bands(draw):
     values = LONG[draw](np.random.default_rng(0), 1500)

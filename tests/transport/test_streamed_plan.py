@@ -115,6 +115,7 @@ class Sizes(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_neither_products_nor_gradients_form_a_matrix() -> None:
     x, y = (t.requires_grad_() for t in clouds(2000, 2100, 2))
     with Sizes() as forward:
