@@ -141,6 +141,7 @@ def test_layers_of_an_encoder(sets, tmp_path):
     assert "layer 1, > 0.3, null 3" in encoder.attention_choices(found, systems.joined_choices)
 
 
+@pytest.mark.slow
 def test_heads_of_translators(sets, tmp_path):
     """The head is the one, by brute force, whose best links are most often right; the other way comes turned round."""
     from helpers import tiny_models
