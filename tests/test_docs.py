@@ -21,6 +21,7 @@ def pages(pattern: re.Pattern[str]) -> list[Path]:
     return [page for page in PAGES if pattern.search(page.read_text("utf-8")) and page.name not in ELSEWHERE]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", pages(SCRIPT), ids=lambda p: p.name)
 def test_scripts_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

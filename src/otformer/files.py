@@ -17,6 +17,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from otformer import checks
+
 Array = np.ndarray[Any, np.dtype[Any]]
 _NAME = re.compile(r"\s*[\"']?[^\W\d_]")  # of a column: a letter comes first
 
@@ -46,8 +48,6 @@ def read_weights(file: Path) -> Array:
 
 def _from_npz(file: Path, cost: bool) -> dict[str, Array]:
     arrays = _load(file)
-    if not isinstance(arrays, dict):
-        raise ValueError(f"{file} holds one array, not an archive: name it .npy")
     for name in arrays.keys() & {"x", "y", "a", "b", "cost"}:
         _finite(f"{name} of {file}", arrays[name])
     weights: dict[str, Array] = {name: arrays[name] for name in ("a", "b") if name in arrays}
@@ -69,33 +69,39 @@ def _points(x: Array) -> Array:
 def _matrix(file: Path) -> Array:
     if file.suffix == ".npz":
         raise ValueError(f"{file} is an npz, which holds the whole problem: give it alone")
-    if file.suffix == ".npy":
-        array = _load(file)
-        if isinstance(array, dict):
-            raise ValueError(f"{file} holds an archive, not one array: name it .npz")
-        return _finite(str(file), array)
-    if file.suffix in (".csv", ".txt", ".tsv"):
-        return _finite(str(file), _read_text(file))
-    raise ValueError(f"{file} must end in .npz, .npy, .csv, .tsv or .txt")
+    return _finite(str(file), _load(file))
 
 
 def _finite(name: str, array: Array) -> Array:
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{name} must hold numbers, got dtype {array.dtype}")
-    bad = np.argwhere(~np.isfinite(array))
-    if len(bad):
-        where = tuple(bad[0].tolist())
-        raise ValueError(f"{name} must be finite, got {array[where]} at index {where if len(where) > 1 else where[0]}")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite, got {checks.first_not_finite(array)}")
     return array
 
 
-def _load(file: Path) -> Array | dict[str, Array]:
-    _readable(file)
+def _load(file: Path) -> Any:
+    """The array of a file; of an npz a dict of them."""
+    if file.suffix not in (".npz", ".npy", ".csv", ".tsv", ".txt"):
+        raise ValueError(f"{file} must end in .npz, .npy, .csv, .tsv or .txt")
+    if not file.exists():
+        raise ValueError(f"{file} does not exist")
+    if file.is_dir():
+        raise ValueError(f"{file} is a folder, not a file")
+    if file.stat().st_size == 0:
+        raise ValueError(f"{file} is empty")
+    if not file.suffix.startswith(".np"):
+        return _read_text(file)
     try:
         loaded = np.load(file, allow_pickle=False)
-        return dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
+        found = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
     except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, OSError):
         raise ValueError(f"{file} is not a readable {file.suffix} file of numbers") from None
+    archive = isinstance(found, dict)
+    if archive != (file.suffix == ".npz"):
+        held, suffix = ("an archive, not one array", ".npz") if archive else ("one array, not an archive", ".npy")
+        raise ValueError(f"{file} holds {held}: name it {suffix}")
+    return found
 
 
 def _read_text(file: Path) -> Array:
@@ -103,7 +109,6 @@ def _read_text(file: Path) -> Array:
 
     Column names on the first line are passed over, with a warning: every one of them begins with a letter.
     """
-    _readable(file)
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
     except UnicodeDecodeError:
@@ -128,15 +133,6 @@ def _number(word: str) -> float | None:
         return float(word)
     except ValueError:
         return None
-
-
-def _readable(file: Path) -> None:
-    if not file.exists():
-        raise ValueError(f"{file} does not exist")
-    if file.is_dir():
-        raise ValueError(f"{file} is a folder, not a file")
-    if file.stat().st_size == 0:
-        raise ValueError(f"{file} is empty")
 
 
 def check_writable(file: Path) -> None:
@@ -187,12 +183,10 @@ def written_folder(folder: Path) -> Iterator[Path]:
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write a CSV file with the column names of the first row and one line per row, whole or not at all."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    with written(file) as out:
-        out.write(text.getvalue().encode())
+    with written(file) as out, io.TextIOWrapper(out, "utf-8", newline="") as text:
+        writer = csv.DictWriter(text, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def write_npz(file: Path, **arrays: Array) -> None:

@@ -120,6 +120,7 @@ def test_what_was_trained_is_kept_and_made_again_for_another_text(tmp_path):
     assert len(list((tmp_path / "models").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_layers_of_an_encoder(sets, tmp_path):
     """Cosines by numpy from the network's own hidden states; attention rows add up to one."""
     from helpers import tiny_models
@@ -140,6 +141,7 @@ def test_layers_of_an_encoder(sets, tmp_path):
     assert "layer 1, > 0.3, null 3" in encoder.attention_choices(found, systems.joined_choices)
 
 
+@pytest.mark.slow
 def test_heads_of_translators(sets, tmp_path):
     """The head is the one, by brute force, whose best links are most often right; the other way comes turned round."""
     from helpers import tiny_models

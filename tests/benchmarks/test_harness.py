@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from otformer.benchmarks import harness
-from otformer.benchmarks.harness import COLUMNS, Row, Settings, bench, read_csv, with_ratios
-from otformer.benchmarks.many import effort_for
-from otformer.benchmarks.measure import attempt, marginal_error, run_spec, tuned
+from otformer.benchmarks.harness import Row, Settings, bench, read_csv, with_ratios
+from otformer.benchmarks.measure import attempt, marginal_error, single, tuned
 from otformer.benchmarks.peers import PEERS, Answer, Peer
 from otformer.benchmarks.problems import FAMILIES, make, sentences
 from otformer.benchmarks.report import claims, exponents, summary, table
@@ -109,6 +109,7 @@ def test_peers_agree_on_the_plan():
         assert np.allclose(plan, plans[0], atol=1e-9)
 
 
+@pytest.mark.slow
 def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
     shares: list[float] = []
     one = {"n": (16,), "families": ("random",), "peers": ("otformer",), "rounds": 1, "limit": 20}
@@ -122,12 +123,13 @@ def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
     assert rows[0].ratio == pytest.approx(rows[0].time / rows[1].time)
     assert all(r.error < 1e-6 for r in rows)
     with (tmp_path / "cpu.csv").open() as file:
-        assert next(csv.reader(file)) == COLUMNS
+        assert next(csv.reader(file)) == [f.name for f in fields(Row)]
     assert read_csv(tmp_path / "cpu.csv") == rows
     assert "| random | 16 | 0.1 | **otformer** |" in (tmp_path / "cpu.md").read_text()
     assert (tmp_path / "cpu.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_a_solve_over_the_limit_is_a_lower_bound_not_an_answer(tmp_path: Path):
     s = Settings(n=(400,), regs=(0.0005,), families=("gaussian-10d",), peers=("POT sinkhorn_log",), rounds=2, limit=0.5)
     (row,) = bench("cpu", tmp_path, s)
@@ -139,7 +141,7 @@ def test_a_solve_over_the_limit_is_a_lower_bound_not_an_answer(tmp_path: Path):
 def test_a_repeat_that_misses_the_tolerance_is_refused():
     spec = {"peer": "POT sinkhorn_log", "family": "gaussian-10d", "n": 30, "seed": 0, "reg": 0.02, "tol": 1e-6}
     with pytest.raises(RuntimeError, match="in a repeat"):
-        run_spec(spec | {"threads": 1000, "limit": 60, "effort": 1e-4})
+        single(spec | {"limit": 60, "effort": 1e-4})
 
 
 def test_ratios_are_to_the_best_peer_that_arrived():
@@ -163,11 +165,12 @@ def test_exponents_are_slopes():
 def test_effort_of_a_small_problem_is_enough_and_not_twice_too_much():
     pot, problem = PEERS["POT sinkhorn"], make("gaussian-10d", 20)
     lazy = Peer("lazy", "ot", lambda p, reg, tol, effort: pot.prepare(p, reg, 1000 * tol, effort))
-    effort = effort_for(lazy, problem, 0.02, 1e-6)
+    effort = tuned(lazy, problem, 0.02, 1e-6).effort
     errors = [marginal_error(problem, lazy.prepare(problem, 0.02, 1e-6, e)(), 0.02) for e in (effort / 2, effort)]
     assert errors[0] >= 1e-6 > errors[1]
 
 
+@pytest.mark.slow
 def test_ragged_sentences_ours_equal_a_loop_over_pot(tmp_path: Path):
     rows = bench("ragged", tmp_path, Settings(count=60, rounds=1))
     assert [r.peer for r in rows] == ["otformer", "POT sinkhorn"]
@@ -197,5 +200,5 @@ def test_bad_input_is_one_line(call, message):
 def test_a_peer_that_is_not_installed_is_told(monkeypatch):
     monkeypatch.setitem(harness.PEERS, "ghost", Peer("ghost", "no_such_package", PEERS["otformer"].prepare))
     told: list[str] = []
-    assert Settings(peers=("ghost", "otformer"), tell=told.append).chosen_peers() == ["otformer"]
+    assert Settings(peers=("ghost", "otformer"), tell=told.append).installed_peers() == ["otformer"]
     assert told == ["ghost: no_such_package is not installed"]

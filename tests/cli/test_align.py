@@ -53,6 +53,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_text_on_a_bare_install_in_seconds():
     """A process of its own, in which transformers, ray and the network are not there."""
     code = (
@@ -68,6 +69,7 @@ def test_a_text_on_a_bare_install_in_seconds():
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [["bars.txt"], ["table.tsv"], ["packed.gz"], ["en", "fr"]])
 def test_every_kind_of_file_gives_the_same_lines(folder, given):
     code, out, err = otformer("align", *given)
@@ -140,6 +142,7 @@ def test_gold_by_hand(folder):
     assert otformer("align", "spaced", "--gold", "gold1", "--one-based")[1].startswith("3 pairs: AER 0.0 %")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -186,6 +189,7 @@ def command(*arguments, shell="", **options):
     return subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
+@pytest.mark.slow
 def test_full_disk(folder):
     """Files of more than 1024 bytes cannot be written."""
     Path("long").write_text("The cat sleeps ||| Le chat dort\n" * 200)
@@ -198,6 +202,7 @@ def test_full_disk(folder):
     assert sorted(os.listdir()) == before
 
 
+@pytest.mark.slow
 def test_full_standard_output_and_a_reader_that_leaves(folder):
     Path("long").write_text("The cat sleeps ||| Le chat dort\n" * 200)
     done = command("align", "long", "--by", "spaces", shell='"$@" > /dev/full')
@@ -207,6 +212,7 @@ def test_full_standard_output_and_a_reader_that_leaves(folder):
     assert done.communicate(timeout=60) == ("0-0 1-1 2-2\n", "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_and_going_on(folder):
     Path("long").write_text("".join(f"The cat number {k} sleeps ||| Le chat numéro {k} dort\n" for k in range(20_000)))
     parts = Path("links.parts")
@@ -230,6 +236,7 @@ def test_ctrl_c_and_going_on(folder):
     assert not parts.exists()
 
 
+@pytest.mark.slow
 def test_probe_of_a_folder(folder):
     model = tiny_models.marian(folder / "model")
     code, out, err = otformer("probe", model, "--out", "made", "--pairs", 8)
@@ -247,6 +254,7 @@ def test_probe_of_a_folder(folder):
     assert {row["pairs"] for row in json.loads(out)["rows"]} == {3}
 
 
+@pytest.mark.slow
 def test_probe_of_a_shipped_model_takes_its_languages(folder):
     """40 German pairs are those of the package; read with English–French examples there would be 60."""
     code, out, err = otformer("probe", "de-en", "--out", "made", "--json")

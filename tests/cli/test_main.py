@@ -190,6 +190,7 @@ def test_sort_from_arguments_and_from_standard_input():
     assert json.loads(otformer("sort", "--json", "3", "1").stdout) == {"sorted": [1.0, 3.0], "order": [1, 0]}
 
 
+@pytest.mark.slow
 def test_help_and_list():
     assert otformer("--version").stdout.startswith("otformer 0.")
     assert otformer().stdout == otformer("--help").stdout
@@ -235,6 +236,7 @@ def test_progress_tells_the_time_left_where_there_is_no_terminal(monkeypatch, ca
     assert len(lines) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "until", "said"),
     [
@@ -261,6 +263,7 @@ def test_the_console_script():
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "otformer: values must be numbers, got 'x'\n")
 
 
+@pytest.mark.slow
 def test_train_writes_a_model_that_loads_and_refuses_what_it_cannot_do(tmp_path):
     from otformer.learning.trained import load_trained
 

@@ -70,6 +70,7 @@ def test_what_is_seen_against_loops(tiny) -> None:
                 assert seen.distance[k, r, layer] == pytest.approx(0.5 * np.abs(A / len(A) - P).sum(), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_fox_at_both_sizes(small) -> None:
     for context, label in ((Context(), "60 shipped pairs, links made by hand"), (Context(full=True), "73 WMT news pairs")):
         outcome = run(fox, context)

@@ -271,6 +271,7 @@ def test_beyond_the_layers_run_a_bound_can_hold_but_not_fail(monkeypatch: pytest
         assert theorem_bound.judged(problem, theorem_bound.BOUNDS[1], [1, 2, 10])[theorem_bound.VERDICT] == verdict
 
 
+@pytest.mark.slow
 def test_sizes_holds_at_a_near_tie_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "SIZES", (8, 4))
     with figures.applied():
@@ -302,6 +303,7 @@ def test_the_sorting_network_sorts_random_numbers_as_numpy_does() -> None:
     assert sorting.sort_lists("sort numbers", x[..., None], y, ranks.flip(1))["exact"] == 0
 
 
+@pytest.mark.slow
 def test_convergence_runs_and_holds_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convergence, "PROBLEMS", 3)
     with figures.applied():

@@ -150,6 +150,7 @@ def test_the_sorted_list_is_read_from_y() -> None:
     assert float(with_x.max()) < 0.3
 
 
+@pytest.mark.slow
 def test_generalization_shows_the_negative_result() -> None:
     outcome = run("generalization")
     assert len(outcome.rows) == 3 * len(learned.SIZES)
@@ -200,6 +201,7 @@ def test_prompting_pairs_the_seeds() -> None:
     assert row[f"gap, {learned.ROWS}: t high"] == pytest.approx(wanted.high, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_trained_and_beyond_run() -> None:
     outcome = run("trained")
     r2 = {

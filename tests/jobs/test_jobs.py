@@ -43,6 +43,7 @@ def calls(log):
     return log.read_text().split() if log.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_chunks_come_in_order(tmp_path, workers):
     told = []
@@ -96,6 +97,7 @@ class Dying:
         return lambda pairs: os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_process_is_one_line(tmp_path):
     with pytest.raises(ValueError, match="a worker process has died"):
         run(Job(Dying(), chunk=4, workers=2), iter(PAIRS), tmp_path / "out")
@@ -109,6 +111,7 @@ class Threads:
         return lambda pairs: b"%d" % torch.get_num_threads()
 
 
+@pytest.mark.slow
 def test_worker_processes_share_the_threads(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     asked = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
@@ -198,6 +201,7 @@ def test_an_empty_corpus_is_an_empty_file(tmp_path):
     assert (tmp_path / "out").read_bytes() == b""
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_worker_processes(tmp_path):
     """A terminal sends the signal to all processes of a group; none must be left, and the chunks that were done must be."""
     script = tmp_path / "script.py"

@@ -63,6 +63,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_two_workers_one_killed(tmp_path):
     """Under load Ray's own core has ended the driver now and then (status 1, no Python error): then the same command is
     given again, as a user would, and must go on to the same bytes."""

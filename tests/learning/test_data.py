@@ -10,6 +10,7 @@ from otformer.learning.model import Output
 from otformer.learning.objectives import attention_error, cross_entropy, distance, rows_right, sorted_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "dim"), [("permutations", 1), ("values", 1), ("subsets", 1), ("value-windows", 1), ("clouds", 1), ("clouds", 3)]
 )

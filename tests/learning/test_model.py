@@ -172,6 +172,7 @@ def test_repr_says_what_the_network_is() -> None:
     )
 
 
+@pytest.mark.slow
 def test_evaluation_scores_the_construction_and_a_uniform_attention() -> None:
     zero = LearningTransformer(Architecture(depth=1), ensemble=2)
     (score,) = evaluate(zero, [4], problems=50)

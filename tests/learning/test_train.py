@@ -28,6 +28,7 @@ TINY = Recipe(
 )
 
 
+@pytest.mark.slow
 def test_a_killed_and_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(
@@ -58,6 +59,7 @@ def test_a_killed_and_resumed_run_ends_with_the_same_bits(tmp_path: Path) -> Non
         assert metadata_of(tmp_path / "killed" / name) == metadata_of(tmp_path / "whole" / name)
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_mid_chunk_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
     """Stopped after 130 steps: the 130th is saved, and the resumed run ends with the weights of one never stopped."""
     given = replace(TINY, steps=230)
@@ -86,6 +88,7 @@ def test_a_member_learns_what_it_would_learn_alone(tmp_path: Path) -> None:
     assert float((both.P[0] - both.P[1]).detach().abs().max()) > 0.1
 
 
+@pytest.mark.slow
 def test_training_learns_to_order_two_points(tmp_path: Path) -> None:
     seen: list[tuple[int, int, float]] = []
     easy = replace(TINY, problems=Problems(("permutations",), (2,)), steps=200)

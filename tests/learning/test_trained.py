@@ -35,6 +35,7 @@ def test_attention_of_one_problem_and_of_a_batch(n: int) -> None:
     torch.testing.assert_close(module(x[2, :, 0].tolist(), y[2, :, 0].tolist()), batch[2], atol=1e-8, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_beyond_sorts_more_points_than_it_was_shown() -> None:
     """Issue 4: at least 98 % of the rows at n = 9, 90 % at 15 and 70 % at 30, median of 8 seeds, fresh permutations."""
     assert max(recipe("sort-beyond").problems.sizes) == 7

@@ -55,6 +55,7 @@ def test_distance_on_the_line_is_exact_between_cells() -> None:
     torch.testing.assert_close(layer(x, y).cost()[cells], C[cells], atol=1e-13, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMOOTH)
 def test_smooth_costs_have_order_minus_two(name: str) -> None:
     errors = [approximation_error(SmoothCost(SMOOTH[name], W, 0, 1), GRID, GRID) for W in WIDTHS]
@@ -119,6 +120,7 @@ def test_a_box_with_its_own_side_per_coordinate() -> None:
     assert approximation_error(layer, x * scale + shift, y * scale + shift) < 0.02 * float(scale.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", [0.02, 0.1])
 @pytest.mark.parametrize(("dim", "width"), [(1, 32), (2, 128)])
 def test_network_on_the_layer_solves_the_true_problem_within_the_bound(dim: int, width: int, reg: float) -> None:
@@ -137,6 +139,7 @@ def test_network_on_the_layer_solves_the_true_problem_within_the_bound(dim: int,
     assert float((P - Q).abs().sum() / 2) < 0.1
 
 
+@pytest.mark.slow
 def test_error_table_orders() -> None:
     from otformer.experiments.general_costs import error_table
 
@@ -186,6 +189,7 @@ def test_bad_input(build: Callable[[], object], message: str) -> None:
         build()
 
 
+@pytest.mark.slow
 def test_the_tables_in_the_documentation_are_what_its_snippet_prints() -> None:
     text = (Path(__file__).parents[2] / "docs" / "general-costs.md").read_text(encoding="utf-8")
     snippet = re.search(r"```python\n(# tables.*?)```", text, re.DOTALL)

@@ -104,6 +104,7 @@ def test_03_the_corrected_tables_are_the_networks_heads() -> None:
             assert torch.allclose(head(name, 0.3, registers).bilinear(registers), table, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_04_the_sink_row_is_not_harmless() -> None:
     reg = 0.1
     x, y, C = points(6, 2)
@@ -148,6 +149,7 @@ def test_07_the_sinks_output() -> None:
             assert float(sink[r.column(name)]) == pytest.approx(-step * (n - 1) / (n + 1), abs=1e-15)
 
 
+@pytest.mark.slow
 def test_08_the_papers_step_depends_on_n_and_on_the_solution() -> None:
     weights = [AligningTransformer(1, 0.5, 1, Paper(n=n)).W_O for n in (4, 8)]
     assert not torch.allclose(*weights)

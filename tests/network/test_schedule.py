@@ -43,6 +43,7 @@ def layers_to(C, reg, iterates, tol=1e-6):
     return next(k for k, (u, v) in enumerate(iterates) if mean_error(C, u, v, reg) < tol)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 1002, 1005])
 def test_relaxed_layers_need_a_sixth_of_sinkhorns_half_steps(seed):
     C = squared_distances(*cube(seed, 128, 3))
@@ -67,6 +68,7 @@ def test_relaxed_layers_never_cost_much_on_easy_problems(n):
     assert by_omega <= 1.3 * half_steps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(("n", "count"), [(2, 100), (3, 100), (5, 100), (10, 100), (50, 20), (200, 2)])
 def test_one_frozen_network_of_288_layers_sorts_permutations_exactly(n, count, dtype):
@@ -80,6 +82,7 @@ def test_one_frozen_network_of_288_layers_sorts_permutations_exactly(n, count, d
     assert torch.equal(trace.attention(head="columns").argmax(-1), ranks.argsort(-1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [2, 5, 20])
 def test_one_frozen_network_of_700_layers_finds_the_exact_assignment(d):
     layers = of.Annealed(omega=1.8).layers(reg=1e-5, depth=700)

@@ -49,6 +49,7 @@ def test_paper_convention_without_marginal_registers() -> None:
     torch.testing.assert_close(mine[1], v, atol=1e-12, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [None, 8, 32, 256])
 @pytest.mark.parametrize(("n", "m"), [(9, 9), (6, 11)])
 def test_plan_and_attention_at_convergence_are_pots(n: int, m: int, width: int | None) -> None:
@@ -121,6 +122,7 @@ def test_relu_path_approaches_sinkhorn_with_order_minus_two() -> None:
     assert -2.4 < np.polyfit(np.log(widths), np.log(gaps), 1)[0] < -1.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [None, 32])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_saturation_stays_finite_and_converges(width: int | None, dtype: torch.dtype) -> None:

@@ -52,6 +52,7 @@ def damped_sinkhorn(
     return iterates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", [0.05, 0.1, 1.0])
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_gradient_descent_at_every_one_of_1000_layers(d: int, reg: float) -> None:
@@ -129,6 +130,7 @@ def test_attention_mask_instead_of_values() -> None:
                 assert float((v[: len(y)][j] - iterates[layer][1]).abs().max()) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", ["value", "mask"])
 def test_attention_is_pots_plan(absent: str) -> None:
     import ot

@@ -33,6 +33,7 @@ def updated_sink(C: Tensor, reg: float, depth: int) -> list[tuple[Tensor, Tensor
     return iterates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize(("d", "n", "reg"), [(1, 1, 1.0), (2, 8, 0.05), (5, 33, 0.1)])
 def test_frozen_sink_is_gradient_descent_at_every_layer(d: int, n: int, reg: float, norm_first: bool) -> None:
@@ -41,6 +42,7 @@ def test_frozen_sink_is_gradient_descent_at_every_layer(d: int, n: int, reg: flo
     assert gap(encoder(x, y), gradient_descent(cost(x, y), reg, reg), 1000) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marginals", [True, False])
 def test_token_sink_is_the_papers_network(marginals: bool) -> None:
     x, y = points(8, 8, 2)
@@ -62,6 +64,7 @@ def test_modules_are_torchs_own() -> None:
         assert not module.linear2.weight.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", [Relaxed(1.5), Annealed(stages=12)])
 @pytest.mark.parametrize("heads", [2, 3, 4])
 def test_weights_sizes_schedules_heads(schedule: Relaxed | Annealed, heads: int) -> None:
@@ -98,6 +101,7 @@ def error(encoder: StockEncoder) -> float:
     return gap(encoder(x, y), updated_sink(cost(x, y), 0.1, 100), 100)
 
 
+@pytest.mark.slow
 def test_layer_norm_alone_breaks_it() -> None:
     """Without anchor, at torch's eps, whatever constant the norm is multiplied by."""
     net = AligningTransformer(2, 0.1, 100, sink="token", marginals=False)

@@ -15,6 +15,7 @@ def cube(seed, *shape):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [10.0, 100.0, 1000.0])
 def test_a_network_says_when_its_answer_is_not_one(factor):
     x, y = factor * cube(0, 2, 20, 2)
@@ -32,6 +33,7 @@ def test_a_network_says_when_its_answer_is_not_one(factor):
     assert by_hand > 0.02  # 1e-3 of the mass 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e-6, 1.0, 1e3, 1e10])
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_scale_auto_is_POTs_plan_at_lambda_times_the_largest_cost(factor, offset):

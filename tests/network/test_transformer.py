@@ -27,6 +27,7 @@ def pot_plan(C, a, b, reg):
     return torch.as_tensor(ot.bregman.sinkhorn_log(a.numpy(), b.numpy(), C.numpy(), reg, numItermax=100_000, stopThr=1e-15))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "reg"), list(itertools.product((1, 2, 5), (0.05, 0.1, 1.0))))
 def test_every_layer_is_gradient_descent_for_every_n_with_one_state_dict(d, reg):
     net = of.AligningTransformer(d, reg, depth=1000)
@@ -73,6 +74,7 @@ def test_the_networks_queries_and_keys_give_the_logits_of_the_formula(name):
         torch.testing.assert_close(got[:3, :3], expected if name == "rows" else expected.T, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "m", "weighted"), [(6, 6, False), (6, 6, True), (4, 9, True), (9, 4, False), (1, 5, True)])
 def test_attention_and_plan_equal_POT_at_convergence(n, m, weighted):
     x, y = points(10 * n + m, (n, 2), (m, 2))
@@ -91,6 +93,7 @@ def test_attention_and_plan_equal_POT_at_convergence(n, m, weighted):
     assert trace.marginal_error < 1e-9
 
 
+@pytest.mark.slow
 def test_a_ragged_batch_equals_solo_runs():
     net = of.AligningTransformer(2, 0.1, 300)
     sizes = [(3, 5), (7, 7), (1, 2), (6, 4)]
@@ -116,6 +119,7 @@ def test_ragged_lists_of_numpy_arrays():
     torch.testing.assert_close(net([x.numpy() for x in xs], [x.numpy() for x in xs]).plan(), net(xs, xs).plan())
 
 
+@pytest.mark.slow
 def test_a_batch_of_equal_sizes_equals_solo_runs():
     x, y = points(5, (3, 6, 2), (3, 6, 2))
     net = of.AligningTransformer(2, 0.1, 100, schedule="relaxed")
@@ -124,6 +128,7 @@ def test_a_batch_of_equal_sizes_equals_solo_runs():
         torch.testing.assert_close(batch.plan()[k], net(x[k], y[k]).plan(), rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_zero_weights_are_absent_points():
     x, y = points(6, (5, 2), (4, 2))
     a = torch.tensor([0.4, 0.0, 0.3, 0.3, 0.0], dtype=torch.float64)
@@ -147,6 +152,7 @@ def costs(x, y):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["mahalanobis", "cosine", "inner_product", "cost_matrix"])
 def test_other_costs_by_prompt_alone(name):
     x, y = points(7, (5, 2), (6, 2))
@@ -167,6 +173,7 @@ def test_keep_bounds_what_the_trace_holds():
         some.plan(8)
 
 
+@pytest.mark.slow
 def test_weights_travel_through_safetensors(tmp_path):
     x, y = points(9, (4, 2), (4, 2))
     net = of.AligningTransformer(2, 0.1, 60, schedule="annealed")
@@ -211,6 +218,7 @@ def test_a_file_of_a_sinkhorn_network_gives_one(tmp_path):
         assert repr(other) == repr(net)
 
 
+@pytest.mark.slow
 def test_float32_follows_float64():
     x, y = points(11, (8, 2), (8, 2))
     net = of.AligningTransformer(2, 0.1, 300)

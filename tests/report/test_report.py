@@ -134,6 +134,7 @@ def test_trace_page_embeds_the_trace(tmp_path: Path) -> None:
         assert problem["error"][k] == pytest.approx(error, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_trace_page_needs_no_network(tmp_path: Path) -> None:
     traced().save(tmp_path / "trace.html")
     page = (tmp_path / "trace.html").read_text(encoding="utf-8")
@@ -141,6 +142,7 @@ def test_trace_page_needs_no_network(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["trace.html"]
 
 
+@pytest.mark.slow
 def test_trace_page_of_a_ragged_batch_leaves_absent_points_out(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     x = [torch.rand(n, 2, generator=generator, dtype=torch.float64) for n in (3, 6)]
@@ -155,6 +157,7 @@ def test_trace_page_of_a_ragged_batch_leaves_absent_points_out(tmp_path: Path) -
     assert np.abs(gap).max() < 2 / 65535
 
 
+@pytest.mark.slow
 def test_long_traces_are_thinned_to_sixty_layers_with_both_ends(tmp_path: Path) -> None:
     traced(depth=400).save(tmp_path / "trace.html")
     layers = embedded(tmp_path / "trace.html")["layers"]

@@ -21,6 +21,7 @@ def problem(n: int, reg: float) -> tuple[Tensor, bounds.Potentials, bounds.Poten
     return C, reference.sinkhorn(C, reg), (zero, zero)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", [1.0, 4.0])
 @pytest.mark.parametrize("n", [2, 3, 4])
 def test_both_bounds_hold_where_they_apply(n: int, reg: float) -> None:

@@ -88,6 +88,7 @@ def test_a_longer_step_expands() -> None:
         assert gap == pytest.approx(delta * (factor - 1), rel=1e-3)  # |1 − γ/λ|
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.4, 1.0, 1.9])
 def test_both_heads_converge_from_far(step: float) -> None:
     """Any γ < 2λ; the distance to the solution found never grows, and the plan is Sinkhorn's."""
@@ -100,6 +101,7 @@ def test_both_heads_converge_from_far(step: float) -> None:
         assert (np.diff(gaps) <= 1e-12).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("omega", [0.3, 1.0, 1.5, 1.8])
 def test_dual_falls_in_every_layer_and_the_plan_converges(omega: float) -> None:
     for seed in range(4):
@@ -149,6 +151,7 @@ def test_polynomial_of_the_proof_for_omega_1_8() -> None:
     assert (x / np.tanh(x) <= 1 + x**2 / 3).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.5, 1.0, 1.5])
 def test_residual_bound_holds_at_every_layer(step: float) -> None:
     """Ours: max |tanh(½ log(S/a))| ≤ R/(λ√(πℓ g(1−g))), from starts near and far."""

@@ -41,6 +41,7 @@ def agree(measured: float, predicted: float) -> bool:
     return abs(measured - predicted) < 0.02 * predicted and abs(math.log(measured) / math.log(predicted) - 1) < 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [0.5, 1.0, 1.6])
 def test_gradient_rate(problems: tuple, step: float) -> None:
     found = errors(problems, Gradient(step * REG), round(700 / step), every=1)
@@ -54,6 +55,7 @@ def test_alternating_rate(problems: tuple) -> None:
         assert agree(rates.measured_rate(e), rates.alternating_rate(sigma))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.5, 0.8])
 def test_relaxed_rate_below_the_best_omega(problems: tuple, fraction: float) -> None:
     """Real, simple eigenvalues: ω = 1 + fraction·(ω* − 1), a different ω for every problem."""

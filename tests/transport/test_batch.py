@@ -20,6 +20,7 @@ def ragged(count, seed=0, most=30):
     return [rng.random((rng.integers(1, most), rng.integers(1, most))) for _ in range(count)]
 
 
+@pytest.mark.slow
 def test_every_result_equals_POTs():
     costs = ragged(60)
     for C, result in zip(costs, solve_batch(costs, reg=0.05, tol=1e-9), strict=True):

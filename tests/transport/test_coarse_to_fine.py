@@ -14,6 +14,7 @@ from otformer.transport.streaming import coarse_to_fine as coarse
 from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("d", "thinned"), [(1, True), (2, True), (3, True), (5, False)])
 def test_coarse_to_fine_ends_on_all_points(d: int, thinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(coarse.FEWEST_POINTS, "cpu", 16)

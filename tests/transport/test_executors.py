@@ -45,6 +45,7 @@ def one_rank():
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXECUTORS)
 @pytest.mark.parametrize("schedule", ["gradient", "alternating", "relaxed", "annealed"])
 @pytest.mark.parametrize(("n", "m", "d", "reg"), [(7, 7, 1, 0.05), (5, 9, 3, 0.1), (12, 4, 2, 1.0)])

@@ -87,6 +87,7 @@ def test_zero_weights_take_no_part():
     assert all(g.isfinite().all() for g in grads)
 
 
+@pytest.mark.slow
 def test_value_gradients_equal_POT():
     x, y = draw(5, 30, 3), draw(6, 20, 3)
     a, b = torch.full((30,), 1 / 30).double(), torch.full((20,), 1 / 20).double()

@@ -92,6 +92,7 @@ def test_potentials_are_GeomLosss_up_to_the_free_constant():
     np.testing.assert_allclose(P.sum(1), a, atol=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debias", [True, False])
 @pytest.mark.parametrize(("p", "blur", "reach"), [(2, 0.2, None), (1, 0.2, None), (2, 0.3, 0.5), (1, 0.3, 0.4)])
 def test_gradients(p, blur, reach, debias):
@@ -117,6 +118,7 @@ def test_second_derivatives_are_refused():
             torch.autograd.grad(torch.autograd.grad(loss, x, create_graph=True)[0].square().sum(), x)
 
 
+@pytest.mark.slow
 def test_batches_are_the_problems_one_by_one():
     many = [clouds(seed, 14, 11, 3) for seed in range(4)]
     batch = [torch.stack(t) for t in zip(*many, strict=True)]
@@ -134,6 +136,7 @@ def test_batches_are_the_problems_one_by_one():
     assert float(SamplesLoss()(*many[2])) == pytest.approx(float(without), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_shapes_and_dtypes_of_GeomLoss():
     a, x, b, y = (t.float() for t in clouds(3))
     loss = SamplesLoss(loss="sinkhorn", p=2, blur=0.05)
@@ -162,6 +165,7 @@ def test_a_cost_of_ones_own():
     assert float(mine(a, x, b, y)) == pytest.approx(float(SamplesLoss(blur=0.2)(a, x, b, y)), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_gradient_flow_of_GeomLosss_example_is_the_exact_one():
     """Two intervals, p = 2 and a small blur: each point flows to its own target, x(t) − y shrinking by 1 − step."""
     t = torch.linspace(0, 1, 10)[:, None]
@@ -173,6 +177,7 @@ def test_gradient_flow_of_GeomLosss_example_is_the_exact_one():
     torch.testing.assert_close(x.detach(), y + (start - y) * (1 - step) ** 15, atol=1e-3, rtol=0)
 
 
+@pytest.mark.slow
 def test_divergence_in_our_conventions():
     a, x, b, y = clouds(5)
     expected = 0.0
@@ -188,6 +193,7 @@ def test_divergence_in_our_conventions():
     assert torch.autograd.gradcheck(lambda x, y: divergence(x, y, a, b, reg=0.1, tol=1e-12), tensors, eps=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debias", [True, False])
 @pytest.mark.parametrize("blur", [0.5, 0.05])
 def test_without_matrices_all_is_the_same(blur, debias, monkeypatch):
@@ -210,6 +216,7 @@ def test_without_matrices_all_is_the_same(blur, debias, monkeypatch):
             assert bool(((ours - theirs).abs() <= 1e-9 + 1e-8 * theirs.abs() + loose).all())
 
 
+@pytest.mark.slow
 def test_auto_forms_no_matrix_for_many_points(monkeypatch):
     a, x, b, y = clouds(3, 150, 140, 3)
     dense = SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)
@@ -228,6 +235,7 @@ def test_auto_forms_no_matrix_for_many_points(monkeypatch):
     assert torch.autograd.gradcheck(function, inputs, eps=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg", [1e-3, 0.1, 10.0])
 def test_divergence_is_zero_for_equal_measures_only(reg):
     a, x, _, _ = clouds(6)

@@ -23,6 +23,7 @@ def gaussians(n=100):
     return ot.datasets.make_1D_gauss(n, m=30, s=10), ot.datasets.make_1D_gauss(n, m=40, s=10), ot.utils.dist0(n)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("n", "m", "reg"), [(40, 40, 1.0), (30, 50, 0.1), (50, 30, 0.02)])
 def test_plan_equals_POTs(method, n, m, reg):
@@ -171,6 +172,7 @@ def test_small_reg_where_scalings_overflow():
     assert exact <= (G * M).sum() <= exact + 1e-4 * np.log(40 * 40)
 
 
+@pytest.mark.slow
 def test_reg_of_POTs_stabilization_test():
     a, b, M = gaussians()
     losses = [

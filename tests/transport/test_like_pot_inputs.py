@@ -79,6 +79,7 @@ def test_float32_weights_are_not_blamed_for_the_rounding_of_their_sums():
         sinkhorn(*(torch.tensor(t) for t in (a, b, M)), 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lists", "learning", "a point without mass"])
 def test_small_problems_take_newton_steps_whatever_they_are_made_of(kind):
     a, b, M = clouds(15, 20, 20)

@@ -28,6 +28,7 @@ def error(plan, a, b):
     return abs(plan.sum(1) - a).sum() + abs(plan.sum(0) - b).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["random", "points", "ties"])
 @pytest.mark.parametrize("reg", [1e-3, 0.05, 1.0])
 def test_plan_is_pots(kind, reg):

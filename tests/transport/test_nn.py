@@ -163,6 +163,7 @@ def test_soft_sort_has_the_gradients_of_finite_differences(method):
     assert gradcheck(getattr(SoftSort(reg=0.2, tol=1e-13), method), (values,))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 def test_under_torch_compile_results_are_the_same():
     layer, x, y = Transport(output="points"), draw(0, 4, 2).requires_grad_(), draw(1, 3, 2)
@@ -175,6 +176,7 @@ def test_under_torch_compile_results_are_the_same():
     torch.testing.assert_close(*(torch.autograd.grad(out, x)[0] for out in (compiled, plain)))
 
 
+@pytest.mark.slow
 def test_the_page_keeps_its_promises():
     page: dict = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.S):

@@ -44,6 +44,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]],
     return _found(out, ended), ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_ranks_equal_one_process(job: Any, name: str) -> None:
     _check_against_one_process(job[0], name)
@@ -90,6 +91,7 @@ def _check_against_one_process(found: list[dict[str, Any]], name: str) -> None:
         assert (r.converged, r.depth) == (True, one.depth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.dtype == torch.float64])
 def test_gathered_plan_has_the_claimed_error_and_value_and_is_pots(job: Any, name: str) -> None:
     import ot
@@ -110,6 +112,7 @@ def test_gathered_plan_has_the_claimed_error_and_value_and_is_pots(job: Any, nam
     assert P.sum() == pytest.approx(P[kept].sum())  # nothing goes where there is no mass
 
 
+@pytest.mark.slow
 def test_what_ranks_share_is_the_same_to_the_last_bit(job: Any) -> None:
     for name in CASES:
         first, *others = [found["solved"][name] for found in job[0]]
@@ -118,6 +121,7 @@ def test_what_ranks_share_is_the_same_to_the_last_bit(job: Any) -> None:
             assert (r.value, r.marginal_error, r.depth) == (first.value, first.marginal_error, first.depth)
 
 
+@pytest.mark.slow
 def test_a_fixed_weight_network_runs_on_ranks(job: Any) -> None:
     x, y, _, _ = CASES["uneven"].problem()
     whole = Dense(squared_distances(x, y), x.new_zeros(len(x)), y.new_zeros(len(y)))
@@ -127,6 +131,7 @@ def test_a_fixed_weight_network_runs_on_ranks(job: Any) -> None:
         torch.testing.assert_close(found["fixed"][1], v, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "message"),
     {
@@ -151,12 +156,14 @@ def test_bad_input_on_one_rank_is_an_error_on_all(job: Any, name: str, message: 
     assert "\n" not in said[0]
 
 
+@pytest.mark.slow
 def test_ranks_that_drift_apart_find_out(job: Any) -> None:
     said = [found["disagree"] for found in job[0]]
     assert said[0].startswith("ranks disagree: sum of v")
     assert said == [said[0]] * RANKS
 
 
+@pytest.mark.slow
 def test_torchrun_ends_when_a_rank_is_killed(job: Any) -> None:
     ended = job[1]
     assert ended.returncode != 0
@@ -173,6 +180,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank_2", "reason"), [("dead", "peer"), ("silent", "imed out")])
 def test_without_a_launcher_the_others_leave_by_themselves(plain: Path, rank_2: str, reason: str) -> None:
     """By the closed connection, or by our timeout (gloo's own is 30 minutes), or since a neighbour has left so."""

@@ -77,6 +77,7 @@ LONG = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", LONG)
 def test_long_lists_are_cut_into_bands(draw):
     values = LONG[draw](np.random.default_rng(0), 1500)
@@ -112,6 +113,7 @@ def test_short_lists_over_ten_decades_are_cut_where_a_plan_alone_fails():
     np.testing.assert_array_equal(of.sort(values), np.sort(values))
 
 
+@pytest.mark.slow
 def test_ten_thousand_numbers_take_seconds_and_linear_memory():
     """Their plan would have 0.8 GB; a cut holds 64 numbers per value a few times over, 5 MB each."""
     code = """

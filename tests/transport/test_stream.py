@@ -102,6 +102,7 @@ def test_a_plan_of_nothing_moves_nothing() -> None:
     assert float(stream.apply(u - 1, v, 0.001, v + 1).abs().max()) < 1e-70
 
 
+@pytest.mark.slow
 def test_blocks_on_a_stream_reach_the_plan_of_pot() -> None:
     import ot  # the GPU machine, which runs this file too, may be without it
 
@@ -155,6 +156,7 @@ class Sizes(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_memory_is_linear_and_few_tiles_are_looked_at() -> None:
     n, m = 20_000, 15_000
     x, y = clouds(n, m, 3)

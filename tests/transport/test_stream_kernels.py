@@ -1,6 +1,11 @@
-"""The Triton kernels of the stream against float64 and the dense pass, on a GPU."""
+"""The Triton kernels of the stream against float64 and the dense pass: on a GPU, and two in Triton's interpreter."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +15,18 @@ from otformer.network.features import squared_euclidean
 from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.stream import Stream
 from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no triton but for Linux")
+@pytest.mark.parametrize(("d", "dtype", "bound"), [(3, "float64", 1e-12), (20, "float32", 2e-4)], ids=["near", "far"])
+def test_a_kernel_in_the_interpreter_equals_the_dense_pass(d: int, dtype: str, bound: float) -> None:
+    """Bounds as below, a few roundings of C/λ at λ = 0.01. Without triton the process fails, and the test with it."""
+    env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    call = [sys.executable, "-m", "helpers.interpreted_kernels", str(d), dtype]
+    done = subprocess.run(call, cwd=Path(__file__).parents[1], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < bound
 
 
 @pytest.mark.gpu

@@ -53,6 +53,7 @@ def test_the_plan_is_an_operator() -> None:
     assert (plan @ w.astype(np.float32)).dtype == np.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_gradients_against_finite_differences(quantity: str) -> None:
     x, y = clouds(5, 4, 2)
@@ -114,6 +115,7 @@ class Sizes(TorchDispatchMode):
         return out
 
 
+@pytest.mark.slow
 def test_neither_products_nor_gradients_form_a_matrix() -> None:
     x, y = (t.requires_grad_() for t in clouds(2000, 2100, 2))
     with Sizes() as forward:

@@ -141,6 +141,7 @@ def test_what_one_side_bears_does_not_change_the_plan() -> None:
     torch.testing.assert_close(far.plan.dense(), near.plan.dense(), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:not converged")
 def test_converged_is_never_a_lie() -> None:
     """150 problems: the plan as a matrix, its sums in float64 against the weights that were given."""
@@ -182,6 +183,7 @@ print(peak() - before, *(t.item() for t in (result.value_linear, gap, slope)), r
 """
 
 
+@pytest.mark.slow
 def test_20000_points_take_no_matrix() -> None:
     """x moved by (½, ½): cost ½, map x + (½, ½) and gradient 2 (y_j − x_j)/n, all up to the blur. A matrix has 3.2 GB."""
     done = subprocess.run(

@@ -96,6 +96,7 @@ def test_depth_counts_every_pass_but_those_that_measure(monkeypatch: pytest.Monk
         assert passes == ["log_ratio"] * result.depth + ["apply", "apply_transposed"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:not converged")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_no_more_layers_than_allowed(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,7 @@ def network(C, x, y, a, b, reg, dtype):
 WAYS = [single, tensors, points, batch, warm, network, stream]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(8))
 def test_converged_is_true(part):
     converged = count = 0
@@ -113,6 +114,7 @@ def test_converged_is_true(part):
     assert count > 70
 
 
+@pytest.mark.slow
 def test_a_sharded_result_is_true_too():
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:

@@ -105,6 +105,7 @@ def test_reg_m_as_POT_takes_it():
         np.testing.assert_array_equal(solve_unbalanced(M, a, b, 0.1, given).plan, solve_unbalanced(M, a, b, 0.1, same).plan)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reg_type", ["kl", "entropy"])
 @pytest.mark.parametrize("reg_m", [1.0, (0.3, 2.0), (0.5, math.inf), (math.inf, 0.5)])
 def test_gradients_of_the_value(reg_m, reg_type):

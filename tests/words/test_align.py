@@ -17,6 +17,7 @@ from otformer.words.text.languages import LANGUAGES, LanguagePair
 from otformer.words.text.text import Pair, words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("way", "languages", "most"),
     [
@@ -56,6 +57,7 @@ ODD = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["vectors", "hmm", "attention"])
 @pytest.mark.parametrize(("there", "back"), [("en-fr", "fr-en"), ("de-en", "en-de")])
 def test_odd_text_is_answered_alike_from_both_sides_alone_or_together(way, there, back):

@@ -88,6 +88,7 @@ def test_words_beyond_the_limit_have_their_posteriors():
         assert (mass >= np.minimum(before, 1) - 1e-6).all()
 
 
+@pytest.mark.slow
 def test_long_sentences_are_linked_as_short_ones():
     """Forty sentences in a row have the links that they have alone, but for words that could go to another sentence's."""
     from otformer.words.align.align import align

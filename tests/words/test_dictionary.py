@@ -41,6 +41,7 @@ def test_read(tmp_path):
         muse("en-fr", "dev", tmp_path)
 
 
+@pytest.mark.slow
 @needs_data
 @pytest.mark.parametrize(
     ("languages", "pairs"), [("en-fr", 113_286), ("fr-en", 113_324), ("en-de", 101_931), ("de-en", 101_997)]

@@ -171,6 +171,7 @@ def test_a_shipped_folder_is_an_ordinary_one(pieces: Path, tmp_path: Path) -> No
     assert json.loads((tmp_path / "model" / "tokenizer_config.json").read_text())["tokenizer_class"] == "MarianTokenizer"
 
 
+@pytest.mark.slow
 def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import save_file
 

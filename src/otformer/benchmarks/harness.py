@@ -1,41 +1,37 @@
 """The benchmark: scenarios, each a set of rows, written as CSV, Markdown and a figure.
 
-Every run is a process of its own (benchmarks/measure.py) with the same number of threads. Peers take turns, round after
-round, so that a busy machine is busy for all of them; a row has the medians of its rounds. The first round finds the
-effort a peer needs, later ones repeat it. Times are processor seconds where there is one thread (on a machine that does
-other work too, the clock on the wall measures the other work), seconds by the clock otherwise.
+Every run is a process of its own with the same number of threads. Peers take turns, round after round, so that a busy
+machine is busy for all of them; a row has the medians of its rounds. The first round finds the effort a peer needs, later
+ones repeat it. Times are processor seconds where there is one thread (on a machine that does other work too, the clock on
+the wall measures the other work), seconds by the clock otherwise.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import math
-import os
-import signal
-import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from otformer import checks
+from otformer.benchmarks import many
+from otformer.benchmarks.measure import single
 from otformer.benchmarks.peers import PEERS
 from otformer.benchmarks.problems import FAMILIES
+from otformer.benchmarks.process import outside
 from otformer.files import output_folder, write_csv
 
 OURS = "otformer"
 SLOW = 10.0  # seconds; a peer this slow is not asked to repeat it
-Tell = Callable[[str], None]
-Progress = Callable[[float], None]  # called with the share of the scenario that is done
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. Where ``error`` is nan the peer did not arrive, and ``note`` says why (`late`).
+    """One line of the table. Where ``error`` is nan the peer did not arrive, and ``note`` says why.
 
     ``ratio``: time over the best peer's, the best of all that is not ours; below 1 is faster than all of them.
     """
@@ -54,173 +50,133 @@ class Row:
     rounds: int = 0
     note: str = ""
 
+    @property
+    def library(self) -> str:
+        """The first word of a peer's name; ours has more than one executor."""
+        return self.peer.split()[0]
 
-COLUMNS = [f.name for f in fields(Row)]
+    @property
+    def problem(self) -> tuple[float, int, str]:
+        return self.reg, self.n, self.family
+
+    @property
+    def arrived(self) -> bool:
+        return math.isfinite(self.error)
+
+    @property
+    def timed(self) -> bool:
+        """Arrived, or ran out of time, which is then a lower bound. Any other row has no time at all."""
+        return self.arrived or "over " in self.note
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a scenario runs. Empty families or peers: all of them."""
+    """What a scenario runs, and who is told: lines of text, and the share of the scenario that is done."""
 
     n: Sequence[int] = (2000,)
     regs: Sequence[float] = (0.001, 0.05)
-    families: Sequence[str] = ()
-    peers: Sequence[str] = ()
+    families: Sequence[str] = tuple(FAMILIES)
+    peers: Sequence[str] = tuple(PEERS)
     tol: float = 1e-6
     rounds: int = 3
     limit: float = 30.0
     threads: int = 1
     seed: int = 0
     count: int = 10_000  # sentence pairs of the scenario ``ragged``
-    tell: Tell = field(default=lambda line: None)
-    progress: Progress = field(default=lambda share: None)
+    tell: Callable[[str], None] = lambda line: None
+    progress: Callable[[float], None] = lambda share: None
 
     def __post_init__(self) -> None:
         for reg in self.regs:
             checks.positive("regs", reg)
         for n in self.n:
             checks.count("n", n, least=2)
-        for name in self.families:
-            checks.choice("families", name, FAMILIES)
-        for name in self.peers:
-            checks.choice("peers", name, PEERS)
-        checks.positive("tol", self.tol)
-        checks.positive("limit", self.limit)
+        for argument, known in (("families", FAMILIES), ("peers", PEERS)):
+            for name in getattr(self, argument):
+                checks.choice(argument, name, known)
+        for argument in ("tol", "limit"):
+            checks.positive(argument, getattr(self, argument))
         for argument in ("rounds", "threads", "count"):
             checks.count(argument, getattr(self, argument))
 
-    def chosen_families(self) -> Sequence[str]:
-        return self.families or tuple(FAMILIES)
-
-    def chosen_peers(self) -> list[str]:
-        """The installed ones of those asked for; why the others are not here is told."""
-        names = []
-        for name in self.peers or tuple(PEERS):
-            reason = PEERS[name].missing()
-            if reason is None:
-                names.append(name)
-            else:
+    def installed_peers(self) -> list[str]:
+        """Those of the peers that can run; why the others cannot is told."""
+        reasons = {name: PEERS[name].missing() for name in self.peers}
+        for name, reason in reasons.items():
+            if reason is not None:
                 self.tell(f"{name}: {reason}")
-        return names
-
-
-def worker(module: str, spec: dict[str, Any], threads: int) -> dict[str, Any]:
-    """The outcome of a process that runs ``module`` on ``spec``; {"failed": why} if it did not come back."""
-    one = str(threads)
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    env = os.environ | {name: one for name in names} | {"JAX_PLATFORMS": "cpu", "KEOPS_VERBOSE": "0"}
-    done = subprocess.run(
-        [sys.executable, "-m", module, json.dumps(spec)], env=env, capture_output=True, text=True, check=False
-    )
-    if done.returncode == -signal.SIGPROF:
-        return {"failed": f"over {spec['limit']:g} s"}
-    if done.returncode != 0:
-        last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        return {"failed": last[:200]}
-    outcome: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return outcome
+        return [name for name, reason in reasons.items() if reason is None]
 
 
 def compare(scenario: str, family: str, n: int, reg: float, s: Settings) -> list[Row]:
     """Run all peers on one problem, in turns."""
-    outcomes: dict[str, list[dict[str, Any]]] = {name: [] for name in s.chosen_peers()}
-    with_points = family != "random"
-    for _, name in product(range(s.rounds), outcomes):
-        before = outcomes[name]
-        if (before and ("failed" in before[0] or before[0]["cpu"] > SLOW)) or (PEERS[name].points and not with_points):
+    names = [name for name in s.installed_peers() if family != "random" or not PEERS[name].points]
+    outcomes: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    problem = {"family": family, "n": n, "seed": s.seed, "reg": reg, "tol": s.tol, "limit": s.limit * s.threads}
+    for _, name in product(range(s.rounds), names):
+        first: dict[str, Any] = outcomes[name][0] if outcomes[name] else {"effort": None, "cpu": 0.0}
+        if "failed" in first or first["cpu"] > SLOW:
             continue
-        spec = {"peer": name, "family": family, "n": n, "seed": s.seed, "reg": reg, "tol": s.tol, "threads": s.threads}
-        spec |= {"limit": s.limit * s.threads, "effort": before[0]["effort"] if before else None}
-        before.append(worker("otformer.benchmarks.measure", spec, s.threads))
-        s.tell(f"{family} n={n} λ={reg:g} {name}: {_short(before[-1])}")
-    rows = [_row(scenario, family, n, reg, name, runs, s) for name, runs in outcomes.items() if runs]
-    return with_ratios(rows)
+        run = outside(single, problem | {"peer": name, "effort": first["effort"]}, s.threads)
+        run = run.get("done", run)
+        outcomes[name].append(run)
+        said = run.get("failed") or f"{run['cpu']:.3f} s, error {run['error']:.1e}"
+        s.tell(f"{family} n={n} λ={reg:g} {name}: {said}")
+    return with_ratios(Row(scenario, family, n, reg, name, **_medians(runs, s)) for name, runs in outcomes.items())
 
 
-def _short(outcome: dict[str, Any]) -> str:
-    return outcome.get("failed") or f"{outcome['cpu']:.3f} s, error {outcome['error']:.1e}"
-
-
-def _row(scenario: str, family: str, n: int, reg: float, name: str, runs: list[dict[str, Any]], s: Settings) -> Row:
+def _medians(runs: list[dict[str, Any]], s: Settings) -> dict[str, Any]:
+    """What a row says of the runs of one peer on one problem."""
     good = [run for run in runs if "failed" not in run]
+    note = "; ".join(dict.fromkeys(run["failed"] for run in runs if "failed" in run))
     if not good:
-        return Row(scenario, family, n, reg, name, s.limit, note=runs[0]["failed"])
-    middle = {key: statistics.median(run[key] for run in good) for key in ("seconds", "cpu", "memory", "error")}
-    time = middle["cpu"] if s.threads == 1 else middle["seconds"]
-    note = "; ".join({run["failed"] for run in runs if "failed" in run})
-    return Row(
-        scenario, family, n, reg, name, time, middle["seconds"], good[0]["passes"], middle["memory"], middle["error"],
-        rounds=len(good), note=note,
-    )  # fmt: skip
+        return {"time": s.limit, "note": note}
+    wall, cpu, memory, error = (median(run[key] for run in good) for key in ("seconds", "cpu", "memory", "error"))
+    found = {"wall": wall, "passes": good[0]["passes"], "memory": memory, "error": error, "rounds": len(good), "note": note}
+    return found | {"time": cpu if s.threads == 1 else wall}
 
 
-def library(row: Row) -> str:
-    """The first word of a peer's name; ours has more than one executor."""
-    return row.peer.split()[0]
+def by_problem(rows: Iterable[Row]) -> dict[tuple[float, int, str], list[Row]]:
+    """Rows of the same λ, n and family together, in the order of their first."""
+    groups: dict[tuple[float, int, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row.problem, []).append(row)
+    return groups
 
 
-def arrived(row: Row) -> bool:
-    return math.isfinite(row.error)
-
-
-def late(row: Row) -> bool:
-    """Ran out of time: its time is a lower bound. Any other row that did not arrive has no time at all."""
-    return not arrived(row) and "over " in row.note
+def fastest(rows: Iterable[Row]) -> Row | None:
+    """The fastest that arrived; else one that ran out of time (its time is a lower bound for all of them); else None."""
+    return min((r for r in rows if r.timed), key=lambda r: (not r.arrived, r.time), default=None)
 
 
 def with_ratios(rows: Iterable[Row]) -> list[Row]:
     """``ratio``, within each problem, to the fastest peer that arrived (to the time limit if none did)."""
     rows = list(rows)
-    best: dict[tuple[str, int, float], float] = {}
-    for row in rows:
-        if library(row) != OURS and (arrived(row) or late(row)):
-            key = (row.family, row.n, row.reg)
-            best[key] = min(best.get(key, math.inf), row.time)
-    return [
-        replace(
-            row, ratio=row.time / best.get((row.family, row.n, row.reg), math.nan) if arrived(row) or late(row) else math.nan
-        )
-        for row in rows
-    ]
+    best = {key: fastest(r for r in group if r.library != OURS) for key, group in by_problem(rows).items()}
+    times = {key: math.nan if row is None else row.time for key, row in best.items()}
+    return [replace(row, ratio=row.time / times[row.problem] if row.timed else math.nan) for row in rows]
 
 
-def _cpu(s: Settings) -> list[Row]:
-    """Every problem, at every size."""
-    return _all("cpu", s.n, s)
-
-
-def _scaling(s: Settings) -> list[Row]:
-    """Time and memory against n."""
-    return _all("scaling", s.n if len(s.n) > 1 else (250, 500, 1000, 2000, 4000), s)
-
-
-def _all(scenario: str, sizes: Sequence[int], s: Settings) -> list[Row]:
-    rows, problems = [], list(product(sizes, s.regs, s.chosen_families()))
+def _grid(scenario: str, s: Settings) -> list[Row]:
+    """Every problem at every size; ``scaling``, time and memory against n, has sizes of its own if there is one only."""
+    sizes = (250, 500, 1000, 2000, 4000) if scenario == "scaling" and len(s.n) == 1 else s.n
+    rows, problems = [], list(product(sizes, s.regs, s.families))
     for k, (n, reg, family) in enumerate(problems, 1):
         rows += compare(scenario, family, n, reg, s)
         s.progress(k / len(problems))
     return rows
 
 
-def _many(kind: str) -> Callable[[Settings], list[Row]]:
-    """Scenarios that run in one worker (benchmarks/many.py), which takes turns inside."""
-
-    def run(s: Settings) -> list[Row]:
-        spec = {"kind": kind, "tol": s.tol, "seed": s.seed, "count": s.count, "threads": s.threads, "rounds": s.rounds}
-        outcome = worker("otformer.benchmarks.many", spec | {"limit": s.limit}, s.threads)
-        if "failed" in outcome:
-            raise RuntimeError(f"scenario {kind} failed: {outcome['failed']}")
-        return with_ratios(Row(**row) for row in outcome["rows"])
-
-    return run
+def _many(scenario: str, s: Settings) -> list[Row]:
+    """A task of one process, which takes turns inside."""
+    spec = {"tol": s.tol, "seed": s.seed, "count": s.count, "rounds": s.rounds, "limit": s.limit}
+    outcome = outside(getattr(many, scenario), spec, s.threads)
+    if "failed" in outcome:
+        raise RuntimeError(f"scenario {scenario} failed: {outcome['failed']}")
+    return with_ratios(Row(scenario=scenario, **row) for row in outcome["done"])
 
 
-SCENARIOS: dict[str, Callable[[Settings], list[Row]]] = {
-    "cpu": _cpu,
-    "small": _many("small"),
-    "ragged": _many("ragged"),
-    "scaling": _scaling,
-}
+SCENARIOS = {"cpu": _grid, "small": _many, "ragged": _many, "scaling": _grid}
 
 
 def bench(scenario: str, out: str | Path, settings: Settings | None = None, append: bool = False) -> list[Row]:
@@ -232,7 +188,7 @@ def bench(scenario: str, out: str | Path, settings: Settings | None = None, appe
     from otformer.benchmarks.report import write_report
 
     with output_folder(out) as folder:
-        rows, path = SCENARIOS[scenario](settings or Settings()), folder / f"{scenario}.csv"
+        rows, path = SCENARIOS[scenario](scenario, settings or Settings()), folder / f"{scenario}.csv"
         if append and path.exists():
             new = {_place(row) for row in rows}
             rows = with_ratios(sorted([row for row in read_csv(path) if _place(row) not in new] + rows, key=_place))
@@ -243,8 +199,7 @@ def bench(scenario: str, out: str | Path, settings: Settings | None = None, appe
 
 def _place(row: Row) -> tuple[float, int, int, int]:
     """Where a row stands in a table; no two rows share it."""
-    family = list(FAMILIES).index(row.family) if row.family in FAMILIES else len(FAMILIES)
-    return row.reg, row.n, family, list(PEERS).index(row.peer)
+    return row.reg, row.n, [*FAMILIES, row.family].index(row.family), list(PEERS).index(row.peer)
 
 
 def read_csv(path: Path) -> list[Row]:

@@ -1,36 +1,27 @@
-"""One peer on one problem: effort raised until the *computed* error is below tol, then time and memory of that run.
-
-``python -m otformer.benchmarks.measure '{…}'`` does it in a process of its own, which is how the harness calls it: one
-library's memory, threads and crashes are not another's.
-"""
+"""One peer on one problem: effort raised until the *computed* error is below tol, then time and memory of that run."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import resource
 import signal
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from otformer.benchmarks.peers import PEERS, Answer, Peer
-from otformer.benchmarks.problems import FAMILIES, Problem, make
+from otformer.benchmarks.problems import Problem, make
 
 EFFORTS = 1024.0  # factor by which a tolerance is tightened at most; iterations are doubled until time is up
 QUICK = 2.0  # processor seconds; a run that takes less is repeated, and the repeat is timed
 WARM = 48  # points of the small problem that warms a library up
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """``seconds``: wall clock; ``cpu``: of all threads; ``memory``: MiB the solve added to the peak; ``error``: L1."""
 
     seconds: float
@@ -57,13 +48,15 @@ def marginal_error(problem: Problem, answer: Answer, reg: float, rows: int = 512
     return error if math.isfinite(error) else math.inf
 
 
-def attempt(peer: Peer, problem: Problem, reg: float, tol: float, effort: float, limit: float | None = None) -> Run:
+def attempt(peer: Peer, problem: Problem, reg: float, tol: float, effort: float, limit: float = math.inf) -> Run:
     """One timed run; a quick one is made twice and the second timed, when its memory is no longer new to the process.
 
-    With ``limit``, a solve that uses more processor seconds than that ends this *process*.
+    A solve that uses more processor seconds than a finite ``limit`` ends this *process*.
     """
     call = peer.prepare(problem, reg, tol, effort)
-    before = _reset_peak()
+    with suppress(OSError), open("/proc/self/clear_refs", "w") as file:  # Linux: the peak starts again from here
+        file.write("5")
+    before = peak_memory()
     wall, cpu, answer = _timed(call, limit)
     memory = max(peak_memory() - before, 0.0)
     if cpu < QUICK:
@@ -71,53 +64,17 @@ def attempt(peer: Peer, problem: Problem, reg: float, tol: float, effort: float,
     return Run(wall, cpu, memory, marginal_error(problem, answer, reg), answer.passes, effort)
 
 
-def _timed(call: Callable[[], Answer], limit: float | None) -> tuple[float, float, Answer]:
+def _timed(call: Callable[[], Answer], limit: float) -> tuple[float, float, Answer]:
     """Seconds by the clock, processor seconds, and the answer."""
-    if limit is not None:
+    if math.isfinite(limit):
         # A signal's default action needs no interpreter: it works inside a library's C++ loop too.
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_PROF, limit)
     wall, cpu = time.perf_counter(), _cpu()
     answer = call()
     wall, cpu = time.perf_counter() - wall, _cpu() - cpu
-    if limit is not None:
-        signal.setitimer(signal.ITIMER_PROF, 0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     return wall, cpu, answer
-
-
-def tuned(peer: Peer, problem: Problem, reg: float, tol: float, limit: float | None = None) -> Run:
-    """The run at the least effort (to within 2 in tolerance, 10 % in iterations) whose computed error is below ``tol``.
-
-    Raises RuntimeError if none is. A claim of the peer's own that it has converged counts for nothing.
-    """
-    run = attempt(peer, problem, reg, tol, 1.0, limit)
-    failed = run
-    while not run.error < tol:
-        if not math.isfinite(run.error) or (run.effort >= EFFORTS and not peer.counts):
-            raise RuntimeError(f"computed error {run.error:.2g} at {run.effort:g} times the effort")
-        if peer.counts and limit is not None and 2 * run.cpu > limit:
-            raise RuntimeError(f"computed error {run.error:.2g} after {run.cpu:.1f} s, the next try takes over {limit:g} s")
-        failed, run = run, attempt(peer, problem, reg, tol, 2 * run.effort, limit)
-    return _least(peer, problem, reg, tol, failed, run, limit) if peer.counts and failed is not run else run
-
-
-def _least(peer: Peer, problem: Problem, reg: float, tol: float, low: Run, high: Run, limit: float | None) -> Run:
-    """Between too few iterations and enough: three secant steps on the logarithm of the error."""
-    for _ in range(3):
-        if high.effort < 1.1 * low.effort:
-            break
-        part = math.log(low.error / tol) / math.log(low.error / max(high.error, 1e-15))
-        effort = low.effort + min(max(1.05 * part, 0.1), 0.95) * (high.effort - low.effort)
-        run = attempt(peer, problem, reg, tol, effort, limit)
-        low, high = (low, run) if run.error < tol else (run, high)
-    return high
-
-
-def warm_up(peer: Peer, problem: Problem, reg: float) -> None:
-    """A small problem of the same kind: imports, threads and (KeOps) kernels are in place before anything is timed."""
-    small = make(problem.family, WARM) if problem.family in FAMILIES else problem
-    with suppress(RuntimeError):
-        peer.prepare(small, max(reg, 0.05), 1e-2, 1.0)()
 
 
 def _cpu() -> float:
@@ -126,46 +83,46 @@ def _cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _reset_peak() -> float:
-    with suppress(OSError), open("/proc/self/clear_refs", "w") as file:  # Linux: the peak starts again from here
-        file.write("5")
-    return peak_memory()
-
-
 def peak_memory() -> float:
     """Peak resident memory of this process in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
 
-def pin(threads: int) -> None:
-    """Keep this process on so many processors: libraries that ignore OMP_NUM_THREADS (XLA) obey that."""
-    if hasattr(os, "sched_setaffinity"):
-        mine = sorted(os.sched_getaffinity(0))
-        first = os.getpid() % len(mine)
-        os.sched_setaffinity(0, (mine[first:] + mine[:first])[:threads])
+def tuned(peer: Peer, problem: Problem, reg: float, tol: float, limit: float = math.inf) -> Run:
+    """The run at the least effort (to within 2 in tolerance, 10 % in iterations) whose computed error is below ``tol``.
+
+    Raises RuntimeError if none is. A claim of the peer's own that it has converged counts for nothing. Between too few
+    iterations and enough there are three secant steps on the logarithm of the error.
+    """
+    low = high = attempt(peer, problem, reg, tol, 1.0, limit)
+    while not high.error < tol:
+        if not math.isfinite(high.error) or (high.effort >= EFFORTS and not peer.counts):
+            raise RuntimeError(f"computed error {high.error:.2g} at {high.effort:g} times the effort")
+        if peer.counts and 2 * high.cpu > limit:
+            raise RuntimeError(f"computed error {high.error:.2g} after {high.cpu:.1f} s, the next takes over {limit:g} s")
+        low, high = high, attempt(peer, problem, reg, tol, 2 * high.effort, limit)
+    for _ in range(3):
+        if not peer.counts or high.effort < 1.1 * low.effort:
+            break
+        part = math.log(low.error / tol) / math.log(low.error / max(high.error, 1e-15))
+        effort = low.effort + min(max(1.05 * part, 0.1), 0.95) * (high.effort - low.effort)
+        run = attempt(peer, problem, reg, tol, effort, limit)
+        low, high = (low, run) if run.error < tol else (run, high)
+    return high
 
 
-def run_spec(spec: dict[str, Any]) -> Run:
-    """What a worker process does: ``spec`` names peer, family, n, seed, reg, tol, limit, threads, and effort if known."""
-    pin(spec["threads"])
-    warnings.simplefilter("ignore")
-    peer, problem = PEERS[spec["peer"]], make(spec["family"], spec["n"], spec["seed"])
-    warm_up(peer, problem, spec["reg"])
-    if spec.get("effort") is None:
-        return tuned(peer, problem, spec["reg"], spec["tol"], spec["limit"])
-    run = attempt(peer, problem, spec["reg"], spec["tol"], spec["effort"], spec["limit"])
-    if not run.error < spec["tol"]:
+def single(spec: dict[str, Any]) -> dict[str, Any]:
+    """A `Run`, of a process: ``spec`` names peer, family, n, seed, reg, tol, limit, and the effort where it is known.
+
+    A small problem of the same kind comes first: imports, threads and (KeOps) kernels are in place before anything is timed.
+    """
+    peer, reg, tol, limit = PEERS[spec["peer"]], spec["reg"], spec["tol"], spec["limit"]
+    with suppress(RuntimeError):
+        peer.prepare(make(spec["family"], WARM), max(reg, 0.05), 1e-2, 1.0)()
+    problem = make(spec["family"], spec["n"], spec["seed"])
+    if spec["effort"] is None:
+        return tuned(peer, problem, reg, tol, limit)._asdict()
+    run = attempt(peer, problem, reg, tol, spec["effort"], limit)
+    if not run.error < tol:
         raise RuntimeError(f"computed error {run.error:.2g} in a repeat")
-    return replace(run, effort=spec["effort"])
-
-
-def main() -> None:
-    try:
-        outcome: dict[str, Any] = asdict(run_spec(json.loads(sys.argv[1])))
-    except (RuntimeError, ValueError, ArithmeticError, MemoryError, AssertionError) as error:
-        outcome = {"failed": str(error).splitlines()[0] if str(error) else type(error).__name__}
-    print("\n" + json.dumps(outcome))
-
-
-if __name__ == "__main__":
-    main()
+    return run._asdict()

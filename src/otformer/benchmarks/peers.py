@@ -12,6 +12,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class Answer:
     passes: float | None = None
 
 
-Prepare = Callable[[Problem, float, float, float], Callable[[], Answer]]
+Call = Callable[[], Answer]
 
 
 @dataclass(frozen=True)
@@ -40,20 +41,14 @@ class Peer:
 
     name: str
     package: str
-    prepare: Prepare
+    prepare: Callable[[Problem, float, float, float], Call]
     counts: bool = False
     points: bool = False
 
-    @property
-    def library(self) -> str:
-        return self.name.split()[0]
-
     def missing(self) -> str | None:
         """Why this peer cannot run here, or None."""
-        for module in ("torch", *self.package.split("+")):
-            if importlib.util.find_spec(module) is None:
-                return f"{module} is not installed"
-        return None
+        absent = (m for m in ("torch", *self.package.split("+")) if importlib.util.find_spec(m) is None)
+        return next((f"{module} is not installed" for module in absent), None)
 
 
 # ── ours ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -65,39 +60,38 @@ def ours(result: Any, reg: float) -> Answer:
     return Answer(np.asarray(u) / reg - 1, np.asarray(v) / reg, result.depth)
 
 
-def _otformer(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+def _otformer(points: bool, p: Problem, reg: float, tol: float, effort: float) -> Call:
+    """From the cost matrix; with ``points``, by the executor that never forms it."""
     import otformer as of
 
-    return lambda: ours(of.solve(p.C, p.a, p.b, reg=reg, tol=tol / effort, max_depth=MANY), reg)
-
-
-def _otformer_stream(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
-    """The executor that never forms the matrix."""
-    import otformer as of
-
-    options: Any = {"reg": reg, "tol": tol / effort, "max_depth": MANY, "executor": "stream"}
-    return lambda: ours(of.solve_sample(p.x, p.y, p.a, p.b, **options), reg)
+    options: Any = {"a": p.a, "b": p.b, "reg": reg, "tol": tol / effort, "max_depth": MANY}
+    if points:
+        return lambda: ours(of.solve_sample(p.x, p.y, executor="stream", **options), reg)
+    return lambda: ours(of.solve(p.C, **options), reg)
 
 
 # ── POT ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Its stopThr bounds a Euclidean norm of one marginal, about 1/√n of the L1 norm.
 
+POT_LOGS = {  # where each method tells its scalings, or their logs, and its iterations
+    "sinkhorn": ("u", "v", "niter"),
+    "sinkhorn_log": ("log_u", "log_v", "niter"),
+    "sinkhorn_stabilized": ("logu", "logv", "n_iter"),
+}
 
-def _pot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+
+def _pot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Call:
     import ot
 
     options = dict(numItermax=MANY, stopThr=tol / effort / np.sqrt(len(p.b)), log=True, warn=False)
 
     def call() -> Answer:
+        log = getattr(ot.bregman, method)(p.a, p.b, p.C, reg, **options)[1]
+        f, g, iterations = (log[key] for key in POT_LOGS[method])
         if method == "sinkhorn":
-            log = ot.sinkhorn(p.a, p.b, p.C, reg, **options)[1]
             with np.errstate(divide="ignore"):
-                return Answer(np.log(log["u"]), np.log(log["v"]), 2 * log["niter"])
-        if method == "sinkhorn_log":
-            log = ot.bregman.sinkhorn_log(p.a, p.b, p.C, reg, **options)[1]
-            return Answer(log["log_u"], log["log_v"], 2 * log["niter"])
-        log = ot.bregman.sinkhorn_stabilized(p.a, p.b, p.C, reg, **options)[1]
-        return Answer(log["logu"], log["logv"], 2 * log["n_iter"])
+                f, g = np.log(f), np.log(g)
+        return Answer(f, g, 2 * iterations)
 
     return call
 
@@ -105,7 +99,7 @@ def _pot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Call
 # ── OTT-JAX ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _ott(kind: str, p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+def _ott(kind: str, p: Problem, reg: float, tol: float, effort: float) -> Call:
     import jax
 
     jax.config.update("jax_enable_x64", True)
@@ -114,13 +108,11 @@ def _ott(kind: str, p: Problem, reg: float, tol: float, effort: float) -> Callab
     from ott.solvers.linear import acceleration, sinkhorn
 
     options: dict[str, dict[str, Any]] = {
-        "plain": {},
         "kernel": {"lse_mode": False, "inner_iterations": 5},  # 10, its default, was slower on two families at λ = 0.05
         "momentum": {"momentum": acceleration.Momentum(start=30)},
         "anderson": {"anderson": acceleration.AndersonAcceleration(memory=5)},
-        "scaling": {},
     }
-    solver = sinkhorn.Sinkhorn(threshold=tol / effort, max_iterations=MANY, **options[kind])
+    solver = sinkhorn.Sinkhorn(threshold=tol / effort, max_iterations=MANY, **options.get(kind, {}))
     # From λ = 1, its decay of 0.9 per iteration; the documentation's example of an ε schedule.
     epsilon = epsilon_scheduler.Epsilon(reg, init=max(1 / reg, 1.0), decay=0.9) if kind == "scaling" else reg
 
@@ -140,23 +132,32 @@ def _ott(kind: str, p: Problem, reg: float, tol: float, effort: float) -> Callab
 
 # ── GeomLoss: no stopping rule, no tolerance ──────────────────────────────────────────────────────────────────────────
 
+Potentials = Callable[[], tuple[Any, Any]]
 
-def _geomloss(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+
+def _geomloss(kind: Callable[..., Potentials], p: Problem, reg: float, tol: float, effort: float) -> Call:
+    """Its potentials are relative to the product of the weights, P_ij = a_i b_j exp((f_i + g_j − C_ij)/λ)."""
+    iterations = round(STRIDE * effort)
+    potentials = kind(p, reg, iterations)
+
+    def call() -> Answer:
+        f, g = (potential.numpy().reshape(-1) / reg for potential in potentials())
+        return Answer(f + np.log(p.a), g + np.log(p.b), 2 * iterations)
+
+    return call
+
+
+def _matrix(p: Problem, reg: float, iterations: int) -> Potentials:
     """Its solver for a cost matrix: ε falls geometrically to λ, which only the last iteration reaches."""
     import torch
     from geomloss import ot as geomloss
 
     C, a, b = (torch.from_numpy(part) for part in (p.C, p.a, p.b))
-    iterations = round(STRIDE * effort)
-
-    def call() -> Answer:
-        r = geomloss.solve(C, a=a, b=b, reg=reg, max_iter=iterations)
-        return _relative(p, r.potential_a, r.potential_b, reg, iterations)
-
-    return call
+    both = attrgetter("potential_a", "potential_b")
+    return lambda: both(geomloss.solve(C, a=a, b=b, reg=reg, max_iter=iterations))
 
 
-def _geomloss_loop(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+def _loop(p: Problem, reg: float, iterations: int) -> Potentials:
     """Its loop with ε halved to λ and then kept: kinder than its public functions, which have no such setting."""
     import torch
     from geomloss._typing import CostMatrices
@@ -164,20 +165,13 @@ def _geomloss_loop(p: Problem, reg: float, tol: float, effort: float) -> Callabl
     from geomloss.ot._implementations.matrix import softmin_dense
 
     C, a, b = (torch.from_numpy(part)[None] for part in (p.C, p.a, p.b))
-    iterations = round(STRIDE * effort)
     descent = annealing_parameters(maxmin_cost=1.0, eps=reg, n_iter=iterations, scaling=0.5)
-    costs = CostMatrices(xy=C, yx=C.transpose(1, 2).contiguous(), xx=None, yy=None)
-
-    def call() -> Answer:
-        r = sinkhorn_loop(
-            softmin=softmin_dense, log_a_list=[a.log()], log_b_list=[b.log()], C_list=[costs], descent=descent, debias=False
-        )
-        return _relative(p, r.f_ba[0], r.g_ab[0], reg, iterations)
-
-    return call
+    costs = [CostMatrices(xy=C, yx=C.transpose(1, 2).contiguous(), xx=None, yy=None)]
+    options = {"softmin": softmin_dense, "C_list": costs, "descent": descent, "debias": False}
+    return lambda: attrgetter("f_ba", "g_ab")(sinkhorn_loop(log_a_list=[a.log()], log_b_list=[b.log()], **options))
 
 
-def _geomloss_keops(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+def _keops(p: Problem, reg: float, iterations: int) -> Potentials:
     """`SamplesLoss` on KeOps: points in, O(n) memory; its ``scaling``, the ratio of successive blurs, goes to 1.
 
     Cost ½‖x − y‖² and blur² = λ/2 give the potentials of ‖x − y‖² and λ, halved.
@@ -185,32 +179,19 @@ def _geomloss_keops(p: Problem, reg: float, tol: float, effort: float) -> Callab
     import torch
     from geomloss import SamplesLoss
 
-    assert p.x is not None
-    assert p.y is not None
-    a, x, b, y = (torch.from_numpy(part) for part in (p.a, p.x, p.b, p.y))
-    iterations = round(STRIDE * effort)
+    given = [torch.from_numpy(part) for part in (p.a, p.x, p.b, p.y)]
     blur = (reg / 2) ** 0.5
     scaling = (blur / 2) ** (1 / iterations)  # from a diameter of at most 2
     loss = SamplesLoss(
         "sinkhorn", p=2, blur=blur, scaling=scaling, diameter=2.0, debias=False, potentials=True, backend="online"
     )
-
-    def call() -> Answer:
-        f, g = loss(a, x, b, y)
-        return _relative(p, 2 * f.reshape(-1), 2 * g.reshape(-1), reg, iterations)
-
-    return call
-
-
-def _relative(p: Problem, f: Any, g: Any, reg: float, iterations: int) -> Answer:
-    """From potentials relative to the product of the weights, P_ij = a_i b_j exp((f_i + g_j − C_ij)/λ)."""
-    return Answer(f.numpy() / reg + np.log(p.a), g.numpy() / reg + np.log(p.b), 2 * iterations)
+    return lambda: tuple(2 * potential for potential in loss(*given))
 
 
 # ── regot and mdot_tnt ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _regot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+def _regot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Call:
     """Its tol bounds the Euclidean norm of the dual gradient. C is handed over in the memory order it wants."""
     import regot
 
@@ -225,7 +206,7 @@ def _regot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Ca
     return call
 
 
-def _mdot(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Answer]:
+def _mdot(p: Problem, reg: float, tol: float, effort: float) -> Call:
     """Its error falls with the temperature, H/γᵖ; p is chosen so that this is ``tol`` at the last one, γ = 1/λ."""
     import torch
     from mdot_tnt.mdot import mdot
@@ -250,13 +231,13 @@ def _mdot(p: Problem, reg: float, tol: float, effort: float) -> Callable[[], Ans
 PEERS: dict[str, Peer] = {
     peer.name: peer
     for peer in [
-        Peer("otformer", "otformer", _otformer),
-        Peer("otformer stream", "otformer", _otformer_stream, points=True),
+        Peer("otformer", "otformer", partial(_otformer, False)),
+        Peer("otformer stream", "otformer", partial(_otformer, True), points=True),
         *(Peer(f"POT {m}", "ot", partial(_pot, m)) for m in ("sinkhorn", "sinkhorn_log", "sinkhorn_stabilized")),
         *(Peer(f"OTT {k}", "jax+ott", partial(_ott, k)) for k in ("plain", "kernel", "momentum", "anderson", "scaling")),
-        Peer("GeomLoss", "geomloss", _geomloss, counts=True),
-        Peer("GeomLoss loop", "geomloss", _geomloss_loop, counts=True),
-        Peer("GeomLoss KeOps", "geomloss+pykeops", _geomloss_keops, counts=True, points=True),
+        Peer("GeomLoss", "geomloss", partial(_geomloss, _matrix), counts=True),
+        Peer("GeomLoss loop", "geomloss", partial(_geomloss, _loop), counts=True),
+        Peer("GeomLoss KeOps", "geomloss+pykeops", partial(_geomloss, _keops), counts=True, points=True),
         *(Peer(f"regot {m}", "regot", partial(_regot, m)) for m in ("lbfgs_dual", "newton", "ssns", "splr")),
         Peer("mdot_tnt", "mdot_tnt", _mdot),
     ]

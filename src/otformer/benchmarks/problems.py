@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+from otformer import checks
+
 Array = NDArray[np.float64]
 Points = tuple[Array, Array]
 
@@ -35,8 +37,7 @@ def make(family: str, n: int, seed: int = 0) -> Problem:
     >>> p.C.shape, float(p.C.max()), p.x.shape
     ((5, 5), 1.0, (5, 2))
     """
-    if family not in FAMILIES:
-        raise ValueError(f"family must be one of {', '.join(FAMILIES)}, got {family!r}")
+    checks.choice("family", family, FAMILIES)
     rng = np.random.default_rng([seed, list(FAMILIES).index(family), n])
     points = FAMILIES[family](n, rng)
     if points is None:
@@ -57,15 +58,6 @@ def between(family: str, x: Array, y: Array) -> Problem:
 
 def _uniform(n: int, m: int) -> Points:
     return np.full(n, 1 / n), np.full(m, 1 / m)
-
-
-def _uniform_2d(n: int, rng: np.random.Generator) -> Points:
-    return rng.random((n, 2)), rng.random((n, 2))
-
-
-def _sorting_1d(n: int, rng: np.random.Generator) -> Points:
-    """Random numbers against their ranks, i/n: the transport plan sorts them."""
-    return rng.random((n, 1)), np.arange(1, n + 1)[:, None] / n
 
 
 def _gaussian(dim: int) -> Callable[[int, np.random.Generator], Points]:
@@ -96,8 +88,8 @@ def _words(n: int, rng: np.random.Generator, m: int | None = None, dim: int = 64
 
 
 FAMILIES: dict[str, Callable[[int, np.random.Generator], Points | None]] = {
-    "uniform-2d": _uniform_2d,
-    "sorting-1d": _sorting_1d,
+    "uniform-2d": lambda n, rng: (rng.random((n, 2)), rng.random((n, 2))),
+    "sorting-1d": lambda n, rng: (rng.random((n, 1)), np.arange(1, n + 1)[:, None] / n),  # numbers and their ranks, i/n
     "gaussian-10d": _gaussian(10),
     "random": lambda n, rng: None,
     "gaussian-64d": _gaussian(64),

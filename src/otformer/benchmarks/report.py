@@ -7,36 +7,34 @@ import importlib.metadata
 import math
 import os
 import platform
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from otformer import figures
-from otformer.benchmarks.harness import OURS, Row, arrived, late, library
+from otformer.benchmarks.harness import OURS, Row, by_problem, fastest
 from otformer.files import written
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PACKAGES = ("torch", "numpy", "POT", "ott-jax", "jax", "geomloss", "pykeops", "regot", "mdot-tnt")
-RIVALS = ("POT", "OTT", "GeomLoss")  # the libraries people use
+RIVALS, NEWTON = ("POT", "OTT", "GeomLoss"), ("regot", "mdot_tnt")  # the libraries people use, and methods of second order
 
 
 def machine() -> str:
     """Processor, cores, Python and the versions of what is installed, on one line, with the date."""
-    model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        names = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if line.startswith("model name")]
-        model = names[0] if names else model
+    named = re.search(r"^model name\s*:\s*(.*)", cpuinfo.read_text(), re.MULTILINE) if cpuinfo.exists() else None
+    model = named[1] if named else platform.processor() or platform.machine()
     versions = []
     for package in PACKAGES:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions.append(f"{package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            continue
     today = datetime.date.today().isoformat()
     return f"{model}, {os.cpu_count()} cores; Python {platform.python_version()}, {', '.join(versions)}; {today}"
 
@@ -52,83 +50,68 @@ def write_report(folder: Path, scenario: str, rows: Sequence[Row]) -> None:
 
 def table(rows: Iterable[Row]) -> list[str]:
     """A Markdown table, one line per row; what did not arrive is a lower bound and says why."""
-    lines = [
-        "| family | n | λ | peer | time, s | passes | memory, MiB | error | ratio to best peer | |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [["family", "n", "λ", "peer", "time, s", "passes", "memory, MiB", "error", "ratio to best peer", ""]]
     for r in rows:
-        sign = "" if arrived(r) else "> "
-        time, ratio = f"{sign}{r.time:.3g}", "" if math.isnan(r.ratio) else f"{sign}{r.ratio:.2g}"
-        if not arrived(r) and not late(r):
-            time = ratio = "—"
-        passes = "" if r.passes is None else f"{r.passes:.0f}"
-        memory = "" if math.isnan(r.memory) else f"{r.memory:.0f}"
-        error = f"{r.error:.1e}" if arrived(r) else ""
-        name = f"**{r.peer}**" if library(r) == OURS else r.peer
-        lines.append(
-            f"| {r.family} | {r.n} | {r.reg:g} | {name} | {time} | {passes} | {memory} | {error} | {ratio} | {r.note} |"
-        )
-    return lines
+        time, ratio = (_number(r.time, ".3g", _sign(r)), _number(r.ratio, ".2g", _sign(r))) if r.timed else ("—", "—")
+        name = f"**{r.peer}**" if r.library == OURS else r.peer
+        counted = _number(r.passes, ".0f"), _number(r.memory, ".0f"), _number(r.error, ".1e")
+        lines.append([r.family, str(r.n), f"{r.reg:g}", name, time, *counted, ratio, r.note])
+    return _markdown(lines)
+
+
+def _markdown(rows: list[list[str]]) -> list[str]:
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in rows)
+    return [head, f"|{'---|' * len(rows[0])}", *lines]
+
+
+def _sign(row: Row) -> str:
+    return "" if row.arrived else "> "
+
+
+def _number(value: float | None, form: str, sign: str = "") -> str:
+    return "" if value is None or math.isnan(value) else sign + format(value, form)
 
 
 def summary(rows: Iterable[Row]) -> list[str]:
     """One line per problem: our time, and the best setting of every library."""
-    groups: dict[tuple[float, int, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.reg, row.n, row.family), []).append(row)
-    libraries = list(dict.fromkeys(library(r) for group in groups.values() for r in group if library(r) != OURS))
-    lines = [
-        f"| λ | n | family | otformer, s | {' | '.join(libraries)} |",
-        f"|---|---|---|---|{'---|' * len(libraries)}",
-    ]
+    groups = by_problem(rows)
+    libraries = list(dict.fromkeys(r.library for group in groups.values() for r in group if r.library != OURS))
+    lines = [["λ", "n", "family", "otformer, s", *libraries]]
     for (reg, n, family), group in groups.items():
-        ours = next((r.time for r in group if r.peer == OURS and arrived(r)), math.nan)
-        cells = []
-        for name in libraries:
-            best = fastest(r for r in group if library(r) == name)
-            cells.append(
-                "—" if best is None else f"{'' if arrived(best) else '> '}{best.time:.3g} (×{best.time / ours:.1f})"
-            )
-        lines.append(f"| {reg:g} | {n} | {family} | {ours:.3g} | {' | '.join(cells)} |")
-    return lines
-
-
-def fastest(rows: Iterable[Row]) -> Row | None:
-    """The fastest that arrived; else one that ran out of time (its time is a lower bound for all of them); else None."""
-    rows = [r for r in rows if arrived(r) or late(r)]
-    return min(rows, key=lambda r: (not arrived(r), r.time), default=None)
+        ours = next((r.time for r in group if r.peer == OURS and r.arrived), math.nan)
+        best = [fastest(r for r in group if r.library == name) for name in libraries]
+        cells = ["—" if r is None else f"{_sign(r)}{r.time:.3g} (×{r.time / ours:.1f})" for r in best]
+        lines.append([f"{reg:g}", str(n), family, f"{ours:.3g}", *cells])
+    return _markdown(lines)
 
 
 def claims(rows: Sequence[Row]) -> list[str]:
     """Our speed-ups over the best of the others, problem by problem, as sentences that can be false."""
     lines = []
-    for key in dict.fromkeys((r.reg, r.n, r.family) for r in rows):
-        group = [r for r in rows if (r.reg, r.n, r.family) == key]
+    for (reg, n, family), group in by_problem(rows).items():
         ours = next((r for r in group if r.peer == OURS), None)
-        rivals = fastest(r for r in group if library(r) in RIVALS)
-        newton = fastest(r for r in group if library(r) in ("regot", "mdot_tnt"))
-        if ours is None or not arrived(ours):
-            lines.append(f"- {key[2]}, λ = {key[0]:g}: otformer did not arrive")
+        if ours is None or not ours.arrived:
+            lines.append(f"- {family}, λ = {reg:g}: otformer did not arrive")
             continue
+        best = [fastest(r for r in group if r.library in names) for names in (RIVALS, NEWTON)]
         said = [
-            f"{'' if arrived(r) else 'more than '}{float(f'{r.time / ours.time:.2g}'):g} times the speed of {r.peer}"
-            for r in (rivals, newton)
+            f"{'' if r.arrived else 'more than '}{float(f'{r.time / ours.time:.2g}'):g} times the speed of {r.peer}"
+            for r in best
             if r is not None
         ]
-        lines.append(f"- {key[2]}, n = {key[1]}, λ = {key[0]:g}: {', '.join(said)}")
+        lines.append(f"- {family}, n = {n}, λ = {reg:g}: {', '.join(said)}")
     return lines
 
 
 def exponents(rows: Sequence[Row]) -> list[str]:
     """Least-squares slopes of log time and log memory against log n, one line per peer."""
-    lines = ["| family | λ | peer | time ∝ n^ | memory ∝ n^ | n |", "|---|---|---|---|---|---|"]
+    lines = [["family", "λ", "peer", "time ∝ n^", "memory ∝ n^", "n"]]
     for key in dict.fromkeys((r.family, r.reg, r.peer) for r in rows):
-        group = [r for r in rows if (r.family, r.reg, r.peer) == key and arrived(r)]
+        group = [r for r in rows if (r.family, r.reg, r.peer) == key and r.arrived]
         if len(group) >= 3:
-            sizes = f"{group[0].n}–{group[-1].n}"
-            time, memory = (slope(group, value) for value in ("time", "memory"))
-            lines.append(f"| {key[0]} | {key[1]:g} | {key[2]} | {time:.2f} | {memory:.2f} | {sizes} |")
-    return lines
+            slopes = [f"{slope(group, value):.2f}" for value in ("time", "memory")]
+            lines.append([key[0], f"{key[1]:g}", key[2], *slopes, f"{group[0].n}–{group[-1].n}"])
+    return _markdown(lines)
 
 
 def slope(rows: Sequence[Row], value: str) -> float:
@@ -156,7 +139,7 @@ def draw(rows: Sequence[Row]) -> Figure:
     fig, axes = figures.figure(5 * len(panels) + 3, 4.5, 1, len(panels), squeeze=False)
     for axis, (value, label) in zip(axes[0], panels.items(), strict=True):
         for peer, colour in zip(peers, colours, strict=True):
-            mine = [r for r in rows if r.peer == peer and arrived(r)]
+            mine = [r for r in rows if r.peer == peer and r.arrived]
             place = [r.n if against_n else f"{r.family}\nλ = {r.reg:g}" for r in mine]
             size, width = 9 if peer.startswith(OURS) else 5, 1.5 if against_n else 0
             values = [getattr(r, value) for r in mine]

@@ -31,14 +31,17 @@ def note(text: object) -> None:
 
 
 @contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Turn warnings of the library into notes, except that a solver has not converged: commands say so in their own way."""
+def warnings_as_notes(option: tuple[str, str] = ("", "")) -> Iterator[None]:
+    """Turn warnings of the library into notes, the first text of ``option`` into the second.
+
+    That a solver has not converged is left out: commands say so in their own way.
+    """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
     for warning in caught:
-        note(warning.message)
+        note(str(warning.message).replace(*option))
 
 
 class Bar:
@@ -47,7 +50,7 @@ class Bar:
     def __init__(self, progress: Progress, name: str, total: float) -> None:
         self.progress, self.name = progress, name
         self.task: TaskID = progress.add_task(name, total=total)
-        progress.advance(self.task, 0)  # speed is measured from now on
+        self.advance(0)  # speed is measured from now on
 
     def advance(self, amount: float) -> None:
         """Add what has been done since the last call."""
@@ -60,12 +63,9 @@ class Bar:
     def line(self) -> str:
         """The bar in words."""
         task = self.progress.tasks[0]
-        left = "time left unknown" if task.time_remaining is None else f"{_clock(task.time_remaining)} left"
-        return f"{task.description}: {task.percentage:.0f} %, {_clock(task.elapsed or 0)}, {left}"
-
-
-def _clock(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+        elapsed, left = (timedelta(seconds=round(seconds or 0)) for seconds in (task.elapsed, task.time_remaining))
+        remaining = "time left unknown" if task.time_remaining is None else f"{left} left"
+        return f"{task.description}: {task.percentage:.0f} %, {elapsed}, {remaining}"
 
 
 @contextmanager
@@ -79,18 +79,18 @@ def bar(name: str, total: float) -> Iterator[Bar]:
     options: dict[str, Any] = {"transient": True, "disable": not console.is_terminal, "speed_estimate_period": SPEED_OVER}
     with Progress(*columns, TimeRemainingColumn(), console=console, **options) as shown:
         made, done = Bar(shown, name, total), threading.Event()
+
+        def lines() -> None:
+            while not done.wait(LINE_EVERY):
+                note(made.line())
+
         if not console.is_terminal:
             shown.start_task(made.task)
-            threading.Thread(target=_lines, args=(made, done), daemon=True).start()
+            threading.Thread(target=lines, daemon=True).start()
         try:
             yield made
         finally:
             done.set()
-
-
-def _lines(shown: Bar, done: threading.Event) -> None:
-    while not done.wait(LINE_EVERY):
-        note(shown.line())
 
 
 @contextmanager

@@ -6,14 +6,13 @@ import os
 import shutil
 import sys
 import tempfile
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from otformer.cli.common import bar, interruptible, note
+from otformer.cli.common import bar, interruptible, warnings_as_notes
 
 if TYPE_CHECKING:
     from otformer.words.text.gold import Gold
@@ -30,56 +29,45 @@ class Corpus:
     gold: list[Gold] = field(default_factory=list)
 
 
-@contextmanager
-def corpus(given: list[str], languages: str) -> Iterator[Corpus]:
+def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
     """The sentence pairs that arguments name, read through once; the shipped examples if there are none.
 
-    ``news`` are the WMT test sets of OTFORMER_DATA, sentences of 3 to 60 words as in the paper.
+    ``news`` are the WMT test sets of OTFORMER_DATA, sentences of 3 to 60 words as in the paper. ``stack`` ends what is open.
     """
-    from otformer.words.text.text import BAR, Pair, parse_pairs, read_lines, read_pairs
+    from otformer.words.text.examples import examples
+    from otformer.words.text.gold import Gold
+    from otformer.words.text.text import BAR, news_pairs, parse_pairs, read_lines, read_pairs, words
 
-    if given == ["news"] and not Path("news").exists():
-        yield Corpus(lambda: _news(languages), sum(1 for _ in _news(languages)))
-        return
+    is_text = [BAR in name and not os.path.exists(name) for name in given]
     if not given:
-        from otformer.words.text.examples import examples
-        from otformer.words.text.gold import Gold
-
         shipped = examples(languages)
-        pairs = [Pair(" ".join(e.source), " ".join(e.target)) for e in shipped]
-        yield Corpus(lambda: iter(pairs), len(pairs), "examples", [Gold(e.links, e.links) for e in shipped])
-        return
+        pairs = list(parse_pairs([e.line for e in shipped], "the examples"))
+        return Corpus(lambda: iter(pairs), len(pairs), "examples", [Gold(e.links, e.links) for e in shipped])
     if len(given) > 2:
         raise ValueError(f"text must be one text, one file or two files, got {len(given)} arguments")
-    if len(given) == 2 and any(BAR in name and not os.path.exists(name) for name in given):
+    if len(given) == 2 and any(is_text):
         raise ValueError("text must be one 'a ||| b' or two files, got two arguments of which one has |||")
-    if len(given) == 1 and BAR in given[0] and not os.path.exists(given[0]):
-        pairs = list(parse_pairs([given[0]], "the text"))
-        yield Corpus(lambda: iter(pairs), 1, "text")
-        return
-    with ExitStack() as stack:
-        files = [stack.enter_context(_regular(name)) for name in given]
+    if is_text == [True]:
+        pairs = list(parse_pairs(given, "the text"))
+        return Corpus(lambda: iter(pairs), 1, "text")
+    is_news = given == ["news"] and not Path("news").exists()
+    files = [] if is_news else [_regular(name, stack) for name in given]
+    name = "standard input" if given[0] == "-" else given[0]
 
-        def read() -> Iterator[Pair]:
-            if len(files) == 2:
-                return read_pairs(files[0], files[1])
-            name = "standard input" if given[0] == "-" else given[0]
-            return parse_pairs(read_lines(files[0]), name, tabs=_has_tabs(files[0], given[0]))
+    def read() -> Iterator[Pair]:
+        if is_news:
+            return (pair for pair in news_pairs(languages) if all(3 <= len(words(side)) <= 60 for side in pair))
+        if len(files) == 2:
+            return read_pairs(files[0], files[1])
+        return parse_pairs(read_lines(files[0]), name, tabs=_has_tabs(files[0], given[0]))
 
-        total = sum(1 for _ in read())
-        if not total:
-            raise ValueError(f"{'standard input' if given == ['-'] else given[0]} is empty: no sentence pairs")
-        yield Corpus(read, total)
-
-
-def _news(languages: str) -> Iterator[Pair]:
-    from otformer.words.text.text import news_pairs, words
-
-    return (pair for pair in news_pairs(languages) if all(3 <= len(words(side)) <= 60 for side in pair))
+    total = sum(1 for _ in read())
+    if not total:
+        raise ValueError(f"{name} is empty: no sentence pairs")
+    return Corpus(read, total)
 
 
-@contextmanager
-def _regular(name: str) -> Iterator[Path]:
+def _regular(name: str, stack: ExitStack) -> Path:
     """A file that can be read twice: a copy of what comes through standard input or a pipe."""
     file = Path(name)
     if name != "-" and not file.exists():
@@ -88,13 +76,11 @@ def _regular(name: str) -> Iterator[Path]:
     if file.is_dir():
         raise ValueError(f"{name} is a folder, not a file")
     if name != "-" and file.is_file():
-        yield file
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "standard-input" if name == "-" else file.name)
-        with copy.open("wb") as target, ExitStack() as stack:
-            shutil.copyfileobj(sys.stdin.buffer if name == "-" else stack.enter_context(file.open("rb")), target)
-        yield copy
+        return file
+    copy = Path(stack.enter_context(tempfile.TemporaryDirectory()), "standard-input" if name == "-" else file.name)
+    with copy.open("wb") as target, nullcontext(sys.stdin.buffer) if name == "-" else file.open("rb") as source:
+        shutil.copyfileobj(source, target)
+    return copy
 
 
 def _has_tabs(file: Path, name: str) -> bool:
@@ -109,28 +95,16 @@ def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
     """The gold of ``total`` sentence pairs; says on standard error what looks as if it counted from 1."""
     from otformer.words.text.gold import read_gold as read
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings_as_notes(("read it with one_based", "give --one-based")):
         found = read(file, one_based)
-    for warning in caught:
-        note(str(warning.message).replace("read it with one_based", "give --one-based"))
     if len(found) < total or any(line.possible for line in found[total:]):
         raise ValueError(f"{file} must have a line for each of {total} sentence pairs, got {len(found)}")
     return found[:total]
 
 
-def check_gold(gold: list[Gold], pairs: Iterable[Pair], by: str) -> None:
-    """Say before the work begins that gold has words which its sentences do not have."""
-    from otformer.words.text.gold import check_links
-    from otformer.words.text.text import word_spans
-
-    for number, (links, pair) in enumerate(zip(gold, pairs, strict=True), 1):
-        check_links(number, links, *(len(word_spans(side, by)) for side in pair))
-
-
 @contextmanager
-def archive(file: Path) -> Iterator[Callable[[str, Any], None]]:
-    """An npz that takes one array after another, written whole or not at all."""
+def archive(file: Path) -> Iterator[Callable[[Any], None]]:
+    """An npz that takes one array after another, named 0, 1, …; written whole or not at all."""
     import zipfile
 
     import numpy as np
@@ -139,8 +113,8 @@ def archive(file: Path) -> Iterator[Callable[[str, Any], None]]:
 
     with written(file) as out, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as zipped:
 
-        def add(name: str, array: Any) -> None:
-            with zipped.open(f"{name}.npy", "w") as member:
+        def add(array: Any) -> None:
+            with zipped.open(f"{len(zipped.filelist)}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
         yield add

@@ -54,22 +54,16 @@ def main() -> None:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
-        code = app(standalone_mode=False)  # 130 after Ctrl-C
-        if code:
-            note("interrupted")
-            sys.exit(code)
-    except (typer.Exit, typer.Abort) as stop:
-        sys.exit(getattr(stop, "exit_code", 130))
-    except KeyboardInterrupt:
+        if app(standalone_mode=False):  # 130 after Ctrl-C
+            raise KeyboardInterrupt
+    except (KeyboardInterrupt, typer.Abort):
         note("interrupted")
         sys.exit(130)
-    except (ValueError, OSError) as error:
-        note(str(error).splitlines()[0])
-        sys.exit(2)
     except Exception as error:
-        if hasattr(error, "format_message"):  # click's usage errors
-            message = error.format_message()
-            hint = " (negative numbers go behind --)" if sys.argv[1] == "sort" and "No such option" in message else ""
-            note(f"{message}{hint}")
-            sys.exit(2)
-        raise
+        usage = getattr(error, "format_message", None)  # of click
+        if usage is None and not isinstance(error, (ValueError, OSError)):
+            raise
+        message = usage() if usage is not None else str(error).splitlines()[0]
+        hint = " (negative numbers go behind --)" if sys.argv[1] == "sort" and "No such option" in message else ""
+        note(f"{message}{hint}")
+        sys.exit(2)

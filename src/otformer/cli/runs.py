@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,9 +31,8 @@ def reproduce(
     from otformer.experiments.registry import chosen, left_out, listing
 
     if show:
-        rows = listing()
-        records = [dict(zip(("name", "shows", "seconds", "title"), row, strict=True)) for row in rows]
-        aligned = _columns([(name, shows, f"{seconds:>4} s", title) for name, shows, seconds, title in rows])
+        records = [dict(zip(("name", "shows", "seconds", "title"), row, strict=True)) for row in listing()]
+        aligned = _columns([(name, shows, f"{seconds:>4} s", title) for name, shows, seconds, title in listing()])
         typer.echo(json.dumps(records) if as_json else aligned)
         return
     experiments = chosen(names or None)
@@ -158,17 +157,8 @@ def bench(
 
     kept = "nothing is written: --family, --n or --reg with --append make a table in parts"
     with interruptible(lambda: kept), bar(f"bench {scenario}", 1.0) as shown:
-        settings = Settings(
-            n=n or Settings.n,
-            regs=reg or Settings.regs,
-            families=family or [],
-            peers=peer or [],
-            limit=limit,
-            rounds=rounds,
-            threads=threads,
-            seed=seed,
-            tell=lambda line: typer.echo(line, err=True),
-            progress=shown.reach,
-        )
-        rows = run(scenario, out, settings, append=append)
+        only = {"n": n, "regs": reg, "families": family, "peers": peer}
+        given: dict[str, Any] = {"limit": limit, "rounds": rounds, "threads": threads, "seed": seed, "progress": shown.reach}
+        given |= {name: values for name, values in only.items() if values}
+        rows = run(scenario, out, Settings(**given, tell=lambda line: typer.echo(line, err=True)), append=append)
     typer.echo(json.dumps([asdict(row) for row in rows]) if as_json else "\n".join([*table(rows), "", *claims(rows)]))

@@ -32,12 +32,16 @@ def solve(
 ) -> None:
     """Solve entropic optimal transport between points or for a cost."""
     import otformer as of
-    from otformer.files import check_writable, write_npz
+    from otformer.files import check_writable, read_problem, read_weights, write_npz
 
     if out is not None:
         check_writable(out)
     with warnings_as_notes():
-        given = _problem(file, second, cost, a, b)
+        given: dict[str, Any] = {**read_problem(file, second, cost)}
+        for name, weights in (("a", a), ("b", b)):
+            if weights is not None and name in given:
+                raise ValueError(f"{name} is given twice: {file} holds it, and there is --{name} {weights}")
+            given |= {} if weights is None else {name: read_weights(weights)}
         if metric is not None and "M" in given:
             raise ValueError(f"metric goes with points, got a cost matrix in {file}")
         given |= {} if metric is None else {"metric": metric}
@@ -61,19 +65,6 @@ def solve(
     if not result.converged:
         error = summary.get("error", result.marginal_error)
         typer.echo(f"not converged: error {error:.3g}, tol {tol:g}; raise --reg, --tol or --max-depth", err=True)
-
-
-def _problem(file: Path, second: Path | None, cost: bool, a: Path | None, b: Path | None) -> dict[str, Any]:
-    """Read the arguments of a solver from files."""
-    from otformer.files import read_problem, read_weights
-
-    given: dict[str, Any] = {**read_problem(file, second, cost)}
-    for name, weights in (("a", a), ("b", b)):
-        if weights is not None and name in given:
-            raise ValueError(f"{name} is given twice: {file} holds it, and there is --{name} {weights}")
-        if weights is not None:
-            given[name] = read_weights(weights)
-    return given
 
 
 def sort(

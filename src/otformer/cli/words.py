@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -15,13 +14,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from otformer.cli.common import Json, note
-from otformer.cli.corpus import Corpus, archive, check_gold, corpus, read_gold, resumable
+from otformer.cli.corpus import Corpus, archive, corpus, read_gold, resumable
 
 if TYPE_CHECKING:
     from otformer.jobs.jobs import Job
     from otformer.words.align.align import Alignment
     from otformer.words.text.gold import Gold
-    from otformer.words.text.text import Pair
 
 Engine = Annotated[str, typer.Option(help="local, or ray: the workers of a Ray cluster.")]
 Languages = Annotated[str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de; the source first.")]
@@ -58,90 +56,77 @@ def align(
     from otformer.jobs.jobs import checked_out
     from otformer.words.align.align import AlignWork
     from otformer.words.align.methods import check
+    from otformer.words.text.gold import check_links
+    from otformer.words.text.text import words
 
     check(method, languages)
-    for file in (out, None if matrix in (None, "-") else Path(str(matrix))):
-        if file is not None:
-            checked_out(file)
-    with corpus(text or [], languages) as given, ExitStack() as stack:
+    archived = None if matrix in (None, "-") else Path(str(matrix))
+    for file in filter(None, (out, archived)):
+        checked_out(file)
+    with ExitStack() as stack:
+        given = corpus(text or [], languages, stack)
         if matrix == "-" and (given.total != 1 or as_json):
             got = "--json" if as_json else given.total
             raise ValueError(f"matrix - prints one sentence pair as text, got {got}: name an npz file")
         expected = given.gold if gold is None else read_gold(gold, one_based, given.total)
         default = "words" if gold is None and given.kind != "examples" else "spaces"
         work = AlignWork(languages, method, by or default, matrix is not None)
-        if gold is not None:
-            check_gold(expected, given.pairs(), work.by)
+        if gold is not None:  # said before the work begins
+            for number, (links, pair) in enumerate(zip(expected, given.pairs(), strict=True), 1):
+                check_links(number, links, *(len(words(side, work.by)) for side in pair))
         form = "json" if as_json else "tokens" if tokens else "pharaoh"
-        lines = Lines(form, scores, keep=bool(expected) or given.total == 1)
-        if matrix not in (None, "-"):
-            lines.archive = stack.enter_context(archive(Path(str(matrix))))
+        add = None if archived is None else stack.enter_context(archive(archived))
         job = work.job(engine=engine, workers=workers)
         if by is None and default == "words" and given.kind == "file" and form == "pharaoh":
-            _note_split(given.pairs())
-        _go(job, given, lines, out, quiet=gold is not None)
+            some = islice(given.pairs(), 100)
+            if any(words(side) != side.split() for pair in some for side in pair):
+                note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
+        keep = bool(expected) or given.total == 1
+        kept = _go(job, given, out, gold is not None, lambda pair: pair.line(form, scores), add, keep)
     if form == "pharaoh" and given.kind == "text" and out is None and sys.stdout.isatty():
-        typer.echo("\n".join(lines.kept[0].table()))
+        typer.echo("\n".join(kept[0].table()))
     if matrix == "-":
-        typer.echo("\n".join(lines.kept[0].grid()))
+        typer.echo("\n".join(kept[0].grid()))
     if expected:
-        _tell_score(lines.kept, expected, as_json, err=gold is None)
+        _tell_score(kept, expected, as_json, err=gold is None)
 
 
-def _note_split(pairs: Iterable[Pair]) -> None:
-    from otformer.words.text.text import words
+def _go(
+    job: Job, given: Corpus, out: Path | None, quiet: bool, line: Callable[[Alignment], str], add: Any, keep: bool
+) -> list[Alignment]:
+    """Run a job with a bar; lines go to ``out``, or else to standard output unless ``quiet``, matrices to ``add``.
 
-    if any(words(side) != side.split() for pair in islice(pairs, 100) for side in pair):
-        note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
-
-
-@dataclass
-class Lines:
-    """What is written of every chunk: lines in a form, matrices into an archive; ``kept`` where they are needed later."""
-
-    form: str
-    scores: bool = False
-    keep: bool = False
-    archive: Any = None
-    kept: list[Alignment] = field(default_factory=list)
-    done: int = 0
-
-    def text(self, found: list[Alignment]) -> str:
-        for pair in found if self.archive is not None else ():
-            self.archive(str(self.done), pair.matrix)
-            self.done += 1
-        if self.keep:
-            self.kept += found
-        return "".join(pair.line(self.form, self.scores) + "\n" for pair in found)
-
-    def __call__(self, found: list[Alignment]) -> bytes:
-        return self.text(found).encode("utf-8", "surrogateescape")
-
-
-def _go(job: Job, given: Corpus, lines: Lines, out: Path | None, quiet: bool) -> None:
-    """Run a job with a bar; lines go to ``out``, or else to standard output unless ``quiet``."""
+    Returns the alignments if they are to be kept.
+    """
     from otformer.jobs.jobs import run, stream
 
+    kept: list[Alignment] = []
     sink = sys.stdout  # Ray's own messages take its place in a run
+
+    def lines(found: list[Alignment]) -> str:
+        for pair in found if add is not None else ():
+            add(pair.matrix)
+        kept.extend(found if keep else ())
+        return "".join(line(pair) + "\n" for pair in found)
+
     with resumable("align", out, given.total) as tell:
         if out is not None:
-            run(job, given.pairs(), out, lines, tell)
-            return
-        for found in stream(job, given.pairs(), tell):
-            made = lines.text(found)
+            run(job, given.pairs(), out, lambda found: lines(found).encode("utf-8", "surrogateescape"), tell)
+            return kept
+        for made in map(lines, stream(job, given.pairs(), tell)):
             if not quiet:
                 _print(sink, made)
+    return kept
 
 
 def _print(sink: IO[str], text: str) -> None:
     try:
         sink.write(text)
         sink.flush()
-    except BrokenPipeError:  # as of `| head`: nobody wants the rest
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
-        sys.exit(0)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # the rest of the buffer would fail again at the end
+        if isinstance(error, BrokenPipeError):  # as of `| head`: nobody wants the rest
+            sys.exit(0)
         raise ValueError(f"standard output cannot be written: {error.strerror}") from None
 
 
@@ -195,9 +180,8 @@ def probe(
     languages = languages_for(model, languages)
     if pairs is not None:
         checks.count("pairs", pairs)
-    with corpus(text or [], languages) as given, ExitStack() as stack:
-        if not given.total:
-            raise ValueError(f"{' and '.join(text or [])} must have sentence pairs, got none")
+    with ExitStack() as stack:
+        given = corpus(text or [], languages, stack)
         expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
         split = by or ("spaces" if expected else "words")
         if given.kind == "text" and not expected and dictionary is None:
@@ -224,29 +208,20 @@ def probe(
 
 
 def _tell_table(table: list[dict[str, Any]], file: Path, as_json: bool) -> None:
-    """The means over heads, and the words' vectors; single heads are in the file."""
+    """The means over heads, the words' vectors and the best head, and doubts about these; all heads are in the file."""
     if as_json:
         typer.echo(json.dumps({"table": str(file), "rows": table}))
         return
     columns = ["MRR", "Hits@1", "Hits@3", *(["AER"] if "AER" in table[0] else [])]
     typer.echo(f"{'':<10} {'':<13} layer " + "".join(f"{name:>8}" for name in columns) + "  from OT")
-    for line in table:
-        if not line["head"]:
-            numbers = "".join(f"{100 * line[name]:8.1f}" for name in columns)
-            away = "" if line["distance"] is None else f"{100 * line['distance']:9.1f}"
-            typer.echo(f"{line['method']:<10} {line['reading']:<13} {line['layer']:>5} {numbers}{away}")
-    single = [line for line in table if line["head"]]
-    if single:
-        best = max(single, key=lambda line: line["Hits@1"])
-        numbers = "".join(f"{100 * best[name]:8.1f}" for name in columns)
-        typer.echo(f"{'best head':<10} {best['reading']:<13} {best['layer']:>5} {numbers}  head {best['head']}, chosen here")
+    best = max((line for line in table if line["head"]), key=lambda line: float(line["Hits@1"]), default=None)
+    for line in [line for line in table if not line["head"]] + ([] if best is None else [best]):
+        numbers = "".join(f"{100 * line[name]:8.1f}" for name in columns)
+        away = "" if line["distance"] is None else f"{100 * line['distance']:9.1f}"
+        name, end = ("best head", f"  head {line['head']}, chosen here") if line["head"] else (line["method"], away)
+        typer.echo(f"{name:<10} {line['reading']:<13} {line['layer']:>5} {numbers}{end}")
     typer.echo(f"{table[0]['sentences']} sentences with gold, {table[0]['pairs']} pairs of words, per cent: {file}")
     typer.echo("from OT: total variation between attention and the plan of the words' embeddings, 0 to 100")
-    _tell_doubts(table)
-
-
-def _tell_doubts(table: list[dict[str, Any]]) -> None:
-    """What is behind the numbers and cannot be seen in them."""
     tied = max(table, key=lambda line: float(line["tied"]))
     if tied["tied"] >= 0.005:
         row = " ".join(str(tied[name]) for name in ("method", "reading", "layer"))
