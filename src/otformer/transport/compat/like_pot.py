@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -138,8 +138,7 @@ def sinkhorn2(
     return (result, details) if log else result
 
 
-@dataclass(frozen=True)
-class _Limits:
+class _Limits(NamedTuple):
     """When to stop: iterations, and the L2 error of the columns; whether to tell of progress."""
 
     iterations: int
@@ -147,8 +146,7 @@ class _Limits:
     verbose: bool
 
 
-@dataclass(frozen=True)
-class _Found:
+class _Found(NamedTuple):
     """One histogram's result, its log scalings in float64, the errors on the way, and the iterations they took."""
 
     result: Result

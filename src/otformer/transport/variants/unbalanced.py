@@ -32,7 +32,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,7 @@ from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Goal, Problem
 from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
-from otformer.transport.solvers.fixed_point import Step, descend
+from otformer.transport.solvers.fixed_point import descend
 
 REFUSED = "value has gradients; plan, value_linear and potentials of an unbalanced or partial problem have none"
 
@@ -169,18 +168,13 @@ def damped(
     # A kernel in memory will do where no sum can underflow: where the damping is within its range.
     near = spread < 50 * (min(strength) + reg)
     executor = Absorbed(C, log_a, log_b) if near else Dense(C, log_a, log_b)
-    blocks = partial(_damped_step, executor, log_R, strength)
-    mass = log_b.exp().sum(-1)
-    g, f, error, depth = descend(blocks, torch.zeros_like(log_b), log_b.exp(), mass, spread, reg, tol, max_depth)
+    b, start = log_b.exp(), torch.zeros_like(log_b)
+    g, f, error, depth = descend(
+        lambda lam: _DampedBlocks(executor, *log_R, lam, *strength).step, start, b, b.sum(-1), spread, reg, tol, max_depth
+    )
     total = reg + sum(strength)
     share_a, share_b = (rho / total if total < math.inf else float(rho == math.inf) for rho in strength)
     return f + share_a * (low + lower), g + share_b * (low + lower), error, depth
-
-
-def _damped_step(
-    executor: Absorbed | Dense, log_R: tuple[Tensor, Tensor], strength: tuple[float, float], reg: float
-) -> Step:
-    return _DampedBlocks(executor, *log_R, reg, *strength).step
 
 
 @dataclass(frozen=True)
