@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,12 +29,6 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     if metadata.get("version") != str(VERSION):
         raise ValueError(f"{path} must be of version {VERSION}, got version {metadata.get('version', 'none')}")
     return tensors, metadata
-
-
-def load_parameters(net: LearningTransformer, tensors: dict[str, Tensor], path: Path) -> None:
-    """Fill the network, after a check of every name and shape."""
-    check_shapes({name: tuple(t.shape) for name, t in net.state_dict().items()}, tensors, path)
-    net.load_state_dict(tensors)
 
 
 def _described(recipe: Recipe, seed: int, ensemble: int) -> dict[str, Any]:
@@ -69,38 +63,26 @@ def save_model(path: Path, net: LearningTransformer, recipe: Recipe, seed: int) 
     write_tensors(path, dict(net.state_dict()), {**_described(recipe, seed, net.ensemble), **model})
 
 
-class Saved(NamedTuple):
-    """A checkpoint as read: its tensors, and the steps done."""
-
-    path: Path
-    tensors: dict[str, Tensor]
-    step: int
-
-
-def load(path: Path, recipe: Recipe, seed: int, ensemble: int) -> Saved:
-    """Read a checkpoint, which must be of this run."""
+def load(path: Path, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe, seed: int) -> int:
+    """Fill network and optimiser from a checkpoint, which must be of this run; the number of steps done."""
     tensors, metadata = read(path)
     try:
         theirs, step = _identity(metadata), int(metadata["step"])
     except (KeyError, ValueError, AttributeError):
         raise ValueError(f"{path} is damaged: it must name recipe, seed, ensemble and step") from None
-    ours = _identity(_described(recipe, seed, ensemble))
+    ours = _identity(_described(recipe, seed, net.ensemble))
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     if names:
         each = "; ".join(f"{name} is {theirs.get(name)}, this run's {ours.get(name)}" for name in names)
         raise ValueError(f"{path} is of another run: {each}")
     if not 1 <= step <= recipe.steps:
         raise ValueError(f"{path} is damaged: step must be from 1 to {recipe.steps}, got {step}")
-    return Saved(path, tensors, step)
-
-
-def restore(saved: Saved, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe) -> None:
-    """Fill network and optimiser, after a check of every name and shape."""
     wanted = {f"net.{name}": tuple(t.shape) for name, t in net.state_dict().items()}
     for name, p in net.named_parameters():
         unread = p.numel() == 0 or (name == "V_out" and recipe.objective != "sorted")  # no gradient, no moments
-        if not unread or f"adam.{name}.step" in saved.tensors:
+        if not unread or f"adam.{name}.step" in tensors:
             wanted |= {f"adam.{name}.{each}": () if each == "step" else tuple(p.shape) for each in MOMENTS}
-    check_shapes(wanted, saved.tensors, saved.path)
-    net.load_state_dict({name: saved.tensors[f"net.{name}"] for name in net.state_dict()})
-    load_moments(adam, [name for name, _ in net.named_parameters()], saved.tensors)
+    check_shapes(wanted, tensors, path)
+    net.load_state_dict({name: tensors[f"net.{name}"] for name in net.state_dict()})
+    load_moments(adam, [name for name, _ in net.named_parameters()], tensors)
+    return step

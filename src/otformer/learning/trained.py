@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from otformer import checks
 from otformer.learning import checkpoint
 from otformer.learning.data import SPREAD
 from otformer.learning.model import Architecture, LearningTransformer
-from otformer.tensor_files import write_tensors
+from otformer.tensor_files import load_weights, write_tensors
 
 FOLDER = Path(__file__).parent / "weights"
 TINY = 1e-300  # in place of the size of points that are all 0
@@ -92,16 +92,8 @@ def _natural(path: Path) -> list[str | int]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)]
 
 
-class _Model(NamedTuple):
-    """A model file as read."""
-
-    path: Path
-    tensors: dict[str, Tensor]
-    metadata: dict[str, str]
-
-
-def _read(name: str | Path) -> _Model:
-    """A shipped model by its name, or a file by its path (a `Path`, or text that ends in .safetensors)."""
+def _read(name: str | Path) -> tuple[Path, dict[str, Tensor], dict[str, str]]:
+    """Path, tensors and metadata of a shipped model by its name, or of a file (a `Path`, or text ending in .safetensors)."""
     if isinstance(name, Path) or str(name).endswith(".safetensors"):
         path = Path(name)
     else:
@@ -112,28 +104,19 @@ def _read(name: str | Path) -> _Model:
     missing = [each for each in ("name", "about", "architecture", "ensemble") if each not in metadata]
     if missing:
         raise ValueError(f"{path} is not a model: its metadata must have {', '.join(missing)}")
-    return _Model(path, tensors, metadata)
-
-
-def _architecture(text: str) -> Architecture:
-    fields = json.loads(text)
-    return Architecture(**{name: value for name, value in fields.items() if name not in RETIRED})
-
-
-def _network(model: _Model) -> LearningTransformer:
-    path, tensors, metadata = model
-    try:
-        architecture, ensemble = _architecture(metadata["architecture"]), int(metadata["ensemble"])
-    except (TypeError, ValueError):
-        raise ValueError(f"{path} is damaged: its architecture or ensemble cannot be read") from None
-    net = LearningTransformer(architecture, ensemble)
-    checkpoint.load_parameters(net, {each: t.float() for each, t in tensors.items()}, path)
-    return net.requires_grad_(False)
+    return path, tensors, metadata
 
 
 def load_ensemble(name: str | Path) -> LearningTransformer:
     """All members of a shipped model, or of a ``model.safetensors`` that `train` has written."""
-    return _network(_read(name))
+    path, tensors, metadata = _read(name)
+    try:
+        fields = {key: value for key, value in json.loads(metadata["architecture"]).items() if key not in RETIRED}
+        net = LearningTransformer(Architecture(**fields), int(metadata["ensemble"]))
+    except (TypeError, ValueError):
+        raise ValueError(f"{path} is damaged: its architecture or ensemble cannot be read") from None
+    load_weights(net, {each: t.float() for each, t in tensors.items()}, path)
+    return net.requires_grad_(False)
 
 
 def ship(model: Path, folder: Path = FOLDER) -> Path:
@@ -175,7 +158,7 @@ def load_trained(name: str | Path, member: int = 0) -> Trained:
     >>> module([30.0, -10.0, 20.0], [1.0, 2.0, 3.0]).argmax(1)
     tensor([1, 2, 0])
     """
-    model = _read(name)
-    net = _network(model).member(member).requires_grad_(False)
-    clouds = "clouds" in json.loads(model.metadata.get("recipe", "{}")).get("problems", {}).get("kinds", ())
-    return Trained(net, model.metadata["name"], model.metadata["about"], clouds)
+    _, _, metadata = _read(name)
+    net = load_ensemble(name).member(member).requires_grad_(False)
+    clouds = "clouds" in json.loads(metadata.get("recipe", "{}")).get("problems", {}).get("kinds", ())
+    return Trained(net, metadata["name"], metadata["about"], clouds)

@@ -23,7 +23,7 @@ from otformer.network.registers import Registers
 from otformer.network.schedule import Layer, Schedule, named
 from otformer.network.trace import TOLERANCE, Trace, layer_number
 from otformer.network.weights import HEADS, head
-from otformer.tensor_files import check_shapes, read_tensors, write_tensors
+from otformer.tensor_files import load_weights, read_tensors, write_tensors
 
 Sink = Literal["frozen", "token"]
 Keep = Literal["all", "last"] | Iterable[int]
@@ -232,9 +232,7 @@ class AligningTransformer(nn.Module):
 
     def load(self, path: str | Path) -> Self:
         """Read weights written by `save` for a network of the same shape; returns the network."""
-        tensors, _ = read_tensors(Path(path))
-        check_shapes({name: tuple(t.shape) for name, t in self.state_dict().items()}, tensors, Path(path))
-        self.load_state_dict(tensors)
+        load_weights(self, read_tensors(Path(path))[0], Path(path))
         return self
 
 
