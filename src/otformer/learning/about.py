@@ -3,7 +3,9 @@
 ABOUT = {
     "paper-sorted": "Appendix A with squared error on the sorted list, n = 7.",
     "paper-attention": "Appendix A with squared error on the attention, n = 7.",
-    "paper-entropy": "Appendix A with cross-entropy on the attention's rows, n = 7; 1,500 steps of the whole training set.",
+    "paper-entropy": (
+        "Appendix A with cross-entropy on the rows of the attention, n = 7; 1,500 steps of the whole training set."
+    ),
     "paper-no-prompt": "As paper-attention, without the engineered prompt: Z' = [x, y, 0].",
     "paper-from-construction": (
         "As paper-attention, from the construction (λ = 0.05, γ = λ) with noise 0.1; 1,500 steps of the whole training set."
@@ -14,6 +16,10 @@ ABOUT = {
         "0.1)."
     ),
     "sort-scratch": "As sort-beyond, started from noise: Gaussian P, V = 0, temperatures τ₀ = 2.",
-    "cloud-beyond": "As sort-beyond for 2 to 7 Gaussian points in the plane, from the construction (λ = 0.5, noise 0.1).",
-    "nearest": "No layers, the output head alone, from noise: a nearest match sorts permutations, not real-valued lists.",
+    "cloud-beyond": (
+        "As sort-beyond for Gaussian points in the plane, 2 to 7 of them, from the construction (λ = 0.5, noise 0.1)."
+    ),
+    "nearest": (
+        "No layers, the output head alone, from noise: a nearest match sorts permutations, but not real-valued lists."
+    ),
 }
