@@ -32,8 +32,6 @@ Real tokens give null weight e^{−Q/λ}, in floating point 0: for them nothing 
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,16 +39,7 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.network.prompt import Prompt
-from otformer.network.read import read_prompt
-from otformer.network.stock import (
-    StockRun,
-    absent_mask,
-    attention_state,
-    check_dtype,
-    check_network,
-    memory_columns,
-    without_absent,
-)
+from otformer.network.stock import Stock, StockRun, absent_mask, without_absent
 from otformer.network.transformer import AligningTransformer
 
 ANCHOR = {torch.float64: 2.0**48, torch.float32: 2.0**24}
@@ -58,7 +47,7 @@ NULL_LOGIT = 1024.0  # L: e^{−L} is 0 in float64
 NULL_SQUARE = 4096.0  # Q/λ
 
 
-class StockEncoder(nn.Module):
+class StockEncoder(Stock):
     """The layers of a network as ``torch.nn.TransformerEncoderLayer`` modules, one for each of its distinct weights.
 
     Parameters
@@ -86,8 +75,6 @@ class StockEncoder(nn.Module):
     True
     """
 
-    layer: Tensor
-
     def __init__(
         self,
         net: AligningTransformer,
@@ -97,20 +84,11 @@ class StockEncoder(nn.Module):
         anchor: float | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        super().__init__()
-        check_network(net)
-        self.heads = checks.count("heads", heads, least=2)
-        self.dtype = checks.choice("dtype", dtype, ANCHOR)
+        super().__init__(net, heads, checks.choice("dtype", dtype, ANCHOR), extra=("anchor_plus", "anchor_minus"))
         self.anchor = ANCHOR[dtype] if anchor is None else checks.not_negative("anchor", anchor)
-        self.registers = replace(net.registers, extra=("anchor_plus", "anchor_minus"))
-        self.sink, self.scale, self.about = net.sink, net.scale, net.extra_repr()
         if self.sink == "frozen" and not self.registers.marginals:
             raise ValueError("net must have marginals=True: an encoder's sink is frozen through log_a and log_b")
-        self.reg = float(net.reg.min())
         self.null_square = NULL_SQUARE * float(net.reg.max())
-        self.register_buffer("layer", net.layer.clone())
-        self.head_dim = max(net.W_Q.shape[-1], math.ceil(self.registers.width / self.heads))
-        self.embed_dim = self.heads * self.head_dim
         self.layers = nn.ModuleList()
         for k in range(len(net.reg)):
             module = nn.TransformerEncoderLayer(
@@ -131,7 +109,7 @@ class StockEncoder(nn.Module):
     def _state(self, net: AligningTransformer, k: int, eps: float) -> dict[str, Tensor]:
         """The weights of one layer that are not 0: attention that reads relative to ``spare``, and w of both norms."""
         Q, K, V = (self._relative(W[k].double()) for W in (net.W_Q, net.W_K, net.W_V))
-        attention = attention_state(Q, K, V, net.W_O[k], self.heads, self.head_dim)
+        attention = self.attention_state(Q, K, V, net.W_O[k])
         w = torch.full((self.embed_dim,), 2 * self.anchor**2 / self.embed_dim + eps, dtype=torch.float64).sqrt()
         return {f"self_attn.{name}": weight for name, weight in attention.items()} | {"norm1.weight": w, "norm2.weight": w}
 
@@ -141,24 +119,16 @@ class StockEncoder(nn.Module):
         W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)
         return W
 
-    def __repr__(self) -> str:
-        return f"StockEncoder({self.about}; nn.TransformerEncoderLayer, heads={self.heads}, embed_dim={self.embed_dim})"
-
-    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
-        """The engineered prompt of a problem, as `AligningTransformer.prompt`, with the anchor's two registers, still 0."""
-        return read_prompt(x, y, a, b, self.registers, self.sink, next(self.parameters()), self.reg, self.scale)
-
     def forward(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> StockRun:
         """Run on a problem, given as to `AligningTransformer`."""
         prompt = self.prompt(x, y, a, b)
-        check_dtype(prompt, self.layers)
         Z = self.embed(prompt)
         mask = None if prompt.complete else absent_mask(prompt, self.heads, others=Z.shape[1] - prompt.tokens)
-        columns, T = memory_columns(self.registers), prompt.tokens
-        memory = [Z[:, :T, columns]]
+        T = prompt.tokens
+        memory = [Z[:, :T, self.memory]]
         for which in self.layer.tolist():
             Z = self.layers[which](Z, src_mask=mask)
-            memory.append(Z[:, :T, columns] - Z[:, :T, self.registers["spare"]])
+            memory.append(Z[:, :T, self.memory] - Z[:, :T, self.registers["spare"]])
         return StockRun(prompt, memory, {})
 
     def embed(self, prompt: Prompt) -> Tensor:
@@ -173,7 +143,6 @@ class StockEncoder(nn.Module):
             for name in ("x_sq", "y_sq"):
                 null[..., r[name]] = self.null_square
             tokens = [tokens[0], sink, null]
-        Z = torch.cat(tokens, dim=1)
-        Z = nn.functional.pad(Z, (0, self.embed_dim - Z.shape[-1]))  # [B, T+1 or T+2, E]
+        Z = self.widen(torch.cat(tokens, dim=1))  # [B, T+1 or T+2, E]
         Z[..., r["anchor_plus"]], Z[..., r["anchor_minus"]] = self.anchor, -self.anchor
         return Z

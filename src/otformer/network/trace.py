@@ -73,6 +73,13 @@ class Run:
         u, v = (t[..., : p.shape[-1]].masked_fill(~p, -torch.inf) for t, p in zip(duals.unbind(-1), there, strict=True))
         return self.prompt.out(u, 1), self.prompt.out(v, 1)
 
+    def _of_head(self, t: Tensor, head: Any, sink: bool) -> Tensor:
+        """From [B, heads, T(+1), T+1] what real queries of a head have for real keys, the sink last if asked for."""
+        n, m = self.shape[-2:]
+        queries, keys = (n, m) if checks.choice("head", head, HEADS) == "rows" else (m, n)
+        t = t[:, HEADS.index(head), :queries]
+        return torch.cat([t[..., :keys], t[..., -1:]], dim=-1) if sink else t[..., :keys]
+
     def _kept(self, layer: int) -> int:
         """The place of a layer among those that were kept."""
         number = layer_number("layer", layer, self.depth)
@@ -212,10 +219,5 @@ class Trace(Run):
 
     def _logits(self, layer: int, head: Any, sink: bool) -> Tensor:
         """Logits [B, queries, keys] of one head, real tokens only, the sink last if asked for."""
-        checks.choice("head", head, HEADS)
         layer = self.layers[self._kept(layer)]
-        H = self.network.logits(self._Z(layer), min(layer, self.depth - 1))[:, HEADS.index(head)]
-        n, m = self.shape[-2:]
-        queries, keys = (n, m) if head == "rows" else (m, n)
-        H = H[:, :queries]
-        return torch.cat([H[..., :keys], H[..., -1:]], dim=-1) if sink else H[..., :keys]
+        return self._of_head(self.network.logits(self._Z(layer), min(layer, self.depth - 1)), head, sink)

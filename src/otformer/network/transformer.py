@@ -17,8 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from otformer import callers, checks
-from otformer.network.prompt import Prompt
-from otformer.network.read import Scale, read_prompt
+from otformer.network.read import Prompted, Scale
 from otformer.network.registers import Registers
 from otformer.network.schedule import Layer, Schedule, named
 from otformer.network.trace import TOLERANCE, Trace, layer_number
@@ -29,7 +28,7 @@ Sink = Literal["frozen", "token"]
 Keep = Literal["all", "last"] | Iterable[int]
 
 
-class AligningTransformer(nn.Module):
+class AligningTransformer(Prompted):
     """A transformer whose attention converges to the entropic transport plan of its prompt,
 
         P = argmin Σ_ij C_ij P_ij + λ Σ_ij P_ij log P_ij   over   Σ_j P_ij = a_i,  Σ_i P_ij = b_j.
@@ -197,10 +196,6 @@ class AligningTransformer(nn.Module):
         if warn and self.sink == "frozen" and not trace.converged:
             callers.warn(trace.complaint())
         return trace
-
-    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
-        """The engineered prompt of a problem, checked."""
-        return read_prompt(x, y, a, b, self.registers, self.sink, self.W_Q, float(self.reg.min()), self.scale)
 
     def _settings(self) -> dict[str, Any]:
         """The arguments of `_describe`, by name."""
