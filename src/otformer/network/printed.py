@@ -46,7 +46,7 @@ def printed_rows(dim: int, reg: float, *, misprint: bool = True) -> Tensor:
 def printed_columns(dim: int, reg: float, *, misprint: bool = True) -> Tensor:
     """P^(2) of the table. Its vector columns hold I_d where 0_d must stand; only d = 1 has a consistent shape."""
     if misprint and dim != 1:
-        raise ValueError(f"the table stacks 0_{dim}, I_{dim}×{dim} and a 9-vector in one column: no such column for d = {dim}")
+        raise ValueError(f"the table stacks 0_d, I_d×d and a 9-vector in one column: no such column for d = {dim}")
     columns = {"x_sq": -_e(3, 9), "one1": -_e(2, 9), "one2": _e(8, 9), "one3": -reg * _e(5, 9), "u": _e(5, 9)}
     if misprint:
         columns = {name: torch.cat([tail.new_ones(1), tail]) for name, tail in columns.items()}  # I_1 = 1 as printed
