@@ -1,8 +1,7 @@
 """The files of a training run: its checkpoint, which must be of the same run to go on from, and the trained model.
 
-A checkpoint is a safetensors file: the parameters, Adam's two moments and step counts, and in its metadata the version of
-the format, the recipe, the seed, the ensemble and the step. The random numbers of a run need no more: each is a function of
-(seed + member, purpose, step).
+A checkpoint holds the parameters, Adam's two moments and step counts, and in its metadata the version of the format, the
+recipe, seed, ensemble and step. The run's random numbers need no more: each is a function of (seed + member, purpose, step).
 """
 
 from __future__ import annotations
@@ -36,18 +35,15 @@ def _described(recipe: Recipe, seed: int, ensemble: int) -> dict[str, Any]:
 
 
 def _identity(metadata: dict[str, Any]) -> dict[str, Any]:
-    """What makes a run this run: seed, ensemble and every field of the recipe but its name and description."""
-    fields = _flat(json.loads(metadata["recipe"]))
+    """What makes a run this run: seed, ensemble and every field of the recipe, such as ``architecture.depth``, but its name
+    and description."""
     own = {"its seed": int(metadata["seed"]), "its ensemble": int(metadata["ensemble"])}
-    return own | {name: value for name, value in fields.items() if name not in ("name", "about")}
-
-
-def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields under one name each, such as ``architecture.depth``."""
-    flat: dict[str, Any] = {}
-    for name, value in fields.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
+    for name, value in json.loads(metadata["recipe"]).items():
+        if isinstance(value, dict):
+            own |= {f"{name}.{each}": its for each, its in value.items()}
+        elif name not in ("name", "about"):
+            own[name] = value
+    return own
 
 
 def save(path: Path, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe, seed: int, step: int) -> None:

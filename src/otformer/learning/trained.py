@@ -48,27 +48,24 @@ class Trained(nn.Module):
             raise ValueError(f"x must hold at least 2 points, got {x.shape[-2]}")
         known = self._known(x, y)
         x, y = (torch.where(known, t, self._mapped(t)).to(self.net.P) for t in (x, y))
-        if x.ndim == 2:
-            return self.net(x[None], y[None]).attention[0, 0]
-        return self.net(x, y).attention[0]
+        return self.net(x, y).attention[0] if x.ndim == 3 else self.net(x[None], y[None]).attention[0, 0]
 
     def _known(self, x: Tensor, y: Tensor) -> Tensor:
         """Whether a problem is one such as the model has seen, [(B,) 1, 1]."""
         if self.clouds:
             size = torch.cat([x, y], dim=-2).square().mean((-2, -1), keepdim=True).sqrt()
             return (size > 1 / 2) & (size < 2)
-        ends = [(t.amin((-2, -1), keepdim=True), t.amax((-2, -1), keepdim=True)) for t in (x, y)]
-        known = [(low >= 0) & (high <= 1) & (high - low >= 1 / (2 * SPREAD)) for low, high in ends]
-        return known[0] & known[1]
+        both = torch.stack([x, y])
+        low, high = both.amin((-2, -1), keepdim=True), both.amax((-2, -1), keepdim=True)
+        return ((low >= 0) & (high <= 1) & (high - low >= 1 / (2 * SPREAD))).all(0)
 
     def _mapped(self, t: Tensor) -> Tensor:
         """Points onto [1/n, 1], where training has y_i = i/n; clouds to mean 0 and coordinates of size 1."""
         t = t / t.abs().amax((-2, -1), keepdim=True).clamp_min(TINY)
-        low = t.mean(-2, keepdim=True) if self.clouds else t.amin((-2, -1), keepdim=True)
-        t = t - low
         if self.clouds:
+            t = t - t.mean(-2, keepdim=True)
             return t / t.square().mean((-2, -1), keepdim=True).sqrt().clamp_min(TINY)
-        n = t.shape[-2]
+        t, n = t - t.amin((-2, -1), keepdim=True), t.shape[-2]
         return (1 + (n - 1) * t / t.amax((-2, -1), keepdim=True).clamp_min(TINY)) / n
 
     def _points(self, name: str, value: Any) -> Tensor:

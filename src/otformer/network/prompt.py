@@ -72,18 +72,17 @@ def engineered(features: Features, registers: Registers, a: Any = None, b: Any =
         f, a_, b_ = Features(f.x[None], f.y[None], f.x_sq[None], f.y_sq[None]), a_[None], b_[None]
     if auto:
         f, scale = unit_costs(f, a_ > 0, b_ > 0)
-    for name, squares in (("x", f.x_sq), ("y", f.y_sq)):
-        if not bool((squares.abs() < ABSENT / 1e3).all()):
-            largest = squares.abs().max().item()
-            raise ValueError(f"{name} is too large: squared norms must stay below {ABSENT / 1e3:g}, got {largest:g}")
     if not registers.marginals and not (bool((a_ == 1).all()) and bool((b_ == 1).all())):
         raise ValueError("weights a and b need the two marginal registers: build the network with marginals=True")
 
     Z = tokens(f, registers)
-    for square, log_weight, squares, weight in (("x_sq", "log_a", f.x_sq, a_), ("y_sq", "log_b", f.y_sq, b_)):
+    for name, log_weight, squares, weight in (("x", "log_a", f.x_sq, a_), ("y", "log_b", f.y_sq, b_)):
+        if not bool((squares.abs() < ABSENT / 1e3).all()):
+            largest = squares.abs().max().item()
+            raise ValueError(f"{name} is too large: squared norms must stay below {ABSENT / 1e3:g}, got {largest:g}")
         k, present = weight.shape[-1], weight > 0
-        Z[:, :-1, registers[square]] = ABSENT
-        Z[:, :k, registers.column(square)] = torch.where(present, squares, ABSENT)
+        Z[:, :-1, registers[f"{name}_sq"]] = ABSENT
+        Z[:, :k, registers.column(f"{name}_sq")] = torch.where(present, squares, ABSENT)
         if registers.marginals:
             Z[:, :k, registers.column(log_weight)] = torch.where(present, weight, 1).log()
     return Prompt(Z, a_, b_, a_ > 0, b_ > 0, batched, scale)

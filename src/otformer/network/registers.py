@@ -81,13 +81,9 @@ class Registers:
     def __iter__(self) -> Iterator[str]:
         return iter(self.slices)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.slices
-
     def __repr__(self) -> str:
-        columns = [
-            f"{name} {s.start}" + (f"-{s.stop - 1}" if s.stop - s.start > 1 else "") for name, s in self.slices.items()
-        ]
+        ends = {name: sorted({each.start, each.stop - 1}) for name, each in self.slices.items()}
+        columns = (f"{name} {'-'.join(map(str, both))}" for name, both in ends.items())
         return f"Registers({self.width} columns: {', '.join(columns)})"
 
     def column(self, name: str) -> int:

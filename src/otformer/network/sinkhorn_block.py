@@ -92,13 +92,7 @@ class SinkhornTransformer(AligningTransformer):
     W_2: Tensor
 
     def __init__(
-        self,
-        dim: int,
-        reg: float,
-        depth: int,
-        width: int | None = None,
-        marginals: bool = True,
-        scale: Scale = None,
+        self, dim: int, reg: float, depth: int, width: int | None = None, marginals: bool = True, scale: Scale = None
     ) -> None:
         super().__init__(dim, reg, depth, schedule="alternating", marginals=marginals, scale=scale)
         if width is not None:
@@ -110,15 +104,14 @@ class SinkhornTransformer(AligningTransformer):
         self.W_O[..., spare] = turn
 
         # Hidden units: the two that clear ``spare``, then those of φ. Each reads w·spare + b.
-        one = torch.ones(1, dtype=torch.float64)
-        w, b, c = (one, 0 * one, one) if width is None else relu_atanh(width)
-        reads, clears, phi = torch.cat([one, -one, w]), torch.cat([-one, one, 0 * c]), torch.cat([0 * one, 0 * one, c])
-        W_1 = torch.zeros(self.registers.width, len(reads), dtype=torch.float64)
-        W_1[spare] = reads
-        W_2 = phi[:, None] * move
-        W_2[..., spare] = clears
+        one, none = torch.tensor([1.0, -1.0], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+        w, b, c = (one[:1], none[:1], one[:1]) if width is None else relu_atanh(width)
+        W_1 = torch.zeros(self.registers.width, len(w) + 2, dtype=torch.float64)
+        W_1[spare] = torch.cat([one, w])
+        W_2 = torch.cat([none, c])[:, None] * move
+        W_2[..., spare] = torch.cat([-one, 0 * c])
         self.register_buffer("W_1", W_1)
-        self.register_buffer("b_1", torch.cat([0 * one, 0 * one, b]))
+        self.register_buffer("b_1", torch.cat([none, b]))
         self.register_buffer("W_2", W_2)
 
     @property

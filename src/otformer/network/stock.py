@@ -153,14 +153,7 @@ class StockTransformer(Stock):
         self.to(net.W_Q.device).eval().requires_grad_(False)
 
     def forward(
-        self,
-        x: Any,
-        y: Any = None,
-        a: Any = None,
-        b: Any = None,
-        *,
-        absent: Absent = "value",
-        attention: Iterable[int] = (),
+        self, x: Any, y: Any = None, a: Any = None, b: Any = None, *, absent: Absent = "value", attention: Iterable[int] = ()
     ) -> StockRun:
         """Run on a problem, given as to `AligningTransformer`.
 
@@ -191,7 +184,7 @@ def without_absent(Z: Tensor, prompt: Prompt, registers: Registers) -> Tensor:
     """Tokens [B, T, width] whose absent squares are 0 instead of a huge number; a mask must hide them then."""
     Z = Z.clone()
     for square, there in zip(("x_sq", "y_sq"), _present(prompt), strict=True):
-        Z[..., registers.column(square)] = Z[..., registers.column(square)].masked_fill(~there, 0)
+        Z[..., registers[square]] *= there[..., None]
     return Z
 
 

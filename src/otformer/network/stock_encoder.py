@@ -108,23 +108,19 @@ class StockEncoder(Stock):
 
     def _state(self, net: AligningTransformer, k: int, eps: float) -> dict[str, Tensor]:
         """The weights of one layer that are not 0: attention that reads relative to ``spare``, and w of both norms."""
-        Q, K, V = (self._relative(W[k].double()) for W in (net.W_Q, net.W_K, net.W_V))
+        Q, K, V = (W[k].double().clone() for W in (net.W_Q, net.W_K, net.W_V))
+        for W in (Q, K, V):
+            W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)  # W − e_spare 1ᵀW, [2, width, k]
         attention = self.attention_state(Q, K, V, net.W_O[k])
         w = torch.full((self.embed_dim,), 2 * self.anchor**2 / self.embed_dim + eps, dtype=torch.float64).sqrt()
         return {f"self_attn.{name}": weight for name, weight in attention.items()} | {"norm1.weight": w, "norm2.weight": w}
-
-    def _relative(self, W: Tensor) -> Tensor:
-        """Read every register relative to ``spare``: W − e_spare 1ᵀW, [2, width, k]."""
-        W = W.clone()
-        W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)
-        return W
 
     def forward(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> StockRun:
         """Run on a problem, given as to `AligningTransformer`."""
         prompt = self.prompt(x, y, a, b)
         Z = self.embed(prompt)
-        mask = None if prompt.complete else absent_mask(prompt, self.heads, others=Z.shape[1] - prompt.tokens)
         T = prompt.tokens
+        mask = None if prompt.complete else absent_mask(prompt, self.heads, others=Z.shape[1] - T)
         memory = [Z[:, :T, self.memory]]
         for which in self.layer.tolist():
             Z = self.layers[which](Z, src_mask=mask)
@@ -134,15 +130,13 @@ class StockEncoder(Stock):
     def embed(self, prompt: Prompt) -> Tensor:
         """The prompt with the sink as a token, the null token behind it if the sink is to freeze, and the anchor."""
         r, T = self.registers, prompt.tokens
-        tokens = [without_absent(prompt.Z[:, :T], prompt, r), prompt.Z[:, T:]]
+        tokens = [without_absent(prompt.Z[:, :T], prompt, r), prompt.Z[:, T:].clone()]
         if self.sink == "frozen":
-            sink, null = tokens[1].clone(), torch.zeros_like(tokens[1])
-            null[..., r["one3"]] = 2
-            for name in ("log_a", "log_b"):
-                sink[..., r[name]] = null[..., r[name]] = NULL_LOGIT
-            for name in ("x_sq", "y_sq"):
-                null[..., r[name]] = self.null_square
-            tokens = [tokens[0], sink, null]
+            null = torch.zeros_like(tokens[1])
+            null[..., r["one3"]], null[..., r.span("x_sq", "y_sq")] = 2, self.null_square
+            for token in (tokens[1], null):
+                token[..., r.span("log_a", "log_b")] = NULL_LOGIT
+            tokens.append(null)
         Z = self.widen(torch.cat(tokens, dim=1))  # [B, T+1 or T+2, E]
         Z[..., r["anchor_plus"]], Z[..., r["anchor_minus"]] = self.anchor, -self.anchor
         return Z

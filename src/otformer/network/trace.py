@@ -119,12 +119,7 @@ class Trace(Run):
     """
 
     def __init__(
-        self,
-        network: AligningTransformer,
-        prompt: Prompt,
-        written: list[int],
-        memory: dict[int, Tensor],
-        tol: float = TOLERANCE,
+        self, network: AligningTransformer, prompt: Prompt, written: list[int], memory: dict[int, Tensor], tol: float
     ) -> None:
         self.network, self.tol = network, tol
         self._written = written

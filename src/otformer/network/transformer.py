@@ -118,17 +118,14 @@ class AligningTransformer(Prompted):
 
     def _weights(self, layers: list[Layer]) -> dict[str, Tensor]:
         """W_Q, W_K, W_V, W_O of each layer, from the heads of weights.py."""
-        r = self.registers
-        heads = [[head(name, layer.reg, r) for name in HEADS] for layer in layers]
-        W_V = torch.zeros(len(layers), 2, r.width, 1, dtype=torch.float64)
-        W_O = torch.zeros(len(layers), 2, 1, r.width, dtype=torch.float64)
-        for k, layer in enumerate(layers):
-            for h, step in enumerate((layer.rows, layer.columns)):
-                W_V[k, h, r.column(heads[k][h].value)] = 1
-                W_O[k, h, 0, r.column(heads[k][h].writes)] = -step
-        W_Q = torch.stack([torch.stack([each.query(r) for each in pair]) for pair in heads])
-        W_K = torch.stack([torch.stack([each.key(r) for each in pair]) for pair in heads])
-        return {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}
+        r, unit = self.registers, torch.eye(self.registers.width, dtype=torch.float64)
+        parts = []
+        for layer in layers:
+            for name, step in zip(HEADS, (layer.rows, layer.columns), strict=True):
+                h = head(name, layer.reg, r)
+                parts.append((h.query(r), h.key(r), unit[:, r[h.value]], -step * unit[r[h.writes]]))
+        stacked = (torch.stack(each).unflatten(0, (len(layers), 2)) for each in zip(*parts, strict=True))
+        return dict(zip(("W_Q", "W_K", "W_V", "W_O"), stacked, strict=True))
 
     @property
     def depth(self) -> int:
