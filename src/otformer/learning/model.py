@@ -171,7 +171,7 @@ class LearningTransformer(nn.Module):
         """Z_ℓ → Z_{ℓ+1}, [K, B, T, w]."""
         K, B, T, w = Z.shape
         mixed = self.logits(Z, weights, bias).softmax(-1) @ Z  # [K, B, T·2, w]
-        update = (mixed.view(K, B * T, HEADS * w) @ weights[1]).view(K, B, T, -1)
+        update = (mixed.view(K, B * T, HEADS * w) @ weights[1]).unflatten(1, (B, T))
         columns = self.architecture.columns_written
         frozen = int(self.architecture.sink == "frozen" and self.architecture.prompt == "engineered")
         return Z + F.pad(update[..., : T - frozen, :], (columns.start, w - columns.stop, 0, frozen))

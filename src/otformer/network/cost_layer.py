@@ -87,10 +87,9 @@ class EuclideanDistance(CostLayer):
 
     **In d dimensions** ‖z‖ = c_d · mean |θ·z| over unit vectors θ, with c_d = √π Γ((d+1)/2)/Γ(d/2) (c_1 = 1, c_2 = π/2,
     c_3 = 2): each |θ·x − θ·y| is the case of the line. We take M directions and K thresholds on each.
-    d = 2: angles (m + ½)π/M, for which the mean is off by a factor 1 ± π²/(12M²) at most (to first order). d ≥ 3: lines
-    that repelled one another, from a start given by ``seed``. The best M directions are off by about M^{−q},
-    q = (d+2)/(2(d−1)) [1], and the thresholds by c_d h/2 ∝ 1/K. Width W = MK is best split where both errors are alike:
-    M ∝ W^{1/(1+q)}, for an error of W^{−q/(1+q)}, that is W^{−2/3} for d = 2, W^{−5/9} for d = 3, tending to W^{−1/3}.
+    d = 2: angles (m + ½)π/M, off by a factor 1 ± π²/(12M²) at most (to first order). d ≥ 3: lines that repelled one another,
+    from a start given by ``seed``. The best M directions are off by about M^{−q}, q = (d+2)/(2(d−1)) [1], the thresholds by
+    c_d h/2 ∝ 1/K. With both errors alike, M ∝ W^{1/(1+q)} of width W = MK and the error is W^{−q/(1+q)}: W^{−2/3} for d = 2.
 
     ``width`` is the number of ReLU units asked for (2·dim or more, if dim > 1); ``layer.width`` = MK is the number used.
     ``low``, ``high``: the box, a number, or one per coordinate.

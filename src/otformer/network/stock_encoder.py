@@ -89,18 +89,11 @@ class StockEncoder(Stock):
         if self.sink == "frozen" and not self.registers.marginals:
             raise ValueError("net must have marginals=True: an encoder's sink is frozen through log_a and log_b")
         self.null_square = NULL_SQUARE * float(net.reg.max())
-        self.layers = nn.ModuleList()
+        self.layers, eps = nn.ModuleList(), checks.positive("eps", eps)
         for k in range(len(net.reg)):
             module = nn.TransformerEncoderLayer(
-                self.embed_dim,
-                self.heads,
-                dim_feedforward=1,
-                dropout=0.0,
-                layer_norm_eps=checks.positive("eps", eps),
-                batch_first=True,
-                norm_first=norm_first,
-                dtype=dtype,
-            )
+                self.embed_dim, self.heads, 1, 0.0, layer_norm_eps=eps, batch_first=True, norm_first=norm_first, dtype=dtype
+            )  # a feed-forward layer of width 1, no dropout
             zeros = {name: torch.zeros_like(weight) for name, weight in module.state_dict().items()}
             module.load_state_dict(zeros | self._state(net, k, eps))  # what _state does not name stays 0
             self.layers.append(module)

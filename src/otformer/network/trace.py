@@ -129,7 +129,7 @@ class Trace(Run):
 
     def __repr__(self) -> str:
         *batch, n, m = self.shape
-        problem = f"{n}×{m} plan" if not batch else f"{batch[0]} plans of {n}×{m}"
+        problem = f"{batch[0]} plans of {n}×{m}" if batch else f"{n}×{m} plan"
         kept = "" if len(self) == self.depth + 1 else f" ({len(self)} kept)"
         verdict = "converged" if self.converged else "not converged"
         error = float(torch.as_tensor(self.marginal_error).max())
@@ -188,12 +188,12 @@ class Trace(Run):
         which = f" in problem {k}" if self.prompt.batched else ""
         reg = float(self.network.reg[self.network.layer[-1]])
         there = self.prompt.x_present[k][:, None] & self.prompt.y_present[k]
-        H = self.network.logits(self.prompt.Z[k : k + 1], -1)[0, 0, : there.shape[0], : there.shape[1]]
+        H = self._of_head(self.network.logits(self.prompt.Z[k : k + 1], -1), "rows", sink=False)[0]
         largest = float((reg * (H + 1))[there].abs().max())  # H = −C/λ − 1 on the prompt
-        far = largest > 4
-        advice = 'use scale="auto"' if far else 'give more layers, a larger reg or schedule="annealed"'
-        reach = f"; costs reach {largest:.3g} where reg = {reg:g} expects about 1" if far else ""
-        return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}{reach}; {advice}"
+        advice = 'give more layers, a larger reg or schedule="annealed"'
+        if largest > 4:
+            advice = f'costs reach {largest:.3g} where reg = {reg:g} expects about 1; use scale="auto"'
+        return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}; {advice}"
 
     def save(self, path: str | Path) -> None:
         """Write an HTML page with a layer slider over both heads' attention; it needs no network to open."""

@@ -4,9 +4,7 @@
     β_t = min(0.999, t/(9 + t))
 
 On a GPU the network computes in bfloat16; the weights that are learnt, their gradients' norm and their average are float32.
-
-``model.safetensors`` of a run holds the averaged weights in the small form of export.py; ``snapshots/`` holds those of steps
-on the way, for curves against time.
+``model.safetensors`` holds the averaged weights in the small form of export.py, ``snapshots/`` those of steps on the way.
 """
 
 from __future__ import annotations
