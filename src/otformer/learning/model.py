@@ -129,19 +129,16 @@ class LearningTransformer(nn.Module):
 
     def prompt(self, x: Tensor, y: Tensor) -> Tensor:
         """Z₀ of every member, [K, B, T, w], from x and y [B, n, d] (shared by the members) or [K, B, n, d]."""
-        if x.ndim == 3:
-            x, y = (t.expand(self.ensemble, *t.shape) for t in (x, y))
+        x, y = (t.expand(self.ensemble, *t.shape[-3:]) for t in (x, y))
         return tokens(Features.of_points(x, y), self.architecture.registers)
 
     def bias(self, present: Tensor | None) -> Tensor | None:
         """−∞ towards tokens that are not there, [K, B, 1, T], from the points that are, [B, n] or [K, B, n]."""
         if present is None:
             return None
-        if present.ndim == 2:
-            present = present.expand(self.ensemble, *present.shape)
-        if self.architecture.prompt == "engineered":
-            present = F.pad(present, (0, 1), value=True)
-        return torch.zeros_like(present, dtype=self.P.dtype).masked_fill(~present, -torch.inf)[..., None, :]
+        there = present.expand(self.ensemble, *present.shape[-2:])
+        there = F.pad(there, (0, int(self.architecture.prompt == "engineered")), value=True)
+        return torch.zeros_like(there, dtype=self.P.dtype).masked_fill(~there, -torch.inf)[..., None, :]
 
     def weights(self) -> list[LayerWeights]:
         """The weights of every layer."""

@@ -15,9 +15,7 @@ from otformer.network.registers import Registers
 def _e(k: int, size: int) -> Tensor:
     if not 1 <= k <= size:
         raise ValueError(f"the table asks for the unit vector e_{k} of length {size}: there is none")
-    vector = torch.zeros(size, dtype=torch.float64)
-    vector[k - 1] = 1.0
-    return vector
+    return torch.eye(size, dtype=torch.float64)[k - 1]
 
 
 def _table(dim: int, reg: float, twice: tuple[str, str], columns: dict[str, Tensor]) -> Tensor:
@@ -59,7 +57,5 @@ def printed_layer(Z: Tensor, P: tuple[Tensor, Tensor], step: float) -> Tensor:
     out = Z.clone()
     for bilinear, written in zip(P, ("u", "v"), strict=True):
         A = torch.softmax(Z @ bilinear @ Z.T, dim=-1)
-        V = torch.zeros(registers.width, registers.width, dtype=Z.dtype)
-        V[registers.column("sign"), registers.column(written)] = 1.0
-        out = out + A @ Z @ V @ (step * torch.eye(registers.width, dtype=Z.dtype))
+        out[:, registers[written]] += step * (A @ Z[:, registers["sign"]])  # V moves ``sign`` into ``written``
     return out

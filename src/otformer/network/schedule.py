@@ -141,13 +141,7 @@ def best_omega(sigma: float) -> float:
     return 2 / (1 + math.sqrt(1 - sigma * sigma))
 
 
-SCHEDULES: dict[str, type] = {
-    "paper": Paper,
-    "gradient": Gradient,
-    "alternating": Alternating,
-    "relaxed": Relaxed,
-    "annealed": Annealed,
-}
+SCHEDULES: dict[str, type] = {each.__name__.lower(): each for each in (Paper, Gradient, Alternating, Relaxed, Annealed)}
 
 
 def named(schedule: str | Schedule) -> Schedule:

@@ -22,14 +22,12 @@ with f'' = 2t/(1 − t²)² and t_{k+1} − t_k ≈ (1 − t²)Δ; the product o
 
     |φ(t) − atanh(t)| ≲ ⅛ · 2|t|/(1 − t²)² · (1 − t²)²Δ² = |t| Δ²/4 ≤ s_max²/W².
 
-- 0 is a knot, so φ(t) = 0 only at t = 0: the fixed points are Sinkhorn's, and the plan is *exact* for every W. Only the path
-  and the rate change.
+- 0 is a knot, so φ(t) = 0 only at t = 0: the fixed points are Sinkhorn's, and the plan is *exact* for every W.
 - The slope at 0 is ω = Δ/tanh Δ ≈ 1 + Δ²/3 instead of 1: near the solution the block is Sinkhorn over-relaxed by ω, which
   converges for ω < 2, or Δ < 1.915. With s_max = 6 that asks for W ≥ 8.
 - Far from it, moving u by −λθ changes a row's part of the dual by λa(e^{ℓ−θ} − e^ℓ + θ), ℓ = log(S/a): negative for
   θ = 2φ(t) and every W ≥ 8 (tests/network/test_sinkhorn_block.py), so the dual falls in every layer, from any start.
-- Past s_max the last piece goes on straight, to φ(1) = s_max + Δ/(e^{2Δ} − 1) ≤ s_max + ½: no step is longer than
-  2λ(s_max + ½), and no clamp is needed, since |t| ≤ 1.
+- Past s_max the last piece goes on straight, to φ(1) = s_max + Δ/(e^{2Δ} − 1) ≤ s_max + ½: no clamp is needed.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ remedy that is a number in the prompt or in the weights:
 *The mean.* Read every register relative to one that is always 0, ``spare``: (z_c − mean) − (0 − mean) = z_c. In weights,
 W ← W − e_spare 1ᵀW for W_Q, W_K and W_V. Exact, whatever the mean.
 
-*The scale.* The factor 1/√(var + ε) differs from token to token and from layer to layer, and a constant w cannot undo it.
-So give every token two constant registers, ``anchor_plus`` = R and ``anchor_minus`` = −R. They do not move the mean, and
+*The scale.* A constant w cannot undo 1/√(var + ε), which differs from token to token and from layer to layer. So give every
+token two constant registers, ``anchor_plus`` = R and ``anchor_minus`` = −R. They do not move the mean, and
 
     var(z) = (2R² + ‖z₀‖²)/E − mean²  →  √(var + ε) = √(2R²/E + ε) · (1 + O(‖z₀‖²/R²)),
 
-z₀ being the other registers. With w = √(2R²/E + ε) LayerNorm is the identity up to ‖z₀‖²/R², below rounding for
-R = 2⁴⁸ in float64 and 2²⁴ in float32. (R = 0 with an enormous ε does the same by the other summand; R = 0 with the usual
-ε = 1e-5 does not work. docs/stock.md has the numbers.)
+z₀ being the other registers. With w = √(2R²/E + ε) LayerNorm is the identity up to ‖z₀‖²/R², below rounding for R = 2⁴⁸ in
+float64 and 2²⁴ in float32. (An enormous ε does the same with R = 0, the usual 1e-5 does not: docs/stock.md.)
 
 **The sink.** An encoder layer has no bias key: the sink is a token, updated like the others. That is the paper's network
 (``sink="token"``). To freeze it by prompt alone (``sink="frozen"``, marginals only), add one more token, ``null``:
