@@ -97,9 +97,7 @@ class AligningTransformer(Prompted):
         super().__init__()
         chosen = named(schedule)
         layers = chosen.layers(checks.positive("reg", reg), checks.count("depth", depth))
-        self._describe(
-            checks.count("dim", dim), marginals, checks.choice("sink", sink, ("frozen", "token")), scale, repr(chosen)
-        )
+        self._describe(checks.count("dim", dim), marginals, sink, scale, repr(chosen))
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():
             self.register_buffer(name, weights)
@@ -108,7 +106,8 @@ class AligningTransformer(Prompted):
 
     def _describe(self, dim: int, marginals: bool, sink: Sink, scale: Scale, schedule: str) -> None:
         """Set what a file of weights must say besides its tensors."""
-        self.registers, self.sink, self.schedule = Registers(dim, marginals), sink, schedule
+        self.registers, self.schedule = Registers(dim, marginals), schedule
+        self.sink: Sink = checks.choice("sink", sink, ("frozen", "token"))
         self.scale: Scale = checks.choice("scale", scale, ("auto", None))
 
     def extra_repr(self) -> str:
@@ -210,14 +209,12 @@ class AligningTransformer(Prompted):
         """The network that `save` has written: class, weights and settings come from the file."""
         tensors, about = read_tensors(Path(path))
         kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
-        try:
-            net = kinds[about["network"]].__new__(kinds[about["network"]])
-            settings = json.loads(about["settings"])
-        except KeyError:
-            found = about.get("network", "weights without a description: build the network and use load")
-            raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}") from None
+        found = about.get("network", "weights without a description: build the network and use load")
+        if found not in kinds or "settings" not in about:
+            raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}")
+        net = kinds[found].__new__(kinds[found])
         nn.Module.__init__(net)
-        net._describe(**settings)
+        net._describe(**json.loads(about["settings"]))
         for name, tensor in tensors.items():
             net.register_buffer(name, tensor)
         return net

@@ -56,7 +56,7 @@ def train(
     writable_folder(out)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, 8 ms each
     torch.manual_seed(seed)
-    run = Run(task, out, steps, device, seed, half, snapshots)
+    run = Run(task, out, steps, device, seed, half, *snapshots)
     done = training.train(run, steps, seconds=seconds, progress=progress)
     if done:
         write_tensors(out / training.MODEL, run.weights(), {"format": "pt"})
@@ -67,14 +67,7 @@ class Run:
     """The state of a training run and its folder, where it goes on from the checkpoint, if there is one."""
 
     def __init__(
-        self,
-        task: Task,
-        out: Path,
-        steps: int,
-        device: str,
-        seed: int,
-        half: bool | None = None,
-        snapshots: tuple[int, ...] = (),
+        self, task: Task, out: Path, steps: int, device: str, seed: int, half: bool | None = None, *snapshots: int
     ) -> None:
         self.task, self.out, self.steps, self.seed, self.snapshots = task, out, steps, seed, snapshots
         self.path, gpu = out / training.CHECKPOINT, torch.device(device).type != "cpu"
