@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,26 +72,20 @@ class Transport(nn.Module):
             raise ValueError("give two point sets x and y, or a cost alone")
         if cost is not None and self.output == "points":
             raise ValueError("output='points' needs x and y, got a cost")
-        sets = _batched(given)  # [B, n, d] and [B, m, d], or [B, n, m] alone
-        first: Tensor = next(t for t in given.values() if t is not None)
-        _alike(first, {**given, "a": a, "b": b}, {"x_mask": x_mask, "y_mask": y_mask})
-        n, m, batch = sets[0].shape[1], sets[-1].shape[1 if cost is None else 2], first.shape[:-2]
-        rows, columns = _mask("x_mask", x_mask, batch, n, first), _mask("y_mask", y_mask, batch, m, first)
-        weights = _weights("a", a, batch, rows), _weights("b", b, batch, columns)
-        checks.same_mass(*(weights if batch else (weights[0][0], weights[1][0])))
-
-        if cost is None:
-            points = [
-                _present(name, t, r[:, :, None], batch) for name, t, r in zip("xy", sets, (rows, columns), strict=True)
-            ]
-            C = moving_squares(*points)
-        else:
-            C = _present("cost", sets[0], rows[:, :, None] & columns[:, None, :], batch)
+        first, *_ = sets = _alike(given, {"a": a, "b": b, "x_mask": x_mask, "y_mask": y_mask})
+        batch, n, m = first.shape[:-2], first.shape[-2], sets[-1].shape[-2 if cost is None else -1]
+        rows, columns = _mask("x_mask", x_mask, (*batch, n), first), _mask("y_mask", y_mask, (*batch, m), first)
+        w_a, w_b = _weights("a", a, rows), _weights("b", b, columns)
+        checks.same_mass(w_a, w_b)
+        there = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
+        sets = [_present(name, t, mask) for name, t, mask in zip(given, sets, there, strict=True)]
+        *sets, w_a, w_b = (t if batch else t[None] for t in (*sets, w_a, w_b))
+        C = moving_squares(*sets) if cost is None else sets[0]
         checks.positive("reg", float(self.reg.detach()))  # a learned one can have run away
-        P = plans(C, *weights, self.reg, self.tol, self.max_depth)
+        P = plans(C, w_a, w_b, self.reg, self.tol, self.max_depth)
         if self.output == "points":
             mass = P.sum(2, keepdim=True)
-            P = P @ points[1] / torch.where(mass > 0, mass, 1.0)
+            P = P @ sets[1] / torch.where(mass > 0, mass, 1.0)
         return (P if batch else P[0]).to(first.dtype)
 
     def extra_repr(self) -> str:
@@ -141,9 +136,9 @@ class SoftSort(nn.Module):
         return f"reg={self.reg:g}"
 
 
-def _batched(given: Mapping[str, Tensor | None]) -> list[Tensor]:
-    """The arrays in float64 with a batch axis, of equal batches and, if there are two, equal dimension."""
-    sets = []
+def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | None]) -> list[Tensor]:
+    """Points or costs with floats of one dtype, of equal batches and dimension; on one device with weights and masks."""
+    sets: list[Tensor] = []
     for name, t in given.items():
         if not isinstance(t, Tensor) or not t.is_floating_point():
             raise ValueError(f"{name} must be a tensor of floats, got {getattr(t, 'dtype', type(t).__name__)}")
@@ -151,64 +146,58 @@ def _batched(given: Mapping[str, Tensor | None]) -> list[Tensor]:
             last = "m" if name == "cost" else "d"
             raise ValueError(f"{name} must have shape (n, {last}) or (batch, n, {last}), got {tuple(t.shape)}")
         sets.append(t)
-    if len(sets) == 2 and (sets[0].shape[:-2] != sets[1].shape[:-2] or sets[0].shape[-1] != sets[1].shape[-1]):
-        shapes = f"{tuple(sets[0].shape)} and {tuple(sets[1].shape)}"
+    if len({(*t.shape[:-2], t.shape[-1]) for t in sets}) > 1:
+        shapes = " and ".join(str(tuple(t.shape)) for t in sets)
         raise ValueError(f"x and y must have the same batch and dimension, got {shapes}")
-    return [t.double() if t.ndim == 3 else t.double()[None] for t in sets]
-
-
-def _alike(first: Tensor, numbers: Mapping[str, Tensor | None], masks: Mapping[str, Tensor | None]) -> None:
-    """All on one device, and costs or points of one dtype; weights may have either precision."""
-    for name, t in {**numbers, **masks}.items():
-        if isinstance(t, Tensor) and (t.device != first.device or (name in ("x", "y", "cost") and t.dtype != first.dtype)):
-            expected = (
-                f"{next(iter(numbers))}'s {first.dtype} on {first.device}" if name in numbers else f"on {first.device}"
-            )
+    dtype, device = sets[0].dtype, sets[0].device
+    for name, t in {**given, **others}.items():
+        if isinstance(t, Tensor) and (t.device != device or (name in given and t.dtype != dtype)):
+            expected = f"x's {dtype} on {device}" if name in given else f"on {device}"
             raise ValueError(f"{name} must be {expected}, got {t.dtype} on {t.device}")
+    return sets
 
 
-def _mask(name: str, mask: Tensor | None, batch: torch.Size, size: int, like: Tensor) -> Tensor:
-    """Boolean [B, size], by default all there; a side with nothing there is an error."""
-    if mask is None:
-        mask = torch.ones(*batch, size, dtype=torch.bool, device=like.device)
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != (*batch, size):
-        came = f"{tuple(mask.shape)} of {mask.dtype}" if isinstance(mask, Tensor) else type(mask).__name__
-        raise ValueError(f"{name} must be a boolean tensor of shape {(*batch, size)}, got {came}")
-    mask = mask.reshape(math.prod(batch), size)
-    _refuse(~mask.any(1), batch, f"{name} leaves no point: mass has nowhere to go")
+def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Boolean, by default all there; a side with nothing there is an error."""
+    mask = torch.ones(shape, dtype=torch.bool, device=like.device) if mask is None else mask
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
+        raise ValueError(f"{name} must be a boolean tensor of shape {shape}, got {_kind(mask)}")
+    _refuse(~mask.any(-1), f"{name} leaves no point: mass has nowhere to go")
     return mask
 
 
-def _weights(name: str, weights: Tensor | None, batch: torch.Size, there: Tensor) -> Tensor:
-    """[B, size] in float64, 0 where nothing is there; by default uniform with total 1."""
+def _weights(name: str, weights: Tensor | None, there: Tensor) -> Tensor:
+    """In float64, 0 where nothing is there; by default uniform with total 1."""
     if weights is None:
-        return there / there.sum(1, keepdim=True, dtype=torch.float64)
-    if not isinstance(weights, Tensor) or tuple(weights.shape) != (*batch, there.shape[1]):
-        came = tuple(weights.shape) if isinstance(weights, Tensor) else type(weights).__name__
-        raise ValueError(f"{name} must be a tensor of shape {(*batch, there.shape[1])}, got {came}")
-    weights = _present(name, weights.double().reshape(there.shape), there, batch)
-    _refuse((weights < 0).any(1), batch, f"{name} must not be negative")
-    _refuse(weights.sum(1) <= 0, batch, f"{name} must have a positive sum, got all zeros")
+        return there / there.sum(-1, keepdim=True, dtype=torch.float64)
+    if not isinstance(weights, Tensor) or weights.shape != there.shape:
+        raise ValueError(f"{name} must be a tensor of shape {tuple(there.shape)}, got {_kind(weights)}")
+    weights = _present(name, weights[..., None], there[..., None])[..., 0]
+    _refuse((weights < 0).any(-1), f"{name} must not be negative")
+    _refuse(weights.sum(-1) <= 0, f"{name} must have a positive sum, got all zeros")
     return weights
 
 
-def _present(name: str, t: Tensor, there: Tensor, batch: torch.Size) -> Tensor:
-    """The numbers that are there, which must be finite; 0 elsewhere."""
-    t = torch.where(there, t, 0.0)
-    _refuse(~t.isfinite().flatten(1).all(1), batch, f"{name} must be finite, got nan or inf among what is there")
+def _present(name: str, t: Tensor, there: Tensor) -> Tensor:
+    """The numbers that are there, in float64, which must be finite; 0 elsewhere. The last two axes are a problem's."""
+    t = torch.where(there, t.double(), 0.0)
+    _refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among what is there")
     return t
 
 
-def _refuse(bad: Tensor, batch: torch.Size, message: str) -> None:
-    """A ValueError with the message where ``bad`` [B] is true; it names the problem, where there are several."""
+def _refuse(bad: Tensor, message: str) -> None:
+    """A ValueError with the message where ``bad`` is true; it names the problem, where there are several: [B]."""
     if bool(bad.any()):
-        raise ValueError(f"problem {int(bad.nonzero()[0])}: {message}" if batch else message)
+        raise ValueError(f"problem {int(bad.nonzero()[0])}: {message}" if bad.ndim else message)
+
+
+def _kind(t: Any) -> str:
+    return f"{tuple(t.shape)} of {t.dtype}" if isinstance(t, Tensor) else type(t).__name__
 
 
 def _rows(values: Tensor) -> Tensor:
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim == 0 or values.shape[-1] == 0:
-        came = f"{tuple(values.shape)} of {values.dtype}" if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"values must be a tensor of floats of shape (..., n) with n at least 1, got {came}")
+        raise ValueError(f"values must be a tensor of floats of shape (..., n) with n at least 1, got {_kind(values)}")
     if not bool(values.isfinite().all()):
         raise ValueError("values must be finite, got nan or inf among them")
     return values.double().reshape(-1, values.shape[-1])

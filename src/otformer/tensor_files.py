@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from otformer.files import written
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -43,3 +43,9 @@ def check_shapes(wanted: dict[str, tuple[int, ...]], tensors: dict[str, Tensor],
             raise ValueError(f"{path} does not fit: {name} is not of this model")
         if wanted[name] != (found := tuple(tensors[name].shape)):
             raise ValueError(f"{path} does not fit: {name} must have shape {wanted[name]}, got {found}")
+
+
+def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Fill a module from the tensors of a file, which must have its names and shapes."""
+    check_shapes({name: tuple(t.shape) for name, t in module.state_dict().items()}, tensors, path)
+    module.load_state_dict(tensors)

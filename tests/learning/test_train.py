@@ -20,7 +20,7 @@ from otformer.learning.model import Architecture, LearningTransformer
 from otformer.learning.plot import log_figure
 from otformer.learning.recipes import RECIPES, Recipe, recipe
 from otformer.learning.step import EagerStep, clip
-from otformer.learning.train import Batches, train
+from otformer.learning.train import batches, train
 from otformer.learning.trained import load_ensemble, load_trained
 
 TINY = Recipe(
@@ -108,10 +108,10 @@ def test_training_learns_to_order_two_points(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("samples", "batch"), [(None, 4), (10, 4), (10, 10)])
 def test_batches_are_functions_of_seed_and_step(samples: int | None, batch: int) -> None:
     given = replace(TINY, samples=samples, batch=batch)
-    one = Batches(given, 3, 2, "cpu").chunk(100, 5)
-    other = Batches(given, 4, 1, "cpu").chunk(100, 5)  # seed 4 is member 1 of an ensemble from seed 3
-    assert len(one) == 5
-    for a, b in zip(one, other, strict=True):
+    one = list(batches(given, range(3, 5), "cpu", step=120))
+    other = list(batches(given, range(4, 5), "cpu", step=123))  # seed 4 is member 1 of an ensemble from seed 3
+    assert (len(one), len(other)) == (given.steps - 120, given.steps - 123)
+    for a, b in zip(one[3:], other, strict=True):
         assert a.x.shape == (2, batch, 3, 1)
         assert torch.equal(a.x[1], b.x[0])
         assert torch.equal(a.target[1], b.target[0])
@@ -134,7 +134,7 @@ def test_a_step_is_adam_on_the_sum_of_losses() -> None:
     net = LearningTransformer(TINY.architecture)
     GaussianStart().fill(net, seed=0)
     before = net.P_out.detach().clone()
-    EagerStep(net, TINY)(Batches(TINY, 0, 1, "cpu").chunk(0, 1)[0], rate=0.25)
+    EagerStep(net, TINY)(next(batches(TINY, range(1), "cpu")), rate=0.25)
     moved = (net.P_out.detach() - before).abs()
     assert net.P_out.grad is not None
     steep = net.P_out.grad.abs() > 1e-4
@@ -288,7 +288,7 @@ def test_every_recipe_makes_its_network() -> None:
     for each in RECIPES.values():
         net = LearningTransformer(each.architecture, 2)
         each.start.fill(net, seed=0)
-        batch = Batches(replace(each, batch=2, samples=None), 0, 2, "cpu").chunk(0, 1)[0]
+        batch = next(batches(replace(each, batch=2, samples=None), range(2), "cpu"))
         losses = EagerStep(net, each)(batch, each.rate)
         assert losses.shape == (2,)
         assert bool(torch.isfinite(losses).all())

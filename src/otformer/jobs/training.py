@@ -7,6 +7,7 @@ A run is a folder with ``checkpoint.safetensors`` (everything to go on from), ``
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,6 +21,7 @@ from otformer.jobs.jobs import interrupts_held
 
 CHECKPOINT, LOG, MODEL = "checkpoint.safetensors", "log.csv", "model.safetensors"
 CHUNK = 100  # steps between two lines of the log and two checkpoints
+NUMBER = r",(?:[-+.\de]+|nan|-?inf)"  # in a line of the log, behind the first
 REPORT_SECONDS = 1.0  # between two calls of ``progress``
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # what Adam keeps for a parameter
 
@@ -64,42 +66,30 @@ def train(run: Run, steps: int, *, seconds: float = math.inf, progress: Progress
 
 
 class Log:
-    """``log.csv``: numbers under a header, the step first. A resumed run drops the lines behind its checkpoint."""
+    """``log.csv``: numbers under a header, the step first. A resumed run drops the lines behind its checkpoint.
 
-    def __init__(self, path: Path, header: str, done: int) -> None:
-        self.path, self.header = path, header
-        kept = [line for line in self._lines() if int(line.split(",")[0]) <= done] if done and path.exists() else []
-        with written(path) as stream:
-            stream.write("".join(f"{line}\n" for line in [header, *kept]).encode())
+    What a killed run has left half written in the folder is removed first.
+    """
 
-    def _lines(self) -> list[str]:
-        """The whole lines of an earlier run: a killed one may have left a part of a line at the end."""
-        header, *lines = self.path.read_bytes().decode(errors="replace").split("\n")[:-1] or [""]
-        columns = self.header.count(",") + 1
+    def __init__(self, folder: Path, header: str, done: int) -> None:
+        for name in (CHECKPOINT, LOG, MODEL):
+            for part in folder.glob(f".{name}.*.part"):
+                part.unlink(missing_ok=True)
+        self.path, lines, columns = folder / LOG, [header], header.count(",") + 1
+        if done and self.path.exists():  # a killed run may have left a part of a line at the end
+            lines = self.path.read_bytes().decode(errors="replace").split("\n")[:-1] or [""]
         for k, line in enumerate(lines):
-            try:
-                step, *numbers = line.split(",")
-                if len([int(step), *map(float, numbers)]) != columns:
-                    raise ValueError
-            except ValueError:
-                raise ValueError(
-                    f"{self.path} is damaged: line {k + 2} must be {columns} numbers, got {line[:40]!r}"
-                ) from None
-        if header != self.header:
-            raise ValueError(f"{self.path} is damaged: line 1 must be {self.header!r}, got {header[:40]!r}")
-        return lines
+            if not (re.fullmatch(rf"\d+({NUMBER}){{{columns - 1}}}", line) if k else line == header):
+                wanted = f"{columns} numbers" if k else repr(header)
+                raise ValueError(f"{self.path} is damaged: line {k + 1} must be {wanted}, got {line[:40]!r}")
+        kept = [line for line in lines[1:] if int(line.split(",")[0]) <= done]
+        with written(self.path) as stream:
+            stream.write("".join(f"{line}\n" for line in [header, *kept]).encode())
 
     def write(self, lines: Iterable[str]) -> None:
         """Add lines."""
         with self.path.open("a") as file:
             file.writelines(f"{line}\n" for line in lines)
-
-
-def tidy(folder: Path) -> None:
-    """Remove what a killed run has left half written."""
-    for name in (CHECKPOINT, LOG, MODEL):
-        for part in folder.glob(f".{name}.*.part"):
-            part.unlink(missing_ok=True)
 
 
 def moments(adam: torch.optim.Optimizer, names: list[str]) -> dict[str, Tensor]:

@@ -8,8 +8,7 @@ ABOUT = {
     ),
     "paper-no-prompt": "As paper-attention, without the engineered prompt: Z' = [x, y, 0].",
     "paper-from-construction": (
-        "As paper-attention, from the construction (λ = 0.05, γ = λ) with noise 0.1; 1,500 steps of the whole training "
-        "set."
+        "As paper-attention, from the construction (λ = 0.05, γ = λ) with noise 0.1; 1,500 steps of the whole training set."
     ),
     "sort-beyond": (
         "One layer looped 20 times, memory written only, learned annealing; lists of 2 to 7 points, permutations and "

@@ -1,8 +1,7 @@
 """The files of a training run: its checkpoint, which must be of the same run to go on from, and the trained model.
 
-A checkpoint is a safetensors file: the parameters, Adam's two moments and step counts, and in its metadata the version of
-the format, the recipe, the seed, the ensemble and the step. The random numbers of a run need no more: each is a function of
-(seed + member, purpose, step).
+A checkpoint holds the parameters, Adam's two moments and step counts, and in its metadata the version of the format, the
+recipe, seed, ensemble and step. The run's random numbers need no more: each is a function of (seed + member, purpose, step).
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,29 +30,20 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return tensors, metadata
 
 
-def load_parameters(net: LearningTransformer, tensors: dict[str, Tensor], path: Path) -> None:
-    """Fill the network, after a check of every name and shape."""
-    check_shapes({name: tuple(t.shape) for name, t in net.state_dict().items()}, tensors, path)
-    net.load_state_dict(tensors)
-
-
 def _described(recipe: Recipe, seed: int, ensemble: int) -> dict[str, Any]:
     return {"version": VERSION, "recipe": recipe.to_json(), "seed": seed, "ensemble": ensemble}
 
 
 def _identity(metadata: dict[str, Any]) -> dict[str, Any]:
-    """What makes a run this run: seed, ensemble and every field of the recipe but its name and description."""
-    fields = _flat(json.loads(metadata["recipe"]))
+    """What makes a run this run: seed, ensemble and every field of the recipe, such as ``architecture.depth``, but its name
+    and description."""
     own = {"its seed": int(metadata["seed"]), "its ensemble": int(metadata["ensemble"])}
-    return own | {name: value for name, value in fields.items() if name not in ("name", "about")}
-
-
-def _flat(fields: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested fields under one name each, such as ``architecture.depth``."""
-    flat: dict[str, Any] = {}
-    for name, value in fields.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
+    for name, value in json.loads(metadata["recipe"]).items():
+        if isinstance(value, dict):
+            own |= {f"{name}.{each}": its for each, its in value.items()}
+        elif name not in ("name", "about"):
+            own[name] = value
+    return own
 
 
 def save(path: Path, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe, seed: int, step: int) -> None:
@@ -69,38 +59,26 @@ def save_model(path: Path, net: LearningTransformer, recipe: Recipe, seed: int) 
     write_tensors(path, dict(net.state_dict()), {**_described(recipe, seed, net.ensemble), **model})
 
 
-class Saved(NamedTuple):
-    """A checkpoint as read: its tensors, and the steps done."""
-
-    path: Path
-    tensors: dict[str, Tensor]
-    step: int
-
-
-def load(path: Path, recipe: Recipe, seed: int, ensemble: int) -> Saved:
-    """Read a checkpoint, which must be of this run."""
+def load(path: Path, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe, seed: int) -> int:
+    """Fill network and optimiser from a checkpoint, which must be of this run; the number of steps done."""
     tensors, metadata = read(path)
     try:
         theirs, step = _identity(metadata), int(metadata["step"])
     except (KeyError, ValueError, AttributeError):
         raise ValueError(f"{path} is damaged: it must name recipe, seed, ensemble and step") from None
-    ours = _identity(_described(recipe, seed, ensemble))
+    ours = _identity(_described(recipe, seed, net.ensemble))
     names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
     if names:
         each = "; ".join(f"{name} is {theirs.get(name)}, this run's {ours.get(name)}" for name in names)
         raise ValueError(f"{path} is of another run: {each}")
     if not 1 <= step <= recipe.steps:
         raise ValueError(f"{path} is damaged: step must be from 1 to {recipe.steps}, got {step}")
-    return Saved(path, tensors, step)
-
-
-def restore(saved: Saved, net: LearningTransformer, adam: torch.optim.Optimizer, recipe: Recipe) -> None:
-    """Fill network and optimiser, after a check of every name and shape."""
     wanted = {f"net.{name}": tuple(t.shape) for name, t in net.state_dict().items()}
     for name, p in net.named_parameters():
         unread = p.numel() == 0 or (name == "V_out" and recipe.objective != "sorted")  # no gradient, no moments
-        if not unread or f"adam.{name}.step" in saved.tensors:
+        if not unread or f"adam.{name}.step" in tensors:
             wanted |= {f"adam.{name}.{each}": () if each == "step" else tuple(p.shape) for each in MOMENTS}
-    check_shapes(wanted, saved.tensors, saved.path)
-    net.load_state_dict({name: saved.tensors[f"net.{name}"] for name in net.state_dict()})
-    load_moments(adam, [name for name, _ in net.named_parameters()], saved.tensors)
+    check_shapes(wanted, tensors, path)
+    net.load_state_dict({name: tensors[f"net.{name}"] for name in net.state_dict()})
+    load_moments(adam, [name for name, _ in net.named_parameters()], tensors)
+    return step

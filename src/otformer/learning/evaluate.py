@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from otformer.learning import data
-from otformer.learning.data import TEST
+from otformer.learning.data import TEST, Problems, generator
 from otformer.learning.model import LearningTransformer
 from otformer.learning.objectives import distance, rows_right, sorted_error
 
@@ -26,12 +25,7 @@ class Score:
 
 @torch.no_grad()
 def evaluate(
-    net: LearningTransformer,
-    sizes: Iterable[int],
-    *,
-    kind: str = "permutations",
-    problems: int = 200,
-    seed: int = 0,
+    net: LearningTransformer, sizes: Iterable[int], *, kind: str = "permutations", problems: int = 200, seed: int = 0
 ) -> list[Score]:
     """Scores on ``problems`` fresh problems of each size, the same for every member.
 
@@ -44,9 +38,8 @@ def evaluate(
     """
     scores = []
     for n in sizes:
-        drawn = data.Problems((kind,), (n,), net.architecture.dim).draw(problems, data.generator(seed, TEST, n))
-        batch = drawn.map(lambda t: t.to(net.P.device))
-        batch = batch._replace(x=batch.x.to(net.P), y=batch.y.to(net.P))
+        drawn = Problems((kind,), (n,), net.architecture.dim).draw(problems, generator(seed, TEST, n))
+        batch = drawn._replace(x=drawn.x.to(net.P), y=drawn.y.to(net.P)).map(lambda t: t.to(net.P.device))
         output = net(batch.x, batch.y)
         scores.append(Score(n, rows_right(output, batch), distance(output, batch), sorted_error(output, batch)))
     return scores

@@ -27,15 +27,15 @@ class GaussianStart:
     silent: bool = False
     sharp: float = 0.0
 
+    @torch.no_grad()
     def fill(self, net: LearningTransformer, seed: int) -> None:
         """Set every member's parameters; member k is drawn from seed + k."""
         _noise(net, seed, (2 * net.architecture.dim + 9) ** -0.5)
         if self.silent:
-            torch.nn.init.zeros_(net.V)
+            net.V.zero_()
         if net.architecture.temperature:
-            with torch.no_grad():
-                net.tau[..., 0] = self.sharp
-                net.tau_out.fill_(self.sharp)
+            net.tau[..., 0] = self.sharp
+            net.tau_out.fill_(self.sharp)
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class ConstructionStart:
     step: float = 1.0
     noise: float = 0.0
 
+    @torch.no_grad()
     def fill(self, net: LearningTransformer, seed: int) -> None:
         """Set every member's parameters; member k's noise is drawn from seed + k."""
         if net.architecture.prompt != "engineered":
@@ -53,22 +54,20 @@ class ConstructionStart:
         _noise(net, seed, self.noise)
         r = net.architecture.registers
         first = net.architecture.columns_written.start
-        with torch.no_grad():
-            for h, name in enumerate(weights.HEADS):
-                head = weights.head(name, self.reg, r)
-                net.P[:, :, h] += head.bilinear(r).to(net.P)
-                net.V[:, :, h, r.column(head.value), r.column(head.writes) - first] -= self.step * self.reg / MIX
-            net.P_out.add_(weights.head("columns", self.reg, r).bilinear(r).to(net.P))
-            net.V_out[:, r["x"]] += torch.eye(r.dim, device=net.P.device)
+        for h, name in enumerate(weights.HEADS):
+            head = weights.head(name, self.reg, r)
+            net.P[:, :, h] += head.bilinear(r).to(net.P)
+            net.V[:, :, h, r.column(head.value), r.column(head.writes) - first] -= self.step * self.reg / MIX
+        net.P_out.add_(head.bilinear(r).to(net.P))  # the head "columns", the last
+        net.V_out[:, r["x"]] += torch.eye(r.dim, device=net.P.device)
 
 
 def _noise(net: LearningTransformer, seed: int, size: float) -> None:
-    with torch.no_grad():
-        for k in range(net.ensemble):
-            draw = generator(seed + k, START)
-            for name, parameter in net.named_parameters():
-                if not name.startswith(("tau", "step")):
-                    parameter[k] = size * torch.randn(parameter[k].shape, generator=draw).to(parameter)
+    for k in range(net.ensemble):
+        draw = generator(seed + k, START)
+        for name, parameter in net.named_parameters():
+            if not name.startswith(("tau", "step")):
+                parameter[k] = size * torch.randn(parameter[k].shape, generator=draw).to(parameter)
 
 
 Start = GaussianStart | ConstructionStart

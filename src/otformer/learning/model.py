@@ -25,6 +25,7 @@ from otformer.network.registers import ENGINEERED, PLAIN, Registers
 
 HEADS = 2
 MIX = 1 / 20  # the paper's B
+LayerWeights = tuple[Tensor, Tensor]  # of one layer: P [K, w, 2w] and V [K, 2w, columns written], heads side by side, B in V
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,6 @@ class Output(NamedTuple):
         return self.logits.softmax(-1)
 
 
-class LayerWeights(NamedTuple):
-    """What one layer computes with: P [K, w, 2w] and V [K, 2w, columns written], heads side by side, B inside V."""
-
-    P: Tensor
-    V: Tensor
-
-
 class LearningTransformer(nn.Module):
     """K trainable transformers of one architecture. Parameters start at 0: see initialisation.py for the paper's Gaussian.
 
@@ -135,19 +129,16 @@ class LearningTransformer(nn.Module):
 
     def prompt(self, x: Tensor, y: Tensor) -> Tensor:
         """Z₀ of every member, [K, B, T, w], from x and y [B, n, d] (shared by the members) or [K, B, n, d]."""
-        if x.ndim == 3:
-            x, y = (t.expand(self.ensemble, *t.shape) for t in (x, y))
+        x, y = (t.expand(self.ensemble, *t.shape[-3:]) for t in (x, y))
         return tokens(Features.of_points(x, y), self.architecture.registers)
 
     def bias(self, present: Tensor | None) -> Tensor | None:
         """−∞ towards tokens that are not there, [K, B, 1, T], from the points that are, [B, n] or [K, B, n]."""
         if present is None:
             return None
-        if present.ndim == 2:
-            present = present.expand(self.ensemble, *present.shape)
-        if self.architecture.prompt == "engineered":
-            present = F.pad(present, (0, 1), value=True)
-        return torch.zeros_like(present, dtype=self.P.dtype).masked_fill(~present, -torch.inf)[..., None, :]
+        there = present.expand(self.ensemble, *present.shape[-2:])
+        there = F.pad(there, (0, int(self.architecture.prompt == "engineered")), value=True)
+        return torch.zeros_like(there, dtype=self.P.dtype).masked_fill(~there, -torch.inf)[..., None, :]
 
     def weights(self) -> list[LayerWeights]:
         """The weights of every layer."""
@@ -160,12 +151,12 @@ class LearningTransformer(nn.Module):
             P, V = (t * (e[..., 0] + e[..., 1] * time).exp()[..., None, None] for t, e in ((P, self.tau), (V, self.step)))
         P = P.transpose(2, 3).reshape(K, -1, w, HEADS * w)
         V = MIX * V.reshape(K, -1, HEADS * w, written)
-        return [LayerWeights(*each) for each in zip(P.unbind(1), V.unbind(1), strict=True)]
+        return list(zip(P.unbind(1), V.unbind(1), strict=True))
 
     def logits(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
         """Logits of both heads of a layer, [K, B, T·2, T], rows (token, head)."""
         K, B, T, w = Z.shape
-        queries = (Z.reshape(K, B * T, w) @ weights.P).view(K, B, T * HEADS, w)
+        queries = (Z.reshape(K, B * T, w) @ weights[0]).view(K, B, T * HEADS, w)
         logits = queries @ Z.mT
         return logits if bias is None else logits + bias
 
@@ -177,14 +168,10 @@ class LearningTransformer(nn.Module):
         """Z_ℓ → Z_{ℓ+1}, [K, B, T, w]."""
         K, B, T, w = Z.shape
         mixed = self.logits(Z, weights, bias).softmax(-1) @ Z  # [K, B, T·2, w]
-        update = (mixed.view(K, B * T, HEADS * w) @ weights.V).view(K, B, T, weights.V.shape[-1])
+        update = (mixed.view(K, B * T, HEADS * w) @ weights[1]).unflatten(1, (B, T))
         columns = self.architecture.columns_written
-        sides = (columns.start, w - columns.stop)  # columns that stay
-        if self.architecture.sink == "frozen" and self.architecture.prompt == "engineered":
-            update = F.pad(update[..., :-1, :], (*sides, 0, 1))
-        elif any(sides):
-            update = F.pad(update, sides)
-        return Z + update
+        frozen = int(self.architecture.sink == "frozen" and self.architecture.prompt == "engineered")
+        return Z + F.pad(update[..., : T - frozen, :], (columns.start, w - columns.stop, 0, frozen))
 
     def output(self, Z: Tensor, bias: Tensor | None = None) -> Output:
         """The output head, applied to the state of any layer."""

@@ -16,8 +16,6 @@ from torch import Tensor
 from otformer.learning.data import Batch
 from otformer.learning.model import Output
 
-Objective = Callable[[Output, Batch], Tensor]
-
 
 def _mean(rows: Tensor, batch: Batch) -> Tensor:
     """Mean over problems of the mean over the rows that are there; rows [K, B, n] → [K]."""
@@ -42,11 +40,9 @@ def cross_entropy(output: Output, batch: Batch) -> Tensor:
     return _mean(-right[..., 0].masked_fill(~batch.present, 0.0), batch)
 
 
-OBJECTIVES: dict[str, Objective] = {
-    "sorted": sorted_error,
-    "attention": attention_error,
-    "entropy": cross_entropy,
-}
+OBJECTIVES: dict[str, Callable[[Output, Batch], Tensor]] = dict(
+    sorted=sorted_error, attention=attention_error, entropy=cross_entropy
+)
 
 
 def rows_right(output: Output, batch: Batch) -> Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 from otformer import checks
 from otformer.learning.about import ABOUT
@@ -13,8 +13,6 @@ from otformer.learning.data import Problems
 from otformer.learning.initialisation import ConstructionStart, GaussianStart, Start
 from otformer.learning.model import Architecture
 from otformer.learning.objectives import OBJECTIVES
-
-_PAPER, _SEVEN, _GAUSSIAN = Architecture(), Problems(), GaussianStart()
 
 
 @dataclass(frozen=True)
@@ -35,15 +33,15 @@ class Recipe:
 
     name: str
     about: str
-    architecture: Architecture = _PAPER
-    problems: Problems = _SEVEN
+    architecture: Architecture = field(default_factory=Architecture)
+    problems: Problems = field(default_factory=Problems)
     objective: Literal["sorted", "attention", "entropy"] = "attention"
     steps: int = 10_000
     rate: float = 1e-3
     decay: Literal["none", "cosine"] = "none"
     samples: int | None = 1_000
     batch: int = 100
-    start: Start = _GAUSSIAN
+    start: Start = field(default_factory=GaussianStart)
     clip: float | None = None
 
     def __post_init__(self) -> None:
@@ -58,8 +56,7 @@ class Recipe:
 
     def rate_at(self, step: int) -> float:
         """Adam's stepsize at a step, counted from 0."""
-        falling = self.decay == "cosine"
-        return self.rate * (0.5 * (1 + math.cos(math.pi * step / self.steps)) if falling else 1.0)
+        return self.rate * (0.5 * (1 + math.cos(math.pi * step / self.steps)) if self.decay == "cosine" else 1.0)
 
     def to_json(self) -> str:
         """The recipe as text: what a checkpoint must agree with."""
@@ -72,18 +69,19 @@ class Recipe:
         (2, 3, 4)
         """
         sizes = tuple(range(2, checks.count("largest", largest, least=2) + 1))
-        return replace(
-            self,
-            name=f"{self.name}-{largest}",
-            about=f"A short run of {self.name}: 3,000 steps on lists of at most {largest} points.",
-            steps=3_000,
-            batch=100,
-            samples=20_000,
-            problems=replace(self.problems, sizes=sizes),
-        )
+        about = f"A short run of {self.name}: 3,000 steps on lists of at most {largest} points."
+        problems = replace(self.problems, sizes=sizes)
+        return replace(self, name=f"{self.name}-{largest}", about=about, problems=problems, **_SHORT)
+
+
+def _named(name: str, base: Recipe, **changes: Any) -> Recipe:
+    return replace(base, name=name, about=ABOUT[name], **changes)
 
 
 _UP_TO_7 = (2, 3, 4, 5, 6, 7)
+_WHOLE_SET: dict[str, Any] = dict(steps=1_500, batch=1_000)
+_SHORT: dict[str, Any] = dict(steps=3_000, batch=100, samples=20_000)
+_PAPER = Recipe("paper-attention", ABOUT["paper-attention"])
 _BEYOND = Recipe(
     "sort-beyond",
     ABOUT["sort-beyond"],
@@ -98,45 +96,16 @@ _BEYOND = Recipe(
     clip=1.0,
 )
 _ALL = (
-    Recipe(
-        "paper-sorted",
-        ABOUT["paper-sorted"],
-        objective="sorted",
-    ),
-    Recipe(
-        "paper-attention",
-        ABOUT["paper-attention"],
-    ),
-    Recipe(
-        "paper-entropy",
-        ABOUT["paper-entropy"],
-        objective="entropy",
-        steps=1_500,
-        batch=1_000,
-    ),
-    Recipe(
-        "paper-no-prompt",
-        ABOUT["paper-no-prompt"],
-        Architecture(prompt="plain"),
-    ),
-    Recipe(
-        "paper-from-construction",
-        ABOUT["paper-from-construction"],
-        steps=1_500,
-        batch=1_000,
-        start=ConstructionStart(reg=0.05, noise=0.1),
-    ),
+    _named("paper-sorted", _PAPER, objective="sorted"),
+    _PAPER,
+    _named("paper-entropy", _PAPER, objective="entropy", **_WHOLE_SET),
+    _named("paper-no-prompt", _PAPER, architecture=Architecture(prompt="plain")),
+    _named("paper-from-construction", _PAPER, start=ConstructionStart(reg=0.05, noise=0.1), **_WHOLE_SET),
     _BEYOND,
-    replace(
+    _named("sort-scratch", _BEYOND, start=GaussianStart(silent=True, sharp=2.0)),
+    _named(
+        "cloud-beyond",
         _BEYOND,
-        name="sort-scratch",
-        about=ABOUT["sort-scratch"],
-        start=GaussianStart(silent=True, sharp=2.0),
-    ),
-    replace(
-        _BEYOND,
-        name="cloud-beyond",
-        about=ABOUT["cloud-beyond"],
         architecture=replace(_BEYOND.architecture, dim=2),
         problems=Problems(("clouds",), _UP_TO_7, dim=2),
         steps=2_000,
@@ -145,16 +114,13 @@ _ALL = (
         samples=10_000,
         start=ConstructionStart(reg=0.5, noise=0.1),
     ),
-    replace(
+    _named(
+        "nearest",
         _BEYOND,
-        name="nearest",
-        about=ABOUT["nearest"],
         architecture=replace(_BEYOND.architecture, depth=0),
         problems=Problems(("permutations", "subsets"), _UP_TO_7),
-        steps=3_000,
-        batch=100,
-        samples=20_000,
-        start=_GAUSSIAN,
+        start=GaussianStart(),
+        **_SHORT,
     ),
 )
 RECIPES: dict[str, Recipe] = {each.name: each for each in _ALL}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice, repeat
 from pathlib import Path
 
 import torch
@@ -40,38 +42,31 @@ def train(
     seed, ensemble = checks.count("seed", seed, least=0), checks.count("ensemble", ensemble)
     place = checks.device(device)
     folder = writable_folder(out)
-    path = folder / training.CHECKPOINT
-    if not resume and path.exists():
+    if not resume and (folder / training.CHECKPOINT).exists():
         raise ValueError(f"out already holds a run, got {str(out)!r}: resume it, or name another folder")
-    saved = checkpoint.load(path, recipe, seed, ensemble) if resume and path.exists() else None
-    run = Run(recipe, folder, seed, ensemble, place, saved)
+    run = Run(recipe, folder, seed, ensemble, place)
     training.train(run, recipe.steps, progress=progress)
     checkpoint.save_model(folder / training.MODEL, run.net, recipe, seed)
     return run.net
 
 
 class Run:
-    """The state of a training run and its folder."""
+    """The state of a training run and its folder, where it goes on from the checkpoint, if there is one."""
 
-    def __init__(
-        self, recipe: Recipe, folder: Path, seed: int, ensemble: int, device: torch.device, saved: checkpoint.Saved | None
-    ) -> None:
-        self.recipe, self.folder, self.seed = recipe, folder, seed
-        self.net = LearningTransformer(recipe.architecture, ensemble)
-        recipe.start.fill(self.net, seed)
-        self.net.to(device)
+    def __init__(self, recipe: Recipe, folder: Path, seed: int, ensemble: int, device: torch.device) -> None:
+        self.recipe, self.path, self.seed, self.done = recipe, folder / training.CHECKPOINT, seed, 0
+        self.net = LearningTransformer(recipe.architecture, ensemble).to(device)
         self.move = (GraphedStep if device.type == "cuda" else EagerStep)(self.net, recipe)
-        self.done = 0
-        if saved is not None:
-            checkpoint.restore(saved, self.net, self.move.adam, recipe)
-            self.done = saved.step
-        training.tidy(folder)
-        self.lines = Log(folder / training.LOG, "step,seed,loss,rows", self.done)
-        self.batches = Batches(recipe, seed, ensemble, device)
+        if self.path.exists():
+            self.done = checkpoint.load(self.path, self.net, self.move.adam, recipe, seed)
+        else:
+            recipe.start.fill(self.net, seed)
+        self.lines = Log(folder, "step,seed,loss,rows", self.done)
+        self.batches = batches(recipe, range(seed, seed + ensemble), device, self.done)
 
     def step(self) -> Tensor:
         """One step of Adam; the losses of the members before it, [K]."""
-        self.batch = self.batches.at(self.done)
+        self.batch = next(self.batches)
         losses = self.move(self.batch, self.recipe.rate_at(self.done))
         self.done += 1
         return losses
@@ -86,46 +81,32 @@ class Run:
     def save(self) -> None:
         """Write a checkpoint, once there is something to save."""
         if self.done:
-            path = self.folder / training.CHECKPOINT
-            checkpoint.save(path, self.net, self.move.adam, self.recipe, self.seed, self.done)
+            checkpoint.save(self.path, self.net, self.move.adam, self.recipe, self.seed, self.done)
 
 
-class Batches:
-    """The batches of a run, [K, B, n, d] each. Member k sees what it would see alone: all is drawn from seed + k."""
+def batches(recipe: Recipe, seeds: range, device: str | torch.device, step: int = 0) -> Iterator[Batch]:
+    """The batches of a run from ``step`` on, [K, B, n, d] each. Member k sees what it would see alone, from its own seed.
 
-    def __init__(self, recipe: Recipe, seed: int, ensemble: int, device: str | torch.device) -> None:
-        self.recipe, self.device = recipe, device
-        self.drawn: tuple[int, list[Batch]] = (-1, [])  # the first step of a chunk, and its batches
-        self.seeds = range(seed, seed + ensemble)
-        self.set: Batch | None = None
-        if recipe.samples is not None:
-            self.set = self._draw(recipe.samples, data.SET, 0)
+    They are drawn for `CHUNK` steps at a time.
+    """
+    size = recipe.batch
 
-    def _draw(self, count: int, purpose: int, start: int) -> Batch:
-        """``count`` problems for every member, [K, count, …]."""
-        each = [self.recipe.problems.draw(count, data.generator(s, purpose, start)) for s in self.seeds]
-        return Batch(*(torch.stack(parts).to(self.device) for parts in zip(*each, strict=True)))
+    def draw(count: int, purpose: int, start: int) -> Batch:
+        each = [recipe.problems.draw(count, data.generator(s, purpose, start)) for s in seeds]
+        return Batch(*(torch.stack(parts).to(device) for parts in zip(*each, strict=True)))
 
-    def at(self, step: int) -> Batch:
-        """The batch of a step. Batches are drawn for `CHUNK` steps at a time."""
-        start = step - step % CHUNK
-        if self.drawn[0] != start:
-            self.drawn = start, self.chunk(start, min(CHUNK, self.recipe.steps - start))
-        return self.drawn[1][step - start]
-
-    def chunk(self, start: int, count: int) -> list[Batch]:
-        """The batches of ``count`` steps from step ``start`` on."""
-        size = self.recipe.batch
-        if self.set is not None and size == self.recipe.samples:
-            return [self.set] * count
-        drawn = self._draw(count * size, data.DRAW, start) if self.set is None else self._pick(self.set, count * size, start)
-        parts = [t.split(size, dim=1) for t in drawn]
-        return [Batch(*part) for part in zip(*parts, strict=True)]
-
-    def _pick(self, chosen: Batch, count: int, start: int) -> Batch:
-        """``count`` problems of the training set for every member, with repetition."""
-        total = chosen.x.shape[1]
-        drawn = [torch.randint(total, (count,), generator=data.generator(s, data.DRAW, start)) for s in self.seeds]
-        picked = torch.stack(drawn).to(self.device)
-        members = torch.arange(len(self.seeds), device=self.device)[:, None]
-        return chosen.map(lambda t: t[members, picked])
+    chosen = None if recipe.samples is None else draw(recipe.samples, data.SET, 0)
+    if chosen is not None and size == recipe.samples:  # the whole set in every step
+        yield from repeat(chosen, recipe.steps - step)
+        return
+    members = torch.arange(len(seeds), device=device)[:, None]
+    for start in range(step - step % CHUNK, recipe.steps, CHUNK):
+        count = min(CHUNK, recipe.steps - start) * size
+        if chosen is None:
+            drawn = draw(count, data.DRAW, start)
+        else:  # with repetition
+            each = [torch.randint(len(chosen.x[0]), (count,), generator=data.generator(s, data.DRAW, start)) for s in seeds]
+            picked = torch.stack(each).to(device)
+            drawn = Batch(*(t[members, picked] for t in chosen))
+        steps = zip(*(t.split(size, dim=1) for t in drawn), strict=True)
+        yield from (Batch(*parts) for parts in islice(steps, max(0, step - start), None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from otformer import checks
 from otformer.learning import checkpoint
 from otformer.learning.data import SPREAD
 from otformer.learning.model import Architecture, LearningTransformer
-from otformer.tensor_files import write_tensors
+from otformer.tensor_files import load_weights, write_tensors
 
 FOLDER = Path(__file__).parent / "weights"
 TINY = 1e-300  # in place of the size of points that are all 0
@@ -48,27 +48,24 @@ class Trained(nn.Module):
             raise ValueError(f"x must hold at least 2 points, got {x.shape[-2]}")
         known = self._known(x, y)
         x, y = (torch.where(known, t, self._mapped(t)).to(self.net.P) for t in (x, y))
-        if x.ndim == 2:
-            return self.net(x[None], y[None]).attention[0, 0]
-        return self.net(x, y).attention[0]
+        return self.net(x, y).attention[0] if x.ndim == 3 else self.net(x[None], y[None]).attention[0, 0]
 
     def _known(self, x: Tensor, y: Tensor) -> Tensor:
         """Whether a problem is one such as the model has seen, [(B,) 1, 1]."""
         if self.clouds:
             size = torch.cat([x, y], dim=-2).square().mean((-2, -1), keepdim=True).sqrt()
             return (size > 1 / 2) & (size < 2)
-        ends = [(t.amin((-2, -1), keepdim=True), t.amax((-2, -1), keepdim=True)) for t in (x, y)]
-        known = [(low >= 0) & (high <= 1) & (high - low >= 1 / (2 * SPREAD)) for low, high in ends]
-        return known[0] & known[1]
+        both = torch.stack([x, y])
+        low, high = both.amin((-2, -1), keepdim=True), both.amax((-2, -1), keepdim=True)
+        return ((low >= 0) & (high <= 1) & (high - low >= 1 / (2 * SPREAD))).all(0)
 
     def _mapped(self, t: Tensor) -> Tensor:
         """Points onto [1/n, 1], where training has y_i = i/n; clouds to mean 0 and coordinates of size 1."""
         t = t / t.abs().amax((-2, -1), keepdim=True).clamp_min(TINY)
-        low = t.mean(-2, keepdim=True) if self.clouds else t.amin((-2, -1), keepdim=True)
-        t = t - low
         if self.clouds:
+            t = t - t.mean(-2, keepdim=True)
             return t / t.square().mean((-2, -1), keepdim=True).sqrt().clamp_min(TINY)
-        n = t.shape[-2]
+        t, n = t - t.amin((-2, -1), keepdim=True), t.shape[-2]
         return (1 + (n - 1) * t / t.amax((-2, -1), keepdim=True).clamp_min(TINY)) / n
 
     def _points(self, name: str, value: Any) -> Tensor:
@@ -92,16 +89,8 @@ def _natural(path: Path) -> list[str | int]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)]
 
 
-class _Model(NamedTuple):
-    """A model file as read."""
-
-    path: Path
-    tensors: dict[str, Tensor]
-    metadata: dict[str, str]
-
-
-def _read(name: str | Path) -> _Model:
-    """A shipped model by its name, or a file by its path (a `Path`, or text that ends in .safetensors)."""
+def _read(name: str | Path) -> tuple[Path, dict[str, Tensor], dict[str, str]]:
+    """Path, tensors and metadata of a shipped model by its name, or of a file (a `Path`, or text ending in .safetensors)."""
     if isinstance(name, Path) or str(name).endswith(".safetensors"):
         path = Path(name)
     else:
@@ -112,28 +101,19 @@ def _read(name: str | Path) -> _Model:
     missing = [each for each in ("name", "about", "architecture", "ensemble") if each not in metadata]
     if missing:
         raise ValueError(f"{path} is not a model: its metadata must have {', '.join(missing)}")
-    return _Model(path, tensors, metadata)
-
-
-def _architecture(text: str) -> Architecture:
-    fields = json.loads(text)
-    return Architecture(**{name: value for name, value in fields.items() if name not in RETIRED})
-
-
-def _network(model: _Model) -> LearningTransformer:
-    path, tensors, metadata = model
-    try:
-        architecture, ensemble = _architecture(metadata["architecture"]), int(metadata["ensemble"])
-    except (TypeError, ValueError):
-        raise ValueError(f"{path} is damaged: its architecture or ensemble cannot be read") from None
-    net = LearningTransformer(architecture, ensemble)
-    checkpoint.load_parameters(net, {each: t.float() for each, t in tensors.items()}, path)
-    return net.requires_grad_(False)
+    return path, tensors, metadata
 
 
 def load_ensemble(name: str | Path) -> LearningTransformer:
     """All members of a shipped model, or of a ``model.safetensors`` that `train` has written."""
-    return _network(_read(name))
+    path, tensors, metadata = _read(name)
+    try:
+        fields = {key: value for key, value in json.loads(metadata["architecture"]).items() if key not in RETIRED}
+        net = LearningTransformer(Architecture(**fields), int(metadata["ensemble"]))
+    except (TypeError, ValueError):
+        raise ValueError(f"{path} is damaged: its architecture or ensemble cannot be read") from None
+    load_weights(net, {each: t.float() for each, t in tensors.items()}, path)
+    return net.requires_grad_(False)
 
 
 def ship(model: Path, folder: Path = FOLDER) -> Path:
@@ -175,7 +155,7 @@ def load_trained(name: str | Path, member: int = 0) -> Trained:
     >>> module([30.0, -10.0, 20.0], [1.0, 2.0, 3.0]).argmax(1)
     tensor([1, 2, 0])
     """
-    model = _read(name)
-    net = _network(model).member(member).requires_grad_(False)
-    clouds = "clouds" in json.loads(model.metadata.get("recipe", "{}")).get("problems", {}).get("kinds", ())
-    return Trained(net, model.metadata["name"], model.metadata["about"], clouds)
+    _, _, metadata = _read(name)
+    net = load_ensemble(name).member(member).requires_grad_(False)
+    clouds = "clouds" in json.loads(metadata.get("recipe", "{}")).get("problems", {}).get("kinds", ())
+    return Trained(net, metadata["name"], metadata["about"], clouds)

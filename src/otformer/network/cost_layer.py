@@ -57,23 +57,20 @@ class CostLayer(nn.Module):
 
     def forward(self, x: Any, y: Any) -> Features:
         """Features of points x [..., n, dim] and y [..., m, dim] of the box."""
-        x, y = pair(x, y)
-        (f, p), (g, q) = self._read("x", x, self.W_x, self.b_x), self._read("y", y, self.W_y, self.b_y)
-        return Features(f, g, p, q)
+        x, y = pair(x, y, len(self.low))
+        f, g = self._read("x", x, self.W_x, self.b_x), self._read("y", y, self.W_y, self.b_y)
+        return Features(f[..., :-1], g[..., :-1], f[..., -1], g[..., -1])
 
     def exact(self, x: Tensor, y: Tensor) -> Tensor:
         """The cost that the layer approximates, [..., n, m]."""
         raise NotImplementedError
 
-    def _read(self, name: str, points: Tensor, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-        if points.shape[-1] != len(self.low):
-            raise ValueError(f"{name} must have {len(self.low)} coordinates per point, got shape {tuple(points.shape)}")
+    def _read(self, name: str, points: Tensor, W: Tensor, b: Tensor) -> Tensor:
         if bool((points < self.low.to(points)).any() or (points > self.high.to(points)).any()):
             box = f"[{self.low.tolist()}, {self.high.tolist()}]"
             raise ValueError(f"{name} must lie in the layer's box {box}, got {points.min():g} to {points.max():g}")
         hidden = torch.relu(points @ self.W_1.to(points) + self.b_1.to(points))
-        out = hidden @ W.to(points) + b.to(points)
-        return out[..., :-1], out[..., -1]
+        return hidden @ W.to(points) + b.to(points)
 
 
 class EuclideanDistance(CostLayer):
@@ -90,10 +87,9 @@ class EuclideanDistance(CostLayer):
 
     **In d dimensions** ‖z‖ = c_d · mean |θ·z| over unit vectors θ, with c_d = √π Γ((d+1)/2)/Γ(d/2) (c_1 = 1, c_2 = π/2,
     c_3 = 2): each |θ·x − θ·y| is the case of the line. We take M directions and K thresholds on each.
-    d = 2: angles (m + ½)π/M, for which the mean is off by a factor 1 ± π²/(12M²) at most (to first order). d ≥ 3: lines
-    that repelled one another, from a start given by ``seed``. The best M directions are off by about M^{−q},
-    q = (d+2)/(2(d−1)) [1], and the thresholds by c_d h/2 ∝ 1/K. Width W = MK is best split where both errors are alike:
-    M ∝ W^{1/(1+q)}, for an error of W^{−q/(1+q)}, that is W^{−2/3} for d = 2, W^{−5/9} for d = 3, tending to W^{−1/3}.
+    d = 2: angles (m + ½)π/M, off by a factor 1 ± π²/(12M²) at most (to first order). d ≥ 3: lines that repelled one another,
+    from a start given by ``seed``. The best M directions are off by about M^{−q}, q = (d+2)/(2(d−1)) [1], the thresholds by
+    c_d h/2 ∝ 1/K. With both errors alike, M ∝ W^{1/(1+q)} of width W = MK and the error is W^{−q/(1+q)}: W^{−2/3} for d = 2.
 
     ``width`` is the number of ReLU units asked for (2·dim or more, if dim > 1); ``layer.width`` = MK is the number used.
     ``low``, ``high``: the box, a number, or one per coordinate.
@@ -112,15 +108,14 @@ class EuclideanDistance(CostLayer):
         K = width // M
         low_, high_ = _box(low, high, dim)
         theta = unit_directions(dim, M, seed)  # [M, dim]
-        lo = torch.minimum(theta * low_, theta * high_).sum(1)
-        h = (torch.maximum(theta * low_, theta * high_).sum(1) - lo) / K
+        ends = torch.stack([theta * low_, theta * high_])  # [2, M, dim]
+        lo, h = ends.amin(0).sum(1), (ends.amax(0) - ends.amin(0)).sum(1) / K
         scale = math.sqrt(math.pi) * math.exp(math.lgamma((dim + 1) / 2) - math.lgamma(dim / 2)) / M  # c_d / M
 
         thresholds = lo[:, None] + h[:, None] * torch.arange(K)  # [M, K]
         ramps = torch.block_diag(*(math.sqrt(scale / float(each)) * _ramps(K) for each in h))  # √h/h = 1/√h
-        p = torch.zeros(M, K, dtype=torch.float64)
-        p[:, 0] = scale  # relu(θ·x − lo) = θ·x − lo
-        W = torch.cat([ramps, p.reshape(-1, 1)], dim=1)
+        p = scale * torch.eye(1, K, dtype=torch.float64).repeat(1, M)  # relu(θ·x − lo) = θ·x − lo
+        W = torch.cat([ramps, p.T], dim=1)
         b = torch.zeros(M * K + 1, dtype=torch.float64)
         W_1 = theta.T.repeat_interleave(K, dim=1)
         super().__init__(low_, high_, W_1=W_1, b_1=-thresholds.reshape(-1), W_x=W, b_x=b, W_y=W.clone(), b_y=b.clone())
@@ -182,20 +177,12 @@ class SmoothCost(CostLayer):
         C = checks.tensor("cost_function(x, y)", cost_function(knots[:, None], knots[None, :])).double()
         if tuple(C.shape) != (K + 1, K + 1):
             raise ValueError(f"cost_function must broadcast to shape {(K + 1, K + 1)}, got {tuple(C.shape)}")
-        difference = torch.eye(K, K + 1, dtype=torch.float64).roll(1, 1) - torch.eye(K, K + 1, dtype=torch.float64)
-        hats = K / float(high_ - low_) * _ramps(K) @ difference  # hidden units → hats
-        first = torch.eye(1, K + 1, dtype=torch.float64)  # hat_0 = 1 − r_0
-        square = torch.zeros(K, 1, dtype=torch.float64)  # p = q = 0
-        super().__init__(
-            low_,
-            high_,
-            W_1=torch.ones(1, K, dtype=torch.float64),
-            b_1=-knots[:-1],
-            W_x=torch.cat([hats, square], dim=1),
-            b_x=torch.cat([first[0], square[0]]),
-            W_y=torch.cat([-hats @ C.T / 2, square], dim=1),
-            b_y=torch.cat([-(first @ C.T)[0] / 2, square[0]]),
-        )
+        eye = torch.eye(K, K + 1, dtype=torch.float64)
+        hats = K / float(high_ - low_) * _ramps(K) @ (eye.roll(1, 1) - eye)  # hidden units → hats
+        W = torch.cat([hats, eye[:1]])  # and behind them the constants: hat_0 = 1 − r_0
+        (W_x, b_x), (W_y, b_y) = (nn.functional.pad(w, (0, 1)).split([K, 1]) for w in (W, -W @ C.T / 2))  # p = q = 0
+        ones = torch.ones(1, K, dtype=torch.float64)
+        super().__init__(low_, high_, W_1=ones, b_1=-knots[:-1], W_x=W_x, b_x=b_x[0], W_y=W_y, b_y=b_y[0])
         self.cost_function = cost_function
 
     def exact(self, x: Tensor, y: Tensor) -> Tensor:
@@ -209,12 +196,11 @@ def _ramps(count: int) -> Tensor:
 
 def _box(low: Any, high: Any, dim: int) -> tuple[Tensor, Tensor]:
     """The box as two vectors [dim], low below high."""
-    corners = []
     for name, value in (("low", low), ("high", high)):
-        corner = checks.tensor(name, value).double()
-        if corner.ndim > 1 or corner.numel() not in (1, dim):
-            raise ValueError(f"{name} must be a number or {dim} numbers, got shape {tuple(corner.shape)}")
-        corners.append(corner.expand(dim).clone())
-    if bool((corners[0] >= corners[1]).any()):
-        raise ValueError(f"low must be below high, got {corners[0].tolist()} and {corners[1].tolist()}")
-    return corners[0], corners[1]
+        shape = tuple(checks.tensor(name, value).shape)
+        if shape not in ((), (1,), (dim,)):
+            raise ValueError(f"{name} must be a number or {dim} numbers, got shape {shape}")
+    low, high = (torch.as_tensor(value, dtype=torch.float64).expand(dim).clone() for value in (low, high))
+    if bool((low >= high).any()):
+        raise ValueError(f"low must be below high, got {low.tolist()} and {high.tolist()}")
+    return low, high

@@ -100,15 +100,15 @@ def cost_matrix(M: Any) -> Features:
     return Features(eye, -M.mT / 2, torch.zeros_like(M[..., 0]), torch.zeros_like(M[..., 0, :]))
 
 
-def pair(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Two point sets of one dimension, dtype, device and batch shape."""
-    x, y = checks.points("x", x, batch=True), checks.points("y", y, batch=True)
-    if x.shape[-1] != y.shape[-1]:
-        raise ValueError(f"x and y must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
-    if x.shape[:-2] != y.shape[:-2]:
-        raise ValueError(f"x and y must have the same batch shape, got {tuple(x.shape)} and {tuple(y.shape)}")
-    if x.dtype != y.dtype:
-        raise ValueError(f"x and y must have the same dtype, got {x.dtype} and {y.dtype}")
-    if x.device != y.device:
-        raise ValueError(f"x and y must be on the same device, got {x.device} and {y.device}")
+def pair(x: Any, y: Any, dim: int | None = None) -> tuple[Tensor, Tensor]:
+    """Two point sets of one dimension (``dim``, if it is given), dtype, device and batch shape."""
+    x, y = checks.points("x", x, dim, batch=True), checks.points("y", y, dim, batch=True)
+    for same, what, kinds in (
+        (x.shape[-1] == y.shape[-1], "have the same dimension", (tuple(x.shape), tuple(y.shape))),
+        (x.shape[:-2] == y.shape[:-2], "have the same batch shape", (tuple(x.shape), tuple(y.shape))),
+        (x.dtype == y.dtype, "have the same dtype", (x.dtype, y.dtype)),
+        (x.device == y.device, "be on the same device", (x.device, y.device)),
+    ):
+        if not same:
+            raise ValueError(f"x and y must {what}, got {kinds[0]} and {kinds[1]}")
     return x, y

@@ -7,7 +7,6 @@ the network does not know.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,18 +72,17 @@ def engineered(features: Features, registers: Registers, a: Any = None, b: Any =
         f, a_, b_ = Features(f.x[None], f.y[None], f.x_sq[None], f.y_sq[None]), a_[None], b_[None]
     if auto:
         f, scale = unit_costs(f, a_ > 0, b_ > 0)
-    for name, squares in (("x", f.x_sq), ("y", f.y_sq)):
-        if not bool((squares.abs() < ABSENT / 1e3).all()):
-            largest = squares.abs().max().item()
-            raise ValueError(f"{name} is too large: squared norms must stay below {ABSENT / 1e3:g}, got {largest:g}")
     if not registers.marginals and not (bool((a_ == 1).all()) and bool((b_ == 1).all())):
         raise ValueError("weights a and b need the two marginal registers: build the network with marginals=True")
 
     Z = tokens(f, registers)
-    for square, log_weight, squares, weight in (("x_sq", "log_a", f.x_sq, a_), ("y_sq", "log_b", f.y_sq, b_)):
+    for name, log_weight, squares, weight in (("x", "log_a", f.x_sq, a_), ("y", "log_b", f.y_sq, b_)):
+        if not bool((squares.abs() < ABSENT / 1e3).all()):
+            largest = squares.abs().max().item()
+            raise ValueError(f"{name} is too large: squared norms must stay below {ABSENT / 1e3:g}, got {largest:g}")
         k, present = weight.shape[-1], weight > 0
-        Z[:, :-1, registers[square]] = ABSENT
-        Z[:, :k, registers.column(square)] = torch.where(present, squares, ABSENT)
+        Z[:, :-1, registers[f"{name}_sq"]] = ABSENT
+        Z[:, :k, registers.column(f"{name}_sq")] = torch.where(present, squares, ABSENT)
         if registers.marginals:
             Z[:, :k, registers.column(log_weight)] = torch.where(present, weight, 1).log()
     return Prompt(Z, a_, b_, a_ > 0, b_ > 0, batched, scale)
@@ -131,34 +129,11 @@ def fill_weights(f: Features, a: Any = None, b: Any = None) -> tuple[Tensor, Ten
     shape_a, shape_b = tuple(f.x_sq.shape), tuple(f.y_sq.shape)
     if a is None and b is None:
         return torch.ones_like(f.x_sq), torch.full_like(f.y_sq, n / m)
-    if a is not None:
-        a = checks.weights("a", a, shape_a, f.x)
-    if b is not None:
-        b = checks.weights("b", b, shape_b, f.x)
-    if a is None:
-        a = (b.sum(-1, keepdim=True) / n).expand(shape_a)
-    if b is None:
-        b = (a.sum(-1, keepdim=True) / m).expand(shape_b)
+    a = None if a is None else checks.weights("a", a, shape_a, f.x)
+    b = (a.sum(-1, keepdim=True) / m).expand(shape_b) if b is None else checks.weights("b", b, shape_b, f.x)
+    a = (b.sum(-1, keepdim=True) / n).expand(shape_a) if a is None else a
     for name, weight in (("a", a), ("b", b)):
         if bool((weight.sum(-1) <= 0).any()):
             raise ValueError(f"{name} must have a positive sum, got all zeros")
     checks.same_mass(a, b)
     return a, b
-
-
-def pad(problems: Sequence[Features], weights: Sequence[tuple[Tensor, Tensor]]) -> tuple[Features, Tensor, Tensor]:
-    """Ragged problems as one batch: absent points get weight 0. Returns features, a [B, n], b [B, m]."""
-    n, m = max(f.x.shape[-2] for f in problems), max(f.y.shape[-2] for f in problems)
-    batch = Features(
-        x=torch.stack([_fill(f.x, n) for f in problems]),
-        y=torch.stack([_fill(f.y, m) for f in problems]),
-        x_sq=torch.stack([_fill(f.x_sq, n) for f in problems]),
-        y_sq=torch.stack([_fill(f.y_sq, m) for f in problems]),
-    )
-    a, b = torch.stack([_fill(a, n) for a, _ in weights]), torch.stack([_fill(b, m) for _, b in weights])
-    return batch, a, b
-
-
-def _fill(t: Tensor, length: int) -> Tensor:
-    """Zeros behind the rows of t up to ``length``."""
-    return torch.cat([t, t.new_zeros(length - t.shape[0], *t.shape[1:])])

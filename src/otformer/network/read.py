@@ -7,42 +7,50 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from otformer.network.features import Features, pair
-from otformer.network.prompt import ABSENT, Prompt, engineered, fill_weights, pad
+from otformer.network.prompt import ABSENT, Prompt, engineered, fill_weights
 from otformer.network.registers import Registers
 
 Scale = Literal["auto"] | None
 
 
-def read_prompt(
-    x: Any, y: Any, a: Any, b: Any, registers: Registers, sink: str, weight: Tensor, reg: float, scale: Scale = None
-) -> Prompt:
-    """The engineered prompt for a network with these registers and sink, any ``weight`` of it and its least λ, ``reg``."""
-    if _lists_problems(x):
-        features, a, b = _ragged(x, y, a, b, scale)
-    elif isinstance(x, Features):
-        if y is not None:
-            raise ValueError("y must be left out when x is a Features value, which holds both sides")
-        features = x
-    elif y is None:
-        raise ValueError("y is missing: give points x and y, or one Features value")
-    else:
-        features = _squared_euclidean(x, y, scale)
-    if features.x.shape[-1] != registers.dim:
-        raise ValueError(f"x must have {registers.dim} coordinates, got shape {tuple(features.x.shape)}")
-    if features.x.device != weight.device:
-        raise ValueError(f"x is on {features.x.device}, the network on {weight.device}: move one of them")
-    if weight.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"the network must be float32 or float64, got {str(weight.dtype).removeprefix('torch.')}")
-    if not ABSENT / reg < torch.finfo(features.x.dtype).max / 4:
-        raise ValueError(f"reg is too small for {features.x.dtype}: {ABSENT:g}/reg must be a number, got reg = {reg:g}")
-    prompt = engineered(features, registers, a, b, auto=scale == "auto")
-    if sink == "token" and not prompt.complete:
-        # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
-        raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
-    return prompt
+class Prompted(nn.Module):
+    """A network that reads the engineered prompt, for its registers and sink."""
+
+    registers: Registers
+    sink: str
+    scale: Scale
+    reg: Tensor  # every λ of its layers, in the dtype of its weights and on their device
+
+    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
+        """The engineered prompt of a problem, checked."""
+        if _lists_problems(x):
+            features, a, b = _ragged(x, y, a, b, self.scale)
+        elif isinstance(x, Features):
+            if y is not None:
+                raise ValueError("y must be left out when x is a Features value, which holds both sides")
+            features = x
+        elif y is None:
+            raise ValueError("y is missing: give points x and y, or one Features value")
+        else:
+            features = _squared_euclidean(x, y, self.scale)
+        x, reg = features.x, float(self.reg.min())
+        if x.shape[-1] != self.registers.dim:
+            raise ValueError(f"x must have {self.registers.dim} coordinates, got shape {tuple(x.shape)}")
+        if x.device != self.reg.device:
+            raise ValueError(f"x is on {x.device}, the network on {self.reg.device}: move one of them")
+        if self.reg.dtype not in (torch.float32, torch.float64):
+            raise ValueError(f"the network must be float32 or float64, got {str(self.reg.dtype).removeprefix('torch.')}")
+        if not ABSENT / reg < torch.finfo(x.dtype).max / 4:
+            raise ValueError(f"reg is too small for {x.dtype}: {ABSENT:g}/reg must be a number, got reg = {reg:g}")
+        prompt = engineered(features, self.registers, a, b, auto=self.scale == "auto")
+        if self.sink == "token" and not prompt.complete:
+            # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
+            raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
+        return prompt
 
 
 def _squared_euclidean(x: Any, y: Any, scale: Scale) -> Features:
@@ -78,4 +86,6 @@ def _ragged(x: Sequence[Any], y: Any, a: Any, b: Any, scale: Scale) -> tuple[Fea
     if len(kinds) > 1:
         raise ValueError(f"problems must agree in dimension, dtype and device, got {sorted(map(str, kinds))}")
     filled = [fill_weights(f, None if a is None else a[k], None if b is None else b[k]) for k, f in enumerate(problems)]
-    return pad(problems, filled)
+    sides = zip(*((f.x, f.y, f.x_sq, f.y_sq, *weights) for f, weights in zip(problems, filled, strict=True)), strict=True)
+    *padded, a, b = (pad_sequence(list(side), batch_first=True) for side in sides)  # with zeros: weight 0 is absent
+    return Features(*padded), a, b

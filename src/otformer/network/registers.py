@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate, pairwise
 
 ENGINEERED = ("x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare")
 PLAIN = ("x", "y", "spare")
@@ -63,12 +64,9 @@ class Registers:
     @cached_property
     def slices(self) -> dict[str, slice]:
         """Where each register lies, by name."""
-        slices, start = {}, 0
-        for name in (*self.names, *(("log_a", "log_b") if self.marginals else ()), *self.extra):
-            stop = start + (self.dim if name in ("x", "y") else 1)
-            slices[name] = slice(start, stop)
-            start = stop
-        return slices
+        names = (*self.names, *(("log_a", "log_b") if self.marginals else ()), *self.extra)
+        stops = list(accumulate(self.dim if name in ("x", "y") else 1 for name in names))
+        return {name: slice(*ends) for name, ends in zip(names, pairwise([0, *stops]), strict=True)}
 
     @property
     def width(self) -> int:
@@ -81,13 +79,9 @@ class Registers:
     def __iter__(self) -> Iterator[str]:
         return iter(self.slices)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.slices
-
     def __repr__(self) -> str:
-        columns = [
-            f"{name} {s.start}" + (f"-{s.stop - 1}" if s.stop - s.start > 1 else "") for name, s in self.slices.items()
-        ]
+        ends = {name: sorted({each.start, each.stop - 1}) for name, each in self.slices.items()}
+        columns = (f"{name} {'-'.join(map(str, both))}" for name, both in ends.items())
         return f"Registers({self.width} columns: {', '.join(columns)})"
 
     def column(self, name: str) -> int:

@@ -80,10 +80,8 @@ class Relaxed:
             _omega(self.omega)
 
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
-        if self.omega is not None:
-            return turns(reg, self.omega, depth)
-        pairs = [turns(reg, min(1.8, 1 + k / (k + 12)), 2) for k in range((depth + 1) // 2)]
-        return tuple(layer for pair in pairs for layer in pair)[:depth]
+        rising = (min(1.8, 1 + k / (k + 12)) if self.omega is None else self.omega for k in range((depth + 1) // 2))
+        return tuple(layer for omega in rising for layer in turns(reg, omega, 2))[:depth]
 
 
 @dataclass(frozen=True)
@@ -116,9 +114,8 @@ class Annealed:
             return turns(reg, self.omega, depth)
         pairs = max(1, depth // (2 * self.stages))  # a stage is this many pairs of layers; the last takes the rest
         stages = max(1, min(self.stages, depth // (2 * pairs)))
-        falling: list[Layer] = []
-        for k in range(stages - 1):
-            falling += turns(self.start * (reg / self.start) ** (k / (stages - 1)), self.omega, 2 * pairs)
+        regs = [self.start * (reg / self.start) ** (k / (stages - 1)) for k in range(stages - 1)]
+        falling = [layer for each in regs for layer in turns(each, self.omega, 2 * pairs)]
         return (*falling, *turns(reg, self.omega, depth - len(falling)))
 
 
@@ -130,7 +127,7 @@ def _omega(omega: float) -> None:
 def turns(reg: float, omega: float, depth: int) -> tuple[Layer, ...]:
     """Rows, columns, rows, … with step 2λω."""
     step = 2 * reg * omega
-    return tuple(Layer(reg, step, 0.0) if k % 2 == 0 else Layer(reg, 0.0, step) for k in range(depth))
+    return ((Layer(reg, step, 0.0), Layer(reg, 0.0, step)) * depth)[:depth]
 
 
 def best_omega(sigma: float) -> float:
@@ -144,13 +141,7 @@ def best_omega(sigma: float) -> float:
     return 2 / (1 + math.sqrt(1 - sigma * sigma))
 
 
-SCHEDULES: dict[str, type] = {
-    "paper": Paper,
-    "gradient": Gradient,
-    "alternating": Alternating,
-    "relaxed": Relaxed,
-    "annealed": Annealed,
-}
+SCHEDULES: dict[str, type] = {each.__name__.lower(): each for each in (Paper, Gradient, Alternating, Relaxed, Annealed)}
 
 
 def named(schedule: str | Schedule) -> Schedule:

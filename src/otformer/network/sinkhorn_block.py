@@ -22,14 +22,12 @@ with f'' = 2t/(1 − t²)² and t_{k+1} − t_k ≈ (1 − t²)Δ; the product o
 
     |φ(t) − atanh(t)| ≲ ⅛ · 2|t|/(1 − t²)² · (1 − t²)²Δ² = |t| Δ²/4 ≤ s_max²/W².
 
-- 0 is a knot, so φ(t) = 0 only at t = 0: the fixed points are Sinkhorn's, and the plan is *exact* for every W. Only the path
-  and the rate change.
+- 0 is a knot, so φ(t) = 0 only at t = 0: the fixed points are Sinkhorn's, and the plan is *exact* for every W.
 - The slope at 0 is ω = Δ/tanh Δ ≈ 1 + Δ²/3 instead of 1: near the solution the block is Sinkhorn over-relaxed by ω, which
   converges for ω < 2, or Δ < 1.915. With s_max = 6 that asks for W ≥ 8.
 - Far from it, moving u by −λθ changes a row's part of the dual by λa(e^{ℓ−θ} − e^ℓ + θ), ℓ = log(S/a): negative for
   θ = 2φ(t) and every W ≥ 8 (tests/network/test_sinkhorn_block.py), so the dual falls in every layer, from any start.
-- Past s_max the last piece goes on straight, to φ(1) = s_max + Δ/(e^{2Δ} − 1) ≤ s_max + ½: no step is longer than
-  2λ(s_max + ½), and no clamp is needed, since |t| ≤ 1.
+- Past s_max the last piece goes on straight, to φ(1) = s_max + Δ/(e^{2Δ} − 1) ≤ s_max + ½: no clamp is needed.
 """
 
 from __future__ import annotations
@@ -92,13 +90,7 @@ class SinkhornTransformer(AligningTransformer):
     W_2: Tensor
 
     def __init__(
-        self,
-        dim: int,
-        reg: float,
-        depth: int,
-        width: int | None = None,
-        marginals: bool = True,
-        scale: Scale = None,
+        self, dim: int, reg: float, depth: int, width: int | None = None, marginals: bool = True, scale: Scale = None
     ) -> None:
         super().__init__(dim, reg, depth, schedule="alternating", marginals=marginals, scale=scale)
         if width is not None:
@@ -110,15 +102,14 @@ class SinkhornTransformer(AligningTransformer):
         self.W_O[..., spare] = turn
 
         # Hidden units: the two that clear ``spare``, then those of φ. Each reads w·spare + b.
-        one = torch.ones(1, dtype=torch.float64)
-        w, b, c = (one, 0 * one, one) if width is None else relu_atanh(width)
-        reads, clears, phi = torch.cat([one, -one, w]), torch.cat([-one, one, 0 * c]), torch.cat([0 * one, 0 * one, c])
-        W_1 = torch.zeros(self.registers.width, len(reads), dtype=torch.float64)
-        W_1[spare] = reads
-        W_2 = phi[:, None] * move
-        W_2[..., spare] = clears
+        one, none = torch.tensor([1.0, -1.0], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+        w, b, c = (one[:1], none[:1], one[:1]) if width is None else relu_atanh(width)
+        W_1 = torch.zeros(self.registers.width, len(w) + 2, dtype=torch.float64)
+        W_1[spare] = torch.cat([one, w])
+        W_2 = torch.cat([none, c])[:, None] * move
+        W_2[..., spare] = torch.cat([-one, 0 * c])
         self.register_buffer("W_1", W_1)
-        self.register_buffer("b_1", torch.cat([0 * one, 0 * one, b]))
+        self.register_buffer("b_1", torch.cat([none, b]))
         self.register_buffer("W_2", W_2)
 
     @property

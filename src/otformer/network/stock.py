@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -27,7 +28,7 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.network.prompt import Prompt
-from otformer.network.read import read_prompt
+from otformer.network.read import Prompted
 from otformer.network.registers import Registers
 from otformer.network.trace import Run, layer_number
 from otformer.network.transformer import AligningTransformer
@@ -48,14 +49,10 @@ class StockRun(Run):
 
     def attention(self, layer: int = -1, head: HeadName = "rows") -> Tensor:
         """Attention of one head reading Z_layer, the sink as last column: [(B,) n, m+1], or [(B,) m, n+1] for columns."""
-        checks.choice("head", head, HEADS)
         number = layer_number("layer", layer, self.depth)
         if number not in self.weights:
             raise ValueError(f"layer must be one whose attention was asked for, {sorted(self.weights)}, got {layer!r}")
-        n, m = self.shape[-2:]
-        queries, keys = (n, m) if head == "rows" else (m, n)
-        A = self.weights[number][:, HEADS.index(head), :queries]
-        return self.prompt.out(torch.cat([A[..., :keys], A[..., -1:]], dim=-1))
+        return self.prompt.out(self._of_head(self.weights[number], head, sink=True))
 
     def plan(self, layer: int = -1) -> Tensor:
         """The plan in the attention: A_ij = M_ij/(S_i + a_i) and A_i,sink = a_i/(S_i + a_i), so M_ij = a_i A_ij/A_i,sink."""
@@ -63,13 +60,63 @@ class StockRun(Run):
         return self.prompt.out(self.prompt.a)[..., None] * A[..., :-1] / A[..., -1:]
 
 
-def check_network(net: Any) -> None:
-    """Refuse what is not an `AligningTransformer` itself."""
-    if type(net) is not AligningTransformer:  # a subclass may hold more than attention
-        raise ValueError(f"net must be an AligningTransformer, got {type(net).__name__}")
+class Stock(Prompted):
+    """What all modules built of torch's layers share: the network they copy, its prompt, and its weights in many heads.
+
+    ``layer`` [depth] says which of the distinct weights a layer uses; ``extra`` are registers behind those of the network.
+    """
+
+    layer: Tensor
+
+    def __init__(
+        self, net: AligningTransformer, heads: int, dtype: torch.dtype = torch.float64, extra: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__()
+        if type(net) is not AligningTransformer:  # a subclass may hold more than attention
+            raise ValueError(f"net must be an AligningTransformer, got {type(net).__name__}")
+        self.heads = checks.count("heads", heads, least=2)
+        self.registers = replace(net.registers, extra=extra)
+        self.sink, self.scale, self.about = net.sink, net.scale, net.extra_repr()
+        self.head_dim = max(net.W_Q.shape[-1], math.ceil(self.registers.width / self.heads))
+        self.embed_dim = self.heads * self.head_dim
+        self.memory = [self.registers.column("u"), self.registers.column("v")]
+        self.register_buffer("reg", net.reg.to(dtype), persistent=False)
+        self.register_buffer("layer", net.layer.clone())
+
+    def __repr__(self) -> str:
+        module = type(next(self.children())[0]).__name__  # type: ignore[index]
+        return f"{type(self).__name__}({self.about}; nn.{module}, heads={self.heads}, embed_dim={self.embed_dim})"
+
+    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
+        """The engineered prompt of a problem, as `AligningTransformer.prompt`; torch's modules take their own dtype only."""
+        prompt = super().prompt(x, y, a, b)
+        if prompt.Z.dtype != self.reg.dtype:
+            given, wanted = (str(t.dtype).removeprefix("torch.") for t in (prompt.Z, self.reg))
+            raise ValueError(f"x must be {wanted}, the dtype of the modules, got {given}")
+        return prompt
+
+    def widen(self, Z: Tensor) -> Tensor:
+        """Tokens with zeros behind their registers, [B, tokens, E]."""
+        return nn.functional.pad(Z, (0, self.embed_dim - Z.shape[-1]))
+
+    def attention_state(self, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> dict[str, Tensor]:
+        """The table above as a state_dict of ``nn.MultiheadAttention`` without biases, in float64.
+
+        W_Q, W_K [2, width, k], W_V [2, width, 1] and W_O [2, 1, width] of one layer.
+        """
+        parts = math.sqrt(self.head_dim) * W_Q.double(), W_K, W_V, W_O.mT
+        Q, K, V, out = (self.in_heads(W, self.embed_dim) for W in parts)
+        return {"in_proj_weight": torch.cat([Q.T, K.T, V.T]), "out_proj.weight": out}  # torch multiplies by the transpose
+
+    def in_heads(self, W: Tensor, rows: int) -> Tensor:
+        """W [2, r, k] in the first k of head_dim columns of the first two heads, in float64: [rows, E]."""
+        two, r, k = W.shape
+        placed = torch.zeros(rows, self.heads, self.head_dim, dtype=torch.float64, device=W.device)
+        placed[:r, :two, :k] = W.movedim(0, 1)
+        return placed.flatten(1)
 
 
-class StockTransformer(nn.Module):
+class StockTransformer(Stock):
     """The layers of a network as ``torch.nn.MultiheadAttention`` modules, one for each of its distinct weights.
 
     Parameters
@@ -88,49 +135,25 @@ class StockTransformer(nn.Module):
             [1., 0.]], dtype=torch.float64)
     """
 
-    layer: Tensor
-
     def __init__(self, net: AligningTransformer, heads: int = 2) -> None:
-        super().__init__()
-        check_network(net)
+        super().__init__(net, heads)
         if net.sink != "frozen":
             raise ValueError(f"net must have a frozen sink (a key and value of its own), got sink={net.sink!r}")
-        self.heads = checks.count("heads", heads, least=2)
-        self.registers, self.scale, self.about = net.registers, net.scale, net.extra_repr()
-        self.reg = float(net.reg.min())
-        self.register_buffer("layer", net.layer.clone())
         self.attention = nn.ModuleList()
-        head_dim = net.W_Q.shape[-1]
-        self.embed_dim = self.heads * head_dim
-        sink = sink_row(net.registers)
+        sign = self.registers["sign"]
         for k in range(len(net.reg)):
+            W_K, W_V = net.W_K[k], net.W_V[k]
+            state = self.attention_state(net.W_Q[k], W_K, W_V, net.W_O[k])
+            state |= {name: self.in_heads(-W[:, sign], 1)[None] for name, W in (("bias_k", W_K), ("bias_v", W_V))}
             module = nn.MultiheadAttention(
                 self.embed_dim, self.heads, bias=False, add_bias_kv=True, batch_first=True, dtype=torch.float64
             )
-            W_K, W_V = net.W_K[k].double(), net.W_V[k].double()
-            state = attention_state(net.W_Q[k], W_K, W_V, net.W_O[k], self.heads, head_dim)
-            state["bias_k"] = _in_heads(sink.to(W_K) @ W_K, self.heads, head_dim)[None]
-            state["bias_v"] = _in_heads(sink.to(W_V) @ W_V, self.heads, head_dim)[None]
             module.load_state_dict(state)
             self.attention.append(module)
         self.to(net.W_Q.device).eval().requires_grad_(False)
 
-    def __repr__(self) -> str:
-        return f"StockTransformer({self.about}; nn.MultiheadAttention, heads={self.heads}, embed_dim={self.embed_dim})"
-
-    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
-        """The engineered prompt of a problem, as `AligningTransformer.prompt`."""
-        return read_prompt(x, y, a, b, self.registers, "frozen", next(self.parameters()), self.reg, self.scale)
-
     def forward(
-        self,
-        x: Any,
-        y: Any = None,
-        a: Any = None,
-        b: Any = None,
-        *,
-        absent: Absent = "value",
-        attention: Iterable[int] = (),
+        self, x: Any, y: Any = None, a: Any = None, b: Any = None, *, absent: Absent = "value", attention: Iterable[int] = ()
     ) -> StockRun:
         """Run on a problem, given as to `AligningTransformer`.
 
@@ -141,18 +164,15 @@ class StockTransformer(nn.Module):
         depth = len(self.layer)
         kept = {layer_number("attention", k, depth) for k in attention}
         prompt = self.prompt(x, y, a, b)
-        check_dtype(prompt, self.attention)
         Z, mask = prompt.Z[:, :-1], None  # the sink is no token here
         if absent == "mask":
             Z, mask = without_absent(Z, prompt, self.registers), absent_mask(prompt, self.heads)
-        Z = nn.functional.pad(Z, (0, self.embed_dim - Z.shape[-1]))  # [B, T, E]
-
-        columns = memory_columns(self.registers)
-        memory, weights = [Z[..., columns]], {}
+        Z = self.widen(Z)
+        memory, weights = [Z[..., self.memory]], {}
         for k, which in enumerate(self.layer.tolist()):
             update, A = self.attention[which](Z, Z, Z, attn_mask=mask, need_weights=k in kept, average_attn_weights=False)
             Z = Z + update
-            memory.append(Z[..., columns])
+            memory.append(Z[..., self.memory])
             if k in kept:
                 weights[k] = A
         if depth in kept:
@@ -160,45 +180,11 @@ class StockTransformer(nn.Module):
         return StockRun(prompt, memory, weights)
 
 
-def attention_state(W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor, heads: int, head_dim: int) -> dict[str, Tensor]:
-    """The table above as a state_dict of ``nn.MultiheadAttention`` without biases, in float64.
-
-    W_Q, W_K [2, width, k], W_V [2, width, 1] and W_O [2, 1, width] of one layer; head_dim ≥ k.
-    """
-    E = heads * head_dim
-    Q, K, V = (_in_heads(W.double(), heads, head_dim, E) for W in (math.sqrt(head_dim) * W_Q.double(), W_K, W_V))
-    out = _in_heads(W_O.double().mT, heads, head_dim, E)
-    return {
-        "in_proj_weight": torch.cat([Q.T, K.T, V.T]),  # [3E, E]: torch multiplies by the transpose
-        "out_proj.weight": out,  # [E, E]
-    }
-
-
-def _in_heads(W: Tensor, heads: int, head_dim: int, rows: int | None = None) -> Tensor:
-    """Put W [2, r, k] into the first k of head_dim columns of the first two heads: [rows, heads · head_dim]."""
-    two, r, k = W.shape
-    placed = W.new_zeros(rows or r, heads, head_dim)
-    placed[:r, :two, :k] = W.movedim(0, 1)
-    return placed.flatten(1)
-
-
-def sink_row(registers: Registers) -> Tensor:
-    """The paper's sink: sign = −1 and zeros, [1, width]."""
-    row = torch.zeros(1, registers.width, dtype=torch.float64)
-    row[:, registers["sign"]] = -1
-    return row
-
-
-def memory_columns(registers: Registers) -> list[int]:
-    """The columns of u and v."""
-    return [registers.column("u"), registers.column("v")]
-
-
 def without_absent(Z: Tensor, prompt: Prompt, registers: Registers) -> Tensor:
     """Tokens [B, T, width] whose absent squares are 0 instead of a huge number; a mask must hide them then."""
     Z = Z.clone()
     for square, there in zip(("x_sq", "y_sq"), _present(prompt), strict=True):
-        Z[..., registers.column(square)] = Z[..., registers.column(square)].masked_fill(~there, 0)
+        Z[..., registers[square]] *= there[..., None]
     return Z
 
 
@@ -220,11 +206,3 @@ def _present(prompt: Prompt) -> list[Tensor]:
     """Which tokens hold a point x, and which a point y: [B, T] each."""
     sides = (prompt.x_present, prompt.y_present)
     return [nn.functional.pad(side, (0, prompt.tokens - side.shape[-1])) for side in sides]
-
-
-def check_dtype(prompt: Prompt, modules: nn.ModuleList) -> None:
-    """Torch's modules take their own dtype only."""
-    weight = next(modules.parameters())
-    if prompt.Z.dtype != weight.dtype:
-        given, wanted = (str(t.dtype).removeprefix("torch.") for t in (prompt.Z, weight))
-        raise ValueError(f"x must be {wanted}, the dtype of the modules, got {given}")

@@ -8,14 +8,13 @@ remedy that is a number in the prompt or in the weights:
 *The mean.* Read every register relative to one that is always 0, ``spare``: (z_c − mean) − (0 − mean) = z_c. In weights,
 W ← W − e_spare 1ᵀW for W_Q, W_K and W_V. Exact, whatever the mean.
 
-*The scale.* The factor 1/√(var + ε) differs from token to token and from layer to layer, and a constant w cannot undo it.
-So give every token two constant registers, ``anchor_plus`` = R and ``anchor_minus`` = −R. They do not move the mean, and
+*The scale.* A constant w cannot undo 1/√(var + ε), which differs from token to token and from layer to layer. So give every
+token two constant registers, ``anchor_plus`` = R and ``anchor_minus`` = −R. They do not move the mean, and
 
     var(z) = (2R² + ‖z₀‖²)/E − mean²  →  √(var + ε) = √(2R²/E + ε) · (1 + O(‖z₀‖²/R²)),
 
-z₀ being the other registers. With w = √(2R²/E + ε) LayerNorm is the identity up to ‖z₀‖²/R², below rounding for
-R = 2⁴⁸ in float64 and 2²⁴ in float32. (R = 0 with an enormous ε does the same by the other summand; R = 0 with the usual
-ε = 1e-5 does not work. docs/stock.md has the numbers.)
+z₀ being the other registers. With w = √(2R²/E + ε) LayerNorm is the identity up to ‖z₀‖²/R², below rounding for R = 2⁴⁸ in
+float64 and 2²⁴ in float32. (An enormous ε does the same with R = 0, the usual 1e-5 does not: docs/stock.md.)
 
 **The sink.** An encoder layer has no bias key: the sink is a token, updated like the others. That is the paper's network
 (``sink="token"``). To freeze it by prompt alone (``sink="frozen"``, marginals only), add one more token, ``null``:
@@ -32,8 +31,6 @@ Real tokens give null weight e^{−Q/λ}, in floating point 0: for them nothing 
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -41,16 +38,7 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.network.prompt import Prompt
-from otformer.network.read import read_prompt
-from otformer.network.stock import (
-    StockRun,
-    absent_mask,
-    attention_state,
-    check_dtype,
-    check_network,
-    memory_columns,
-    without_absent,
-)
+from otformer.network.stock import Stock, StockRun, absent_mask, without_absent
 from otformer.network.transformer import AligningTransformer
 
 ANCHOR = {torch.float64: 2.0**48, torch.float32: 2.0**24}
@@ -58,7 +46,7 @@ NULL_LOGIT = 1024.0  # L: e^{−L} is 0 in float64
 NULL_SQUARE = 4096.0  # Q/λ
 
 
-class StockEncoder(nn.Module):
+class StockEncoder(Stock):
     """The layers of a network as ``torch.nn.TransformerEncoderLayer`` modules, one for each of its distinct weights.
 
     Parameters
@@ -86,8 +74,6 @@ class StockEncoder(nn.Module):
     True
     """
 
-    layer: Tensor
-
     def __init__(
         self,
         net: AligningTransformer,
@@ -97,32 +83,16 @@ class StockEncoder(nn.Module):
         anchor: float | None = None,
         dtype: torch.dtype = torch.float64,
     ) -> None:
-        super().__init__()
-        check_network(net)
-        self.heads = checks.count("heads", heads, least=2)
-        self.dtype = checks.choice("dtype", dtype, ANCHOR)
+        super().__init__(net, heads, checks.choice("dtype", dtype, ANCHOR), extra=("anchor_plus", "anchor_minus"))
         self.anchor = ANCHOR[dtype] if anchor is None else checks.not_negative("anchor", anchor)
-        self.registers = replace(net.registers, extra=("anchor_plus", "anchor_minus"))
-        self.sink, self.scale, self.about = net.sink, net.scale, net.extra_repr()
         if self.sink == "frozen" and not self.registers.marginals:
             raise ValueError("net must have marginals=True: an encoder's sink is frozen through log_a and log_b")
-        self.reg = float(net.reg.min())
         self.null_square = NULL_SQUARE * float(net.reg.max())
-        self.register_buffer("layer", net.layer.clone())
-        self.head_dim = max(net.W_Q.shape[-1], math.ceil(self.registers.width / self.heads))
-        self.embed_dim = self.heads * self.head_dim
-        self.layers = nn.ModuleList()
+        self.layers, eps = nn.ModuleList(), checks.positive("eps", eps)
         for k in range(len(net.reg)):
             module = nn.TransformerEncoderLayer(
-                self.embed_dim,
-                self.heads,
-                dim_feedforward=1,
-                dropout=0.0,
-                layer_norm_eps=checks.positive("eps", eps),
-                batch_first=True,
-                norm_first=norm_first,
-                dtype=dtype,
-            )
+                self.embed_dim, self.heads, 1, 0.0, layer_norm_eps=eps, batch_first=True, norm_first=norm_first, dtype=dtype
+            )  # a feed-forward layer of width 1, no dropout
             zeros = {name: torch.zeros_like(weight) for name, weight in module.state_dict().items()}
             module.load_state_dict(zeros | self._state(net, k, eps))  # what _state does not name stays 0
             self.layers.append(module)
@@ -130,50 +100,35 @@ class StockEncoder(nn.Module):
 
     def _state(self, net: AligningTransformer, k: int, eps: float) -> dict[str, Tensor]:
         """The weights of one layer that are not 0: attention that reads relative to ``spare``, and w of both norms."""
-        Q, K, V = (self._relative(W[k].double()) for W in (net.W_Q, net.W_K, net.W_V))
-        attention = attention_state(Q, K, V, net.W_O[k], self.heads, self.head_dim)
+        Q, K, V = (W[k].double().clone() for W in (net.W_Q, net.W_K, net.W_V))
+        for W in (Q, K, V):
+            W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)  # W − e_spare 1ᵀW, [2, width, k]
+        attention = self.attention_state(Q, K, V, net.W_O[k])
         w = torch.full((self.embed_dim,), 2 * self.anchor**2 / self.embed_dim + eps, dtype=torch.float64).sqrt()
         return {f"self_attn.{name}": weight for name, weight in attention.items()} | {"norm1.weight": w, "norm2.weight": w}
-
-    def _relative(self, W: Tensor) -> Tensor:
-        """Read every register relative to ``spare``: W − e_spare 1ᵀW, [2, width, k]."""
-        W = W.clone()
-        W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)
-        return W
-
-    def __repr__(self) -> str:
-        return f"StockEncoder({self.about}; nn.TransformerEncoderLayer, heads={self.heads}, embed_dim={self.embed_dim})"
-
-    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
-        """The engineered prompt of a problem, as `AligningTransformer.prompt`, with the anchor's two registers, still 0."""
-        return read_prompt(x, y, a, b, self.registers, self.sink, next(self.parameters()), self.reg, self.scale)
 
     def forward(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> StockRun:
         """Run on a problem, given as to `AligningTransformer`."""
         prompt = self.prompt(x, y, a, b)
-        check_dtype(prompt, self.layers)
         Z = self.embed(prompt)
-        mask = None if prompt.complete else absent_mask(prompt, self.heads, others=Z.shape[1] - prompt.tokens)
-        columns, T = memory_columns(self.registers), prompt.tokens
-        memory = [Z[:, :T, columns]]
+        T = prompt.tokens
+        mask = None if prompt.complete else absent_mask(prompt, self.heads, others=Z.shape[1] - T)
+        memory = [Z[:, :T, self.memory]]
         for which in self.layer.tolist():
             Z = self.layers[which](Z, src_mask=mask)
-            memory.append(Z[:, :T, columns] - Z[:, :T, self.registers["spare"]])
+            memory.append(Z[:, :T, self.memory] - Z[:, :T, self.registers["spare"]])
         return StockRun(prompt, memory, {})
 
     def embed(self, prompt: Prompt) -> Tensor:
         """The prompt with the sink as a token, the null token behind it if the sink is to freeze, and the anchor."""
         r, T = self.registers, prompt.tokens
-        tokens = [without_absent(prompt.Z[:, :T], prompt, r), prompt.Z[:, T:]]
+        tokens = [without_absent(prompt.Z[:, :T], prompt, r), prompt.Z[:, T:].clone()]
         if self.sink == "frozen":
-            sink, null = tokens[1].clone(), torch.zeros_like(tokens[1])
-            null[..., r["one3"]] = 2
-            for name in ("log_a", "log_b"):
-                sink[..., r[name]] = null[..., r[name]] = NULL_LOGIT
-            for name in ("x_sq", "y_sq"):
-                null[..., r[name]] = self.null_square
-            tokens = [tokens[0], sink, null]
-        Z = torch.cat(tokens, dim=1)
-        Z = nn.functional.pad(Z, (0, self.embed_dim - Z.shape[-1]))  # [B, T+1 or T+2, E]
+            null = torch.zeros_like(tokens[1])
+            null[..., r["one3"]], null[..., r.span("x_sq", "y_sq")] = 2, self.null_square
+            for token in (tokens[1], null):
+                token[..., r.span("log_a", "log_b")] = NULL_LOGIT
+            tokens.append(null)
+        Z = self.widen(torch.cat(tokens, dim=1))  # [B, T+1 or T+2, E]
         Z[..., r["anchor_plus"]], Z[..., r["anchor_minus"]] = self.anchor, -self.anchor
         return Z

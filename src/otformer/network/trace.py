@@ -73,6 +73,13 @@ class Run:
         u, v = (t[..., : p.shape[-1]].masked_fill(~p, -torch.inf) for t, p in zip(duals.unbind(-1), there, strict=True))
         return self.prompt.out(u, 1), self.prompt.out(v, 1)
 
+    def _of_head(self, t: Tensor, head: Any, sink: bool) -> Tensor:
+        """From [B, heads, T(+1), T+1] what real queries of a head have for real keys, the sink last if asked for."""
+        n, m = self.shape[-2:]
+        queries, keys = (n, m) if checks.choice("head", head, HEADS) == "rows" else (m, n)
+        t = t[:, HEADS.index(head), :queries]
+        return torch.cat([t[..., :keys], t[..., -1:]], dim=-1) if sink else t[..., :keys]
+
     def _kept(self, layer: int) -> int:
         """The place of a layer among those that were kept."""
         number = layer_number("layer", layer, self.depth)
@@ -112,12 +119,7 @@ class Trace(Run):
     """
 
     def __init__(
-        self,
-        network: AligningTransformer,
-        prompt: Prompt,
-        written: list[int],
-        memory: dict[int, Tensor],
-        tol: float = TOLERANCE,
+        self, network: AligningTransformer, prompt: Prompt, written: list[int], memory: dict[int, Tensor], tol: float
     ) -> None:
         self.network, self.tol = network, tol
         self._written = written
@@ -127,7 +129,7 @@ class Trace(Run):
 
     def __repr__(self) -> str:
         *batch, n, m = self.shape
-        problem = f"{n}×{m} plan" if not batch else f"{batch[0]} plans of {n}×{m}"
+        problem = f"{batch[0]} plans of {n}×{m}" if batch else f"{n}×{m} plan"
         kept = "" if len(self) == self.depth + 1 else f" ({len(self)} kept)"
         verdict = "converged" if self.converged else "not converged"
         error = float(torch.as_tensor(self.marginal_error).max())
@@ -186,12 +188,12 @@ class Trace(Run):
         which = f" in problem {k}" if self.prompt.batched else ""
         reg = float(self.network.reg[self.network.layer[-1]])
         there = self.prompt.x_present[k][:, None] & self.prompt.y_present[k]
-        H = self.network.logits(self.prompt.Z[k : k + 1], -1)[0, 0, : there.shape[0], : there.shape[1]]
+        H = self._of_head(self.network.logits(self.prompt.Z[k : k + 1], -1), "rows", sink=False)[0]
         largest = float((reg * (H + 1))[there].abs().max())  # H = −C/λ − 1 on the prompt
-        far = largest > 4
-        advice = 'use scale="auto"' if far else 'give more layers, a larger reg or schedule="annealed"'
-        reach = f"; costs reach {largest:.3g} where reg = {reg:g} expects about 1" if far else ""
-        return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}{reach}; {advice}"
+        advice = 'give more layers, a larger reg or schedule="annealed"'
+        if largest > 4:
+            advice = f'costs reach {largest:.3g} where reg = {reg:g} expects about 1; use scale="auto"'
+        return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}; {advice}"
 
     def save(self, path: str | Path) -> None:
         """Write an HTML page with a layer slider over both heads' attention; it needs no network to open."""
@@ -212,10 +214,5 @@ class Trace(Run):
 
     def _logits(self, layer: int, head: Any, sink: bool) -> Tensor:
         """Logits [B, queries, keys] of one head, real tokens only, the sink last if asked for."""
-        checks.choice("head", head, HEADS)
         layer = self.layers[self._kept(layer)]
-        H = self.network.logits(self._Z(layer), min(layer, self.depth - 1))[:, HEADS.index(head)]
-        n, m = self.shape[-2:]
-        queries, keys = (n, m) if head == "rows" else (m, n)
-        H = H[:, :queries]
-        return torch.cat([H[..., :keys], H[..., -1:]], dim=-1) if sink else H[..., :keys]
+        return self._of_head(self.network.logits(self._Z(layer), min(layer, self.depth - 1)), head, sink)

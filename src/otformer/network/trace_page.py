@@ -41,12 +41,12 @@ def write_trace_page(trace: Trace, path: str | Path) -> Path:
             f"a page of this trace would be over {LARGEST_PAGE // 10**6} MB: two layers of {n} × {m} attention take "
             f"{2 * layer_bytes / 1e6:.0f} MB; trace a smaller problem"
         )
-    batch = len(trace.prompt.a)
+    batch, net = len(trace.prompt.a), trace.network
     shown = max(1, min(batch, int(LARGEST_PAGE / (layer_bytes * len(layers)))))
     data = {
         "layers": layers,
         "depth": trace.depth,
-        "reg": [_reg(trace, layer) for layer in layers],
+        "reg": [float(net.reg[net.layer[min(layer, net.depth - 1)]]) for layer in layers],  # λ of what reads Z_layer
         "batch": batch,
         "top": TOP,
         "problems": _problems(trace, layers, shown),
@@ -70,12 +70,6 @@ def _spread(kept: list[int], count: int) -> list[int]:
     return [kept[k] for k in sorted({round(last * (i / (count - 1)) ** 2) for i in range(count)})] if count > 1 else []
 
 
-def _reg(trace: Trace, layer: int) -> float:
-    """λ of the layer that reads Z_layer."""
-    network = trace.network
-    return float(network.reg[network.layer[min(layer, network.depth - 1)]])
-
-
 def _problems(trace: Trace, layers: list[int], count: int) -> list[dict[str, Any]]:
     """What the page shows of each of the first problems, absent points left out."""
 
@@ -91,12 +85,12 @@ def _problems(trace: Trace, layers: list[int], count: int) -> list[dict[str, Any
         rows, columns = (batched(trace.attention(layer, head)) for head in HEADS)
         u, v = (batched(each) for each in trace.potentials(layer))
         error = batched(trace.marginal_errors([layer])[0])
-        for k, (x, y) in enumerate(present):
-            problems[k]["rows"].append(_pack(rows[k][x][:, y]))
-            problems[k]["columns"].append(_pack(columns[k][y][:, x]))
-            problems[k]["u"].append(_numbers(u[k][x]))
-            problems[k]["v"].append(_numbers(v[k][y]))
-            problems[k]["error"].append(_number(float(error[k])))
+        for k, ((x, y), problem) in enumerate(zip(present, problems, strict=True)):
+            problem["rows"].append(_pack(rows[k][x][:, y]))
+            problem["columns"].append(_pack(columns[k][y][:, x]))
+            problem["u"].append([_number(value) for value in u[k][x].tolist()])
+            problem["v"].append([_number(value) for value in v[k][y].tolist()])
+            problem["error"].append(_number(float(error[k])))
     return problems
 
 
@@ -104,10 +98,6 @@ def _pack(A: Tensor) -> str:
     """Entries in [0, 1] as little-endian 16-bit whole numbers, base64."""
     whole = (A.double() * TOP).round().clamp(0, TOP).to(torch.int32).numpy()
     return base64.b64encode(whole.astype("<u2").tobytes()).decode("ascii")
-
-
-def _numbers(t: Tensor) -> list[float | None]:
-    return [_number(value) for value in t.tolist()]
 
 
 def _number(value: float) -> float | None:

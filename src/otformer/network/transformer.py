@@ -17,19 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from otformer import callers, checks
-from otformer.network.prompt import Prompt
-from otformer.network.read import Scale, read_prompt
+from otformer.network.read import Prompted, Scale
 from otformer.network.registers import Registers
 from otformer.network.schedule import Layer, Schedule, named
 from otformer.network.trace import TOLERANCE, Trace, layer_number
 from otformer.network.weights import HEADS, head
-from otformer.tensor_files import check_shapes, read_tensors, write_tensors
+from otformer.tensor_files import load_weights, read_tensors, write_tensors
 
 Sink = Literal["frozen", "token"]
 Keep = Literal["all", "last"] | Iterable[int]
 
 
-class AligningTransformer(nn.Module):
+class AligningTransformer(Prompted):
     """A transformer whose attention converges to the entropic transport plan of its prompt,
 
         P = argmin Σ_ij C_ij P_ij + λ Σ_ij P_ij log P_ij   over   Σ_j P_ij = a_i,  Σ_i P_ij = b_j.
@@ -98,9 +97,7 @@ class AligningTransformer(nn.Module):
         super().__init__()
         chosen = named(schedule)
         layers = chosen.layers(checks.positive("reg", reg), checks.count("depth", depth))
-        self._describe(
-            checks.count("dim", dim), marginals, checks.choice("sink", sink, ("frozen", "token")), scale, repr(chosen)
-        )
+        self._describe(checks.count("dim", dim), marginals, sink, scale, repr(chosen))
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():
             self.register_buffer(name, weights)
@@ -109,7 +106,8 @@ class AligningTransformer(nn.Module):
 
     def _describe(self, dim: int, marginals: bool, sink: Sink, scale: Scale, schedule: str) -> None:
         """Set what a file of weights must say besides its tensors."""
-        self.registers, self.sink, self.schedule = Registers(dim, marginals), sink, schedule
+        self.registers, self.schedule = Registers(dim, marginals), schedule
+        self.sink: Sink = checks.choice("sink", sink, ("frozen", "token"))
         self.scale: Scale = checks.choice("scale", scale, ("auto", None))
 
     def extra_repr(self) -> str:
@@ -119,17 +117,14 @@ class AligningTransformer(nn.Module):
 
     def _weights(self, layers: list[Layer]) -> dict[str, Tensor]:
         """W_Q, W_K, W_V, W_O of each layer, from the heads of weights.py."""
-        r = self.registers
-        heads = [[head(name, layer.reg, r) for name in HEADS] for layer in layers]
-        W_V = torch.zeros(len(layers), 2, r.width, 1, dtype=torch.float64)
-        W_O = torch.zeros(len(layers), 2, 1, r.width, dtype=torch.float64)
-        for k, layer in enumerate(layers):
-            for h, step in enumerate((layer.rows, layer.columns)):
-                W_V[k, h, r.column(heads[k][h].value)] = 1
-                W_O[k, h, 0, r.column(heads[k][h].writes)] = -step
-        W_Q = torch.stack([torch.stack([each.query(r) for each in pair]) for pair in heads])
-        W_K = torch.stack([torch.stack([each.key(r) for each in pair]) for pair in heads])
-        return {"W_Q": W_Q, "W_K": W_K, "W_V": W_V, "W_O": W_O}
+        r, unit = self.registers, torch.eye(self.registers.width, dtype=torch.float64)
+        parts = []
+        for layer in layers:
+            for name, step in zip(HEADS, (layer.rows, layer.columns), strict=True):
+                h = head(name, layer.reg, r)
+                parts.append((h.query(r), h.key(r), unit[:, r[h.value]], -step * unit[r[h.writes]]))
+        stacked = (torch.stack(each).unflatten(0, (len(layers), 2)) for each in zip(*parts, strict=True))
+        return dict(zip(("W_Q", "W_K", "W_V", "W_O"), stacked, strict=True))
 
     @property
     def depth(self) -> int:
@@ -198,10 +193,6 @@ class AligningTransformer(nn.Module):
             callers.warn(trace.complaint())
         return trace
 
-    def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
-        """The engineered prompt of a problem, checked."""
-        return read_prompt(x, y, a, b, self.registers, self.sink, self.W_Q, float(self.reg.min()), self.scale)
-
     def _settings(self) -> dict[str, Any]:
         """The arguments of `_describe`, by name."""
         r = self.registers
@@ -218,23 +209,19 @@ class AligningTransformer(nn.Module):
         """The network that `save` has written: class, weights and settings come from the file."""
         tensors, about = read_tensors(Path(path))
         kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
-        try:
-            net = kinds[about["network"]].__new__(kinds[about["network"]])
-            settings = json.loads(about["settings"])
-        except KeyError:
-            found = about.get("network", "weights without a description: build the network and use load")
-            raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}") from None
+        found = about.get("network", "weights without a description: build the network and use load")
+        if found not in kinds or "settings" not in about:
+            raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}")
+        net = kinds[found].__new__(kinds[found])
         nn.Module.__init__(net)
-        net._describe(**settings)
+        net._describe(**json.loads(about["settings"]))
         for name, tensor in tensors.items():
             net.register_buffer(name, tensor)
         return net
 
     def load(self, path: str | Path) -> Self:
         """Read weights written by `save` for a network of the same shape; returns the network."""
-        tensors, _ = read_tensors(Path(path))
-        check_shapes({name: tuple(t.shape) for name, t in self.state_dict().items()}, tensors, Path(path))
-        self.load_state_dict(tensors)
+        load_weights(self, read_tensors(Path(path))[0], Path(path))
         return self
 
 

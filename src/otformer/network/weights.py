@@ -30,8 +30,7 @@ y, v, b. Nothing above depends on n or on the points: those are in the prompt.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,16 +43,22 @@ HEADS: tuple[HeadName, HeadName] = ("rows", "columns")
 Reading = dict[str, float]  # register -> coefficient: a linear function of a token
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """One product (reading of the query token) × (reading of the key token); vector registers are dotted."""
 
     query: Reading
     key: Reading
 
+    def matrix(self, reading: Reading, registers: Registers) -> Tensor:
+        """One of the two readings, [width, number of products]: d for a dot product of points, otherwise 1."""
+        count = max(registers[name].stop - registers[name].start for name in (*self.query, *self.key))
+        W = torch.zeros(registers.width, count, dtype=torch.float64)
+        for name, coefficient in reading.items():
+            W[registers[name], :] = coefficient * torch.eye(count, dtype=torch.float64)
+        return W
 
-@dataclass(frozen=True)
-class Head:
+
+class Head(NamedTuple):
     """A softmax head: its logit as a sum of terms, the value it reads and the register it writes."""
 
     terms: tuple[Term, ...]
@@ -62,27 +67,15 @@ class Head:
 
     def query(self, registers: Registers) -> Tensor:
         """The paper's K, [width, d+5 or d+6]: a column for every product in the logit."""
-        return torch.cat([_columns(term.query, registers, len_of(term, registers)) for term in self.terms], dim=1)
+        return torch.cat([term.matrix(term.query, registers) for term in self.terms], dim=1)
 
     def key(self, registers: Registers) -> Tensor:
         """The paper's Q, of the same shape, so that P = K Qᵀ."""
-        return torch.cat([_columns(term.key, registers, len_of(term, registers)) for term in self.terms], dim=1)
+        return torch.cat([term.matrix(term.key, registers) for term in self.terms], dim=1)
 
     def bilinear(self, registers: Registers) -> Tensor:
         """P = K Qᵀ, [width, width]: logits = Z P Zᵀ."""
         return self.query(registers) @ self.key(registers).T
-
-
-def len_of(term: Term, registers: Registers) -> int:
-    """How many products a term stands for: d for a dot product of points, otherwise 1."""
-    return max(registers[name].stop - registers[name].start for name in (*term.query, *term.key))
-
-
-def _columns(reading: Reading, registers: Registers, count: int) -> Tensor:
-    W = torch.zeros(registers.width, count, dtype=torch.float64)
-    for name, coefficient in reading.items():
-        W[registers[name], :] = coefficient * torch.eye(count, dtype=torch.float64)
-    return W
 
 
 def head(name: HeadName, reg: float, registers: Registers) -> Head:
@@ -92,9 +85,7 @@ def head(name: HeadName, reg: float, registers: Registers) -> Head:
     >>> tuple(h.bilinear(Registers(dim=1, marginals=False)).shape), h.writes
     ((11, 11), 'u')
     """
-    own, other = ("x", "y") if name == "rows" else ("y", "x")
-    own_dual, other_dual = ("u", "v") if name == "rows" else ("v", "u")
-    log_marginal = "log_a" if name == "rows" else "log_b"
+    own, other, own_dual, other_dual, own_weight = "xyuva" if name == "rows" else "yxvub"
     terms = [
         Term({own: 2 / reg}, {other: 1.0}),
         Term({"one1": 1.0}, {f"{other}_sq": -1 / reg}),
@@ -104,5 +95,5 @@ def head(name: HeadName, reg: float, registers: Registers) -> Head:
         Term({"one3": 1.0}, {other_dual: 1 / reg}),
     ]
     if registers.marginals:
-        terms.append(Term({log_marginal: 1.0}, {"one3": 1.0, "sign": -1.0}))
+        terms.append(Term({f"log_{own_weight}": 1.0}, {"one3": 1.0, "sign": -1.0}))
     return Head(tuple(terms), value="sign", writes=own_dual)

@@ -1,12 +1,10 @@
 """Training of translators and encoder: AdamW, a warm-up and a cosine, averaged weights (the loop is in jobs/training.py).
 
     rate(t) = rate · min(t / warm, ½ (1 + cos πt/T)),      average ← average + (1 − β_t)(weights − average),
-    β_t = min(0.999, (1 + t)/(10 + t))
+    β_t = min(0.999, t/(9 + t))
 
 On a GPU the network computes in bfloat16; the weights that are learnt, their gradients' norm and their average are float32.
-
-``model.safetensors`` of a run holds the averaged weights in the small form of export.py; ``snapshots/`` holds those of steps
-on the way, for curves against time.
+``model.safetensors`` holds the averaged weights in the small form of export.py, ``snapshots/`` those of steps on the way.
 """
 
 from __future__ import annotations
@@ -58,25 +56,18 @@ def train(
     writable_folder(out)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, 8 ms each
     torch.manual_seed(seed)
-    run = Run(task, out, steps, device, seed, half, snapshots)
+    run = Run(task, out, steps, device, seed, half, *snapshots)
     done = training.train(run, steps, seconds=seconds, progress=progress)
     if done:
-        write_tensors(out / training.MODEL, small(run.weights()), {"format": "pt"})
+        write_tensors(out / training.MODEL, run.weights(), {"format": "pt"})
     return done
 
 
 class Run:
-    """The state of a training run and its folder."""
+    """The state of a training run and its folder, where it goes on from the checkpoint, if there is one."""
 
     def __init__(
-        self,
-        task: Task,
-        out: Path,
-        steps: int,
-        device: str,
-        seed: int,
-        half: bool | None = None,
-        snapshots: tuple[int, ...] = (),
+        self, task: Task, out: Path, steps: int, device: str, seed: int, half: bool | None = None, *snapshots: int
     ) -> None:
         self.task, self.out, self.steps, self.seed, self.snapshots = task, out, steps, seed, snapshots
         self.path, gpu = out / training.CHECKPOINT, torch.device(device).type != "cpu"
@@ -92,8 +83,7 @@ class Run:
         self.done, self.spent = 0, 0.0
         if self.path.exists():
             self.restore()
-        training.tidy(out)
-        self.lines = Log(out / training.LOG, "step,loss,seconds", self.done)
+        self.lines = Log(out, "step,loss,seconds", self.done)
         self.batches = iter(task.batches(seed, self.done))
         self.began = time.monotonic() - self.spent
         self.snapshot()  # of step 0: weights as they are made
@@ -101,8 +91,9 @@ class Run:
     def restore(self) -> None:
         """Go on from the checkpoint, which must be of this model and seed."""
         tensors, about = read_tensors(self.path)
-        saved = [tuple(tensors[f"net.{name}"].shape) if f"net.{name}" in tensors else None for name in self.names]
-        if saved != [tuple(p.shape) for p in self.parameters] or not {"seed", "done", "spent"} <= about.keys():
+        shapes = {name: tuple(t.shape) for name, t in tensors.items()}
+        same = all(shapes.get(f"net.{name}") == tuple(p.shape) for name, p in zip(self.names, self.parameters, strict=True))
+        if not same or not {"seed", "done", "spent"} <= about.keys():
             raise ValueError(f"out must hold a run of this model, got another one's {self.path}")
         if int(about["seed"]) != self.seed:
             raise ValueError(f"seed must be {about['seed']}, that of the run in out, got {self.seed}")
@@ -124,41 +115,33 @@ class Run:
         """The network's weights from those that are learnt."""
         torch._foreach_copy_(self.computing, self.parameters)
 
-    def rate(self) -> float:
-        """The stepsize of the step to come."""
-        t = self.done + 1
-        return self.task.rate * min(t / self.task.warm, 0.5 * (1 + math.cos(math.pi * t / self.steps)))
-
     def step(self) -> Tensor:
         """One step; the loss stays on the device. The random numbers of a step depend on seed and step alone."""
         torch.manual_seed(self.seed * 1_000_003 + self.done)
-        self.adam.param_groups[0]["lr"] = self.rate()
+        t = self.done + 1
+        rate = self.task.rate * min(t / self.task.warm, 0.5 * (1 + math.cos(math.pi * t / self.steps)))
+        self.adam.param_groups[0]["lr"] = rate
         loss = self.task.loss(self.network, next(self.batches))
         loss.backward()
-        self._update()
-        self.spent = time.monotonic() - self.began
-        self.snapshot()
-        return loss.detach()
-
-    def _update(self) -> None:
         torch._foreach_copy_([p.grad for p in self.parameters], [p.grad for p in self.computing])
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
         self.adam.step()
         self.network.zero_grad()
-        keep = min(0.999, (1 + self.done) / (10 + self.done))
-        torch._foreach_lerp_(self.average, self.parameters, 1 - keep)
+        torch._foreach_lerp_(self.average, self.parameters, 1 - min(0.999, t / (9 + t)))
         self.round()
-        self.done += 1
+        self.done, self.spent = t, time.monotonic() - self.began
+        self.snapshot()
+        return loss.detach()
 
     def weights(self) -> dict[str, Tensor]:
-        """The averaged weights by their names, without what is tied or not learnt."""
-        return dict(zip(self.names, self.average, strict=True))
+        """The averaged weights by their names, without what is tied or not learnt, in the small form of export.py."""
+        return small(dict(zip(self.names, self.average, strict=True)))
 
     def snapshot(self) -> None:
         """Keep the averaged weights, if they are asked for at this step."""
         if self.done in self.snapshots:
             (self.out / "snapshots").mkdir(exist_ok=True)
-            write_tensors(self.out / "snapshots" / f"{self.done:06}.safetensors", small(self.weights()), {"format": "pt"})
+            write_tensors(self.out / "snapshots" / f"{self.done:06}.safetensors", self.weights(), {"format": "pt"})
 
     def log(self, loss: Tensor) -> None:
         """A line of the log: step, mean loss since the last line, seconds of training so far."""
