@@ -73,28 +73,25 @@ def match(
     checks.choice("how", how, MATCHES)
     reg, strength, null = checks.positive("reg", reg), checks.positive("strength", strength), checks.positive("null", null)
     given = [_matrix("similarities", S) for S in similarities]
-    full = [k for k, S in enumerate(given) if S.size]
-    out = [np.zeros(S.shape) for S in given]
-    for k, scores in zip(full, _match([given[k] for k in full], how, reg, strength, null), strict=True):
-        out[k] = scores
-    return out
+    if how == "similarity":
+        return given
+    costs = [2 - 2 * S for S in given]
+    if how in ("transport", "null"):
+        return _plans(costs, reg, null if how == "null" else None)
+    return [_match(C, how, reg, strength) if C.size else np.zeros(C.shape) for C in costs]
 
 
-def _match(S: list[Array], how: str, reg: float, strength: float, null: float) -> list[Array]:
+def _match(C: Array, how: str, reg: float, strength: float) -> Array:
+    from scipy.optimize import linear_sum_assignment
     from scipy.special import softmax
 
-    costs = [2 - 2 * s for s in S]
-    if how == "similarity":
-        return S
     if how == "agreement":
-        return [softmax(-C / reg, axis=1) * softmax(-C / reg, axis=0) for C in costs]
-    if how == "exact":
-        return [_assignment(C) for C in costs]
+        return np.asarray(softmax(-C / reg, axis=1) * softmax(-C / reg, axis=0))
     if how == "unbalanced":
-        return [solve_unbalanced(C, *_weights(*C.shape), reg=reg, reg_m=strength, tol=1e-3).plan for C in costs]
-    if how == "null":
-        return _with_null(costs, reg, null)
-    return _plans(costs, reg)
+        return np.asarray(solve_unbalanced(C, *_weights(*C.shape), reg=reg, reg_m=strength, tol=1e-3).plan)
+    assigned = np.zeros(C.shape)
+    assigned[linear_sum_assignment(C)] = 1
+    return assigned
 
 
 def _weights(m: int, n: int) -> tuple[Array, Array]:
@@ -102,12 +99,16 @@ def _weights(m: int, n: int) -> tuple[Array, Array]:
     return np.full(m, max(m, n) / m), np.full(n, max(m, n) / n)
 
 
-def _plans(costs: list[Array], reg: float) -> list[Array]:
-    return [r.plan for r in solve_batch([(C, *_weights(*C.shape)) for C in costs], reg=reg)]
+def _plans(costs: list[Array], reg: float, null: float | None) -> list[Array]:
+    """The entropic plan of every cost, with a null word on each side where ``null`` is its cost; zeros of empty costs."""
+    full = [C for C in costs if C.size]
+    problems = [(C, *_weights(*C.shape)) if null is None else _with_null(C, reg, null) for C in full]
+    plans = (r.plan[: len(C), : len(C.T)] for C, r in zip(full, solve_batch(problems, reg=reg), strict=True))
+    return [next(plans) if C.size else np.zeros(C.shape) for C in costs]
 
 
-def _with_null(costs: list[Array], reg: float, null: float) -> list[Array]:
-    """Plans with a null word on each side, whose mass is enough for all words of the other; words have mass 1.
+def _with_null(C: Array, reg: float, null: float) -> tuple[Array, Array, Array]:
+    """The problem with a null word on each side, whose mass is enough for all words of the other; words have mass 1.
 
     What the null words do not need they give each other, with weight K₀₀ in the kernel. For n words of which each has one
     partner that fits perfectly, and k = exp(−null/λ), the scalings x of words and X of null words are those of
@@ -117,22 +118,10 @@ def _with_null(costs: list[Array], reg: float, null: float) -> list[Array]:
     With K₀₀ = 1, null to null being free, links ask for more the longer the sentences are. Settings are chosen on sentences
     of up to LONG words; from there on K₀₀ = √(n m)/LONG, and the null word stays as dear as it is there.
     """
-
-    def problem(C: Array) -> tuple[Array, Array, Array]:
-        m, n = C.shape
-        wide = np.full((m + 1, n + 1), null)
-        wide[:m, :n], wide[m, n] = C, -reg * max(np.log(m * n) / 2 - np.log(LONG), 0.0)
-        return wide, np.append(np.ones(m), n), np.append(np.ones(n), m)
-
-    return [r.plan[:-1, :-1] for r in solve_batch([problem(C) for C in costs], reg=reg)]
-
-
-def _assignment(C: Array) -> Array:
-    from scipy.optimize import linear_sum_assignment
-
-    out = np.zeros(C.shape)
-    out[linear_sum_assignment(C)] = 1
-    return out
+    m, n = C.shape
+    wide = np.full((m + 1, n + 1), null)
+    wide[:m, :n], wide[m, n] = C, -reg * max(np.log(m * n) / 2 - np.log(LONG), 0.0)
+    return wide, np.append(np.ones(m), n), np.append(np.ones(n), m)
 
 
 def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = None) -> list[Array]:
@@ -153,9 +142,7 @@ def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = N
         if A.shape != B.T.shape:
             raise ValueError(f"forward and backward must be (m, n) and (n, m), got {A.shape} and {B.shape}")
         costs.append(-0.5 * np.log(np.maximum(A, 1e-12) * np.maximum(B.T, 1e-12)))
-    full = [C for C in costs if C.size]
-    plans = iter(_plans(full, 1.0) if null is None else _with_null(full, 1.0, checks.positive("null", null)))
-    return [next(plans) if C.size else np.zeros(C.shape) for C in costs]
+    return _plans(costs, 1.0, None if null is None else checks.positive("null", null))
 
 
 def links(scores: Any, rule: str = "intersection", threshold: float = 0.0) -> Links:
@@ -191,34 +178,26 @@ def symmetrise(first: Iterable[Link], second: Iterable[Link], rule: str = "grow-
     """
     checks.choice("rule", rule, RULES[2:6])
     one, other = set(first), set(second)
-    if rule == "union":
-        return frozenset(one | other)
-    kept = one & other
-    if rule == "intersection":
-        return frozenset(kept)
-    _grow(kept, one | other)
+    union, kept = one | other, one & other
+    if rule in ("union", "intersection"):
+        return frozenset(union if rule == "union" else kept)
+    around = [(0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+    grown = sorted(kept)
+    for i, j in grown:  # grows while it is read
+        grown += _add_alone(kept, [(i + di, j + dj) for di, dj in around if (i + di, j + dj) in union])
     if rule == "grow-diag-final":
-        for link in (*sorted(one), *sorted(other)):
-            if _alone(link, kept):
-                kept.add(link)
+        _add_alone(kept, [*sorted(one), *sorted(other)])
     return frozenset(kept)
 
 
-def _grow(kept: set[Link], union: set[Link]) -> None:
-    """Adds neighbours of kept links, and of those added, until none is left."""
-    around = [(0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1)]
-    waiting = sorted(kept)
-    for i, j in waiting:  # grows while it is read
-        for di, dj in around:
-            link = i + di, j + dj
-            if link in union and link not in kept and _alone(link, kept):
-                kept.add(link)
-                waiting.append(link)
-
-
-def _alone(link: Link, kept: set[Link]) -> bool:
-    """Whether a word of the link has no link yet."""
-    return all(i != link[0] for i, _ in kept) or all(j != link[1] for _, j in kept)
+def _add_alone(kept: set[Link], given: list[Link]) -> list[Link]:
+    """Adds those links, one after the other, of which a word has no link yet, and says which."""
+    added = []
+    for link in given:
+        if all(i != link[0] for i, _ in kept) or all(j != link[1] for _, j in kept):
+            kept.add(link)
+            added.append(link)
+    return added
 
 
 @dataclass(frozen=True)

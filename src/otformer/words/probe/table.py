@@ -14,6 +14,7 @@ from otformer.files import written
 from otformer.statistics import bootstrap
 from otformer.words.models.models import Model
 from otformer.words.probe.probe import AT, LIKENESS, Settings, Tally, probe_chunk
+from otformer.words.probe.scores import estimate
 from otformer.words.text.dictionary import Dictionary
 from otformer.words.text.gold import Gold, rates
 from otformer.words.text.text import Pair
@@ -73,29 +74,18 @@ def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, s
     a word that stands twice has one embedding, and a window that ends before the source gives all of it 0.
     """
     tally = Tally.joined(tallies)
-    scored = tally.pairs > 0
-    if not scored.any():
+    if not tally.pairs.any():
         raise ValueError(f"there is nothing to score: no gold pairs of words in {len(tally.pairs)} sentence pairs")
-    weights = tally.pairs[scored].astype(float)
-    sums, tied = np.split(tally.scores[scored].astype(float), [len(METRICS)], -1)
-    values = sums / weights[:, None, None]  # [N, rows, metrics]
-    drawing, shape = (level, draws, seed), values.shape[1:]
-    both = np.column_stack([sums.reshape(len(sums), -1), weights])
-    ends = bootstrap(values, lambda drawn: drawn / len(values), *drawing)
-    pooled = bootstrap(both, lambda drawn: drawn[:, :-1] / drawn[:, -1:], *drawing)
-    estimates = {
-        "": values.mean(0),
-        "_std": values.std(0),
-        **dict(zip(("_low", "_high"), ends, strict=True)),
-        "_pooled": sums.sum(0) / weights.sum(),
-        **{f"_pooled_{name}": end.reshape(shape) for name, end in zip(("low", "high"), pooled, strict=True)},
-    }
+    shares = tally.scores.astype(float) / np.maximum(tally.pairs, 1)[:, None, None]  # [N, rows, metrics and ties]
+    e = estimate(shares, tally.pairs, level, draws, seed)
+    parts = {"": e.mean, "_std": e.std, "_low": e.interval[0], "_high": e.interval[1]}
+    parts |= {"_pooled": e.pooled, "_pooled_low": e.pooled_interval[0], "_pooled_high": e.pooled_interval[1]}
     table: list[dict[str, Any]] = []
     for r, row in enumerate(tally.rows):
-        line = row._asdict() | {"sentences": len(values), "pairs": int(weights.sum()), "lost": int(tally.lost.sum())}
-        line |= {metric + part: float(x[r, q]) for q, metric in enumerate(METRICS) for part, x in estimates.items()}
-        table.append(line | {"tied": float(tied[:, r].sum() / weights.sum())})
-    _add_links(table, tally.links, drawing)
+        line = row._asdict() | {"sentences": e.sentences, "pairs": e.pairs, "lost": int(tally.lost.sum())}
+        line |= {metric + part: float(x[r, q]) for q, metric in enumerate(METRICS) for part, x in parts.items()}
+        table.append(line | {"tied": float(e.pooled[r, len(METRICS)])})
+    _add_links(table, tally.links, (level, draws, seed))
     _add_likeness(table, tally.likeness)
     return table
 
