@@ -206,7 +206,7 @@ def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_the_figure_of_a_curve_has_a_panel_for_each_reading() -> None:
-    from otformer.words.training.curve_figure import draw
+    from otformer.words.training.alignment_over_training import draw
 
     ways = [("attention", f"cross-{end}", layer) for end in ("input", "output") for layer in (1, 2)]
     ways += [(method, "embeddings", 0) for method in ("nearest", "transport")]
@@ -219,7 +219,7 @@ def test_the_figure_of_a_curve_has_a_panel_for_each_reading() -> None:
     ]
     for k, axes in enumerate(draw(rows).axes):
         drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-        layers = {f"layer {n}": [[10, 10 * (2 * k + n - 1)], [100, 10 * (2 * k + n - 1) + 5]] for n in (1, 2)}
+        layers = {f"_layer {n}": [[10, 10 * (2 * k + n - 1)], [100, 10 * (2 * k + n - 1) + 5]] for n in (1, 2)}
         vectors = {"nearest, embeddings": [[10, 40], [100, 45]], "OT, embeddings": [[10, 50], [100, 55]]}
         assert drawn.keys() == (layers | vectors).keys()
         assert all(np.allclose(drawn[name], points) for name, points in (layers | vectors).items())

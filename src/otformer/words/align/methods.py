@@ -9,11 +9,7 @@ sentence pairs, rows being the target's words, and links for scores.
 
 docs/alignment.md says how their settings were chosen and what they reach. attention makes the fewest errors; it needs
 transformers (the extra words), and is slower. auto is hmm, so that a text is aligned alike wherever the package is
-installed.
-
-In ``vectors`` a word may have no vector, or one made of its parts (`WordVectors.embed`). What it looks like then counts too:
-for every two words of which one is unknown the similarity is at least that of their spelling; numbers and punctuation keep
-to their like.
+installed. In ``vectors``, the letters of two words of which one has no vector count too (`look`).
 """
 
 from __future__ import annotations
@@ -161,12 +157,9 @@ class Vectors:
 
     def _similarity(self, source: Sentence, target: Sentence) -> Array:
         S = similarity(self.source.embed(source), self.target.embed(target))
-        known = [word in self.source for word in source]
-        for j, other in enumerate(target):
-            sure = other in self.target
-            for i, word in enumerate(source):
-                if not (sure and known[i]):
-                    S[j, i] = look(word, other, float(S[j, i]))
+        known = np.logical_and.outer([word in self.target for word in target], [word in self.source for word in source])
+        for j, i in np.argwhere(~known):
+            S[j, i] = look(source[i], target[j], float(S[j, i]))
         return S
 
 
@@ -188,16 +181,12 @@ def look(source: str, target: str, similarity: float) -> float:
     if kinds[0] != kinds[1]:
         return min(similarity, 0.0) if "word" not in kinds or "mark" in kinds else similarity
     if kinds[0] == "number":
-        return float(_digits(source) == _digits(target))
+        return float([*filter(str.isalnum, source)] == [*filter(str.isalnum, target)])
     return 0.5 if kinds[0] == "mark" else max(similarity, spelling(source, target))
 
 
 def _kind(word: str) -> str:
     return "number" if any(c.isdigit() for c in word) else "word" if any(c.isalpha() for c in word) else "mark"
-
-
-def _digits(word: str) -> str:
-    return "".join(c for c in word if c.isalnum())
 
 
 def _data(name: str) -> AbstractContextManager[Path]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from otformer.words.models.models import Model
 from otformer.words.models.subwords import Member, encode, encode_pair
-from otformer.words.text.text import Pair, word_spans
+from otformer.words.text.text import Pair, word_spans, words
 
 TEMPLATE = "{source}\n{target}"  # a decoder's prompt: nothing in it belongs to a language or a training set
 Feeds = dict[str, list[int]]
@@ -27,8 +27,6 @@ class Prepared(NamedTuple):
 
 def model_inputs(model: Model, pair: Pair, by: str, template: Template) -> Prepared:
     """The inputs of a pair; errors name it by its text, since a chunk of a corpus does not know its lines."""
-    spans = [word_spans(side, by) for side in pair]
-    words = [[side[i:j] for i, j in places] for side, places in zip(pair, spans, strict=True)]
     try:
         "".join(pair).encode()  # a UnicodeError is a ValueError; tokenizers have errors of their own for lone surrogates
         if model.kind == "translation":
@@ -39,7 +37,7 @@ def model_inputs(model: Model, pair: Pair, by: str, template: Template) -> Prepa
             feeds, places = _for_decoder(model, pair, by, template)
     except ValueError as error:
         raise ValueError(f"{pair.source[:40]!r} ||| {pair.target[:40]!r}: {error}") from None
-    return Prepared(words[0], words[1], feeds, places)
+    return Prepared(words(pair.source, by), words(pair.target, by), feeds, places)
 
 
 def _for_translation(model: Model, pair: Pair, by: str) -> tuple[Feeds, Places]:

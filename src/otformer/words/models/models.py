@@ -27,8 +27,6 @@ from torch import Tensor
 from otformer import checks
 from otformer.words.models.subwords import encode, encode_pair
 
-KINDS = ("translation", "encoder", "decoder")
-
 
 @dataclass(frozen=True)
 class Model:

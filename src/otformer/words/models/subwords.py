@@ -94,13 +94,7 @@ def encode(
     return Encoded(ids, group_by_offsets(offsets, spans))
 
 
-def encode_pair(
-    tokenizer: Any,
-    source: str,
-    target: str,
-    by: str = "spaces",
-    max_length: int | None = None,
-) -> EncodedPair:
+def encode_pair(tokenizer: Any, source: str, target: str, by: str = "spaces", max_length: int | None = None) -> EncodedPair:
     """Tokens and word groupings of two sentences in one input, as BERT takes them; needs a fast tokenizer."""
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{_no_offsets(tokenizer)}: two sentences in one input need a fast tokenizer")

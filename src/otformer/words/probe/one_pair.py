@@ -8,7 +8,7 @@ from typing import Any
 
 from otformer.words.models.attention import readings_of
 from otformer.words.models.models import Model, load
-from otformer.words.probe.probe import LIKENESS, Array, ReadPair, Settings, likeness_of, read_with_plans
+from otformer.words.probe.probe import LIKENESS, Array, Settings, likeness_of, read_with_plans
 from otformer.words.text.gold import grid
 from otformer.words.text.text import Pair, parse_pairs
 
@@ -73,10 +73,7 @@ def look_at(model: Model | str | Path, pair: Pair | str, settings: Settings | No
     loaded = model if isinstance(model, Model) else load(model, device)
     given = next(parse_pairs([pair], "pair")) if isinstance(pair, str) else pair
     ((part, plans),) = read_with_plans(loaded, [given], None, s)
-    return _looked(readings_of(loaded, s.readings), part, plans)
-
-
-def _looked(names: tuple[str, ...], part: ReadPair, plans: Array) -> PairProbe:
+    names = readings_of(loaded, s.readings)
     if not len(part.source) or not len(part.target):
         raise ValueError("pair must have words that the model sees on both sides")
     alike = likeness_of(part.attention, plans).reshape(*part.attention.shape[:3], len(LIKENESS))

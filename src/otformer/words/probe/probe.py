@@ -18,7 +18,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
@@ -30,14 +30,14 @@ from otformer.words.align.vectors import as_unit
 from otformer.words.models.attention import Reading, read, readings_of
 from otformer.words.models.inputs import TEMPLATE
 from otformer.words.models.models import Model
-from otformer.words.probe.scores import likeness, ranks
+from otformer.words.probe.scores import Likeness, likeness, ranks
 from otformer.words.text.dictionary import Dictionary, gold_pairs
 from otformer.words.text.gold import Gold, Link, check_links
 from otformer.words.text.text import Pair, fold
 
 Array = np.ndarray[Any, np.dtype[Any]]
 AT = (1, 3)
-LIKENESS = ("distance", "uniform", "marginal_error", "row_entropy", "column_entropy", "distance_states")
+LIKENESS = (*Likeness._fields, "distance_states")
 GROUP = 128  # sentences per call of `solve_batch`
 
 
@@ -175,10 +175,8 @@ def read_with_plans(
     if any("self" in name for name in readings_of(model, s.readings)):
         raise ValueError(f"readings must be between source and target words, got {s.readings}")
     checks.positive("reg", s.reg)
-    found = read(
-        model, pairs, by=s.by, readings=s.readings, states=True, how=s.how, template=s.template, batch=s.batch
-    )
-    parts = _with_gold(found, gold)
+    how: dict[str, Any] = {"by": s.by, "readings": s.readings, "how": s.how, "template": s.template, "batch": s.batch}
+    parts = _with_gold(read(model, pairs, states=True, **how), gold)
     while group := list(islice(parts, GROUP)):
         yield from zip(group, _plans([part.cosines for part in group], s), strict=True)
 
@@ -269,8 +267,5 @@ def likeness_of(attention: Array, plans: Array) -> Array:
     """
     A = attention + 1e-30
     A /= A.sum(-1, keepdims=True)
-    to_embeddings = likeness(A, plans[0])
-    m = A.shape[-2]
-    to_states = 0.5 * np.abs(A / m - plans[2:][:, None]).sum((-1, -2))  # layer k with its own states
-    values = [*asdict(to_embeddings).values(), to_states]
-    return np.stack([np.broadcast_to(v, A.shape[:3]).reshape(-1) for v in values], -1)
+    to_states = 0.5 * np.abs(A / A.shape[-2] - plans[2:][:, None]).sum((-1, -2))  # layer k with its own states
+    return np.stack([np.broadcast_to(v, A.shape[:3]).reshape(-1) for v in (*likeness(A, plans[0]), to_states)], -1)

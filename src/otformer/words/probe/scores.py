@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -123,8 +123,7 @@ def _weighted(value: Array, weight: Array, *drawing: Any) -> tuple[Any, tuple[An
 # How OT-like a matrix is
 
 
-@dataclass(frozen=True)
-class Likeness:
+class Likeness(NamedTuple):
     """A matrix A [m, n] beside a plan P [m, n], both scaled to mass 1; numbers, or arrays [...] for matrices [..., m, n].
 
     distance : ½ Σ |A_ij − P_ij|, total variation: 0 (A is the plan) to 1 (nothing in common).

@@ -212,10 +212,8 @@ def sample(pairs: Iterable[Pair], size: int, seed: int = 0) -> list[Pair]:
     kept: list[tuple[int, Pair]] = []
     for number, pair in enumerate(pairs):
         place = number if number < size else draw.randrange(number + 1)
-        if number < size:
-            kept.append((number, pair))
-        elif place < size:
-            kept[place] = (number, pair)
+        if place < size:
+            kept[place : place + 1] = [(number, pair)]
     return [pair for _, pair in sorted(kept)]
 
 

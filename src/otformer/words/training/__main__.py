@@ -19,8 +19,7 @@ from otformer.words.probe.table import write_csv
 from otformer.words.text.languages import LANGUAGES, STORED, LanguagePair
 from otformer.words.text.training_text import training_text
 from otformer.words.training import corpus, encoder, translator
-from otformer.words.training.alignment_over_training import curve
-from otformer.words.training.curve_figure import draw
+from otformer.words.training.alignment_over_training import curve, draw
 from otformer.words.training.evaluate import score
 from otformer.words.training.export import set_languages, ship
 from otformer.words.training.loop import Task, train

@@ -69,14 +69,7 @@ class Run:
     """The state of a training run and its folder."""
 
     def __init__(
-        self,
-        task: Task,
-        out: Path,
-        steps: int,
-        device: str,
-        seed: int,
-        half: bool | None = None,
-        snapshots: tuple[int, ...] = (),
+        self, task: Task, out: Path, steps: int, device: str, seed: int, half: bool | None, snapshots: tuple[int, ...]
     ) -> None:
         self.task, self.out, self.steps, self.seed, self.snapshots = task, out, steps, seed, snapshots
         self.path, gpu = out / training.CHECKPOINT, torch.device(device).type != "cpu"
@@ -135,12 +128,6 @@ class Run:
         self.adam.param_groups[0]["lr"] = self.rate()
         loss = self.task.loss(self.network, next(self.batches))
         loss.backward()
-        self._update()
-        self.spent = time.monotonic() - self.began
-        self.snapshot()
-        return loss.detach()
-
-    def _update(self) -> None:
         torch._foreach_copy_([p.grad for p in self.parameters], [p.grad for p in self.computing])
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
         self.adam.step()
@@ -149,6 +136,9 @@ class Run:
         torch._foreach_lerp_(self.average, self.parameters, 1 - keep)
         self.round()
         self.done += 1
+        self.spent = time.monotonic() - self.began
+        self.snapshot()
+        return loss.detach()
 
     def weights(self) -> dict[str, Tensor]:
         """The averaged weights by their names, without what is tied or not learnt."""

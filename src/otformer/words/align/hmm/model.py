@@ -87,21 +87,20 @@ class AlignmentModel:
         given = [_stems(pair, self.settings.stem_letters) for pair in whole]
         sides = [[[index.get(w, -1) for w in pair[k]] for pair in given] for k, index in enumerate(self.words)]
         how = self.settings.order, self.settings.p_null
-        out: tuple[list[Any], list[Any]] = ([None] * len(given), [None] * len(given))
+        out_A, out_B = ([np.zeros((len(f), len(e))) for e, f in given] for _ in (0, 1))
         for block in _blocks(*sides):
             keys = _keys(block, len(self.words[1]))
             kind = np.minimum(np.searchsorted(self.pair_keys, keys), len(self.pair_keys) - 1)
-            met = (self.pair_keys[kind] == keys) & (block.source >= 0)[:, None, :] & (block.target >= 0)[:, :, None]
             new = (block.source < 0)[:, None, :] | (block.target < 0)[:, :, None]
+            met = (self.pair_keys[kind] == keys) & ~new
             alike = np.stack([_alike(whole[k], given[k], one) for k, one in zip(block.number, new, strict=True)])
             t = [np.maximum(np.where(met, d.table[kind], alike), FLOOR) for d in self.directions]
             null = [np.where(w >= 0, d.null[w], FLOOR) for d, w in zip(self.directions, block[2:0:-1], strict=True)]
             A, _ = posterior(t[0], null[0], self.directions[0], *how)
             B, _ = posterior(t[1].transpose(0, 2, 1), null[1], self.directions[1], *how)
             for k, a, b in zip(block.number, A, B.transpose(0, 2, 1), strict=True):
-                out[0][k], out[1][k] = a, b
-        shapes = [(len(f), len(e)) for e, f in given]
-        return tuple([np.zeros(s) if P is None else P for P, s in zip(Ps, shapes, strict=True)] for Ps in out)  # type: ignore
+                out_A[k], out_B[k] = a, b
+        return out_A, out_B
 
 
 def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None = None) -> AlignmentModel:
@@ -119,10 +118,9 @@ def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None =
         raise ValueError("pairs must hold sentences with words on both sides, got none")
     words = tuple({w: k for k, w in enumerate(sorted({w for pair in given for w in pair[side]}))} for side in (0, 1))
     blocks = list(_blocks(*([[index[w] for w in pair[side]] for pair in given] for side, index in enumerate(words))))
-    keys = np.concatenate([_keys(block, len(words[1])).ravel() for block in blocks])
-    pair_keys, kind = np.unique(keys, return_inverse=True)
-    del keys
-    kind = kind.astype(np.int32)
+    keys = [_keys(block, len(words[1])).ravel() for block in blocks]
+    pair_keys, kind = np.unique(np.concatenate(keys), return_inverse=True)
+    keys, kind = [], kind.astype(np.int32)
     owners = np.divmod(pair_keys, len(words[1]))  # source and target word of a kind
     start = np.zeros(2 * FURTHEST + 1) + 1.0
     tables = [[np.ones(size, np.float32) for size in (len(pair_keys), len(words[k]))] for k in (1, 0)]
@@ -157,12 +155,8 @@ def _blocks(source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) ->
     first = 0
     for (m, n), numbers in sorted(shapes.items()):
         last = first + len(numbers) * m * n
-        yield _Block(
-            np.array(numbers),
-            np.array([source[k] for k in numbers]),
-            np.array([target[k] for k in numbers]),
-            slice(first, last),
-        )
+        left, right = (np.array([side[k] for k in numbers]) for side in (source, target))
+        yield _Block(np.array(numbers), left, right, slice(first, last))
         first = last
 
 

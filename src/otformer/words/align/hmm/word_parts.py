@@ -94,10 +94,8 @@ def parts_to_words(matrix: Array, source: WordParts, target: WordParts) -> Array
 def training_parts(languages: str | LanguagePair) -> Iterator[TokenPair]:
     """`training_text` in parts, sentences of 1 to 50 parts; words/text/training_text.py says what is never in it."""
     pair = LanguagePair.of(languages)
-    for left, right in training_text(pair):
-        sides = (
-            [part for t in left for part in split_contractions(t, pair.source)],
-            [part for t in right for part in split_contractions(t, pair.target)],
-        )
-        if all(len(side) <= MOST_PARTS for side in sides):
-            yield sides
+    for e, f in training_text(pair):
+        source = [part for token in e for part in split_contractions(token, pair.source)]
+        target = [part for token in f for part in split_contractions(token, pair.target)]
+        if max(len(source), len(target)) <= MOST_PARTS:
+            yield source, target
