@@ -18,7 +18,7 @@ from otformer.words.align.vectors import write_npz_vectors
 from otformer.words.probe.table import write_csv
 from otformer.words.text.languages import LANGUAGES, STORED, LanguagePair
 from otformer.words.text.training_text import training_text
-from otformer.words.training import corpus, encoder, translator
+from otformer.words.training import corpus, networks
 from otformer.words.training.alignment_over_training import curve, draw
 from otformer.words.training.evaluate import score
 from otformer.words.training.export import set_languages, ship
@@ -29,7 +29,7 @@ TRAINED = (*LANGUAGES, ENCODER)  # models that train makes
 
 
 def task(name: str, text: Path, device: str) -> Task:
-    return (encoder.MaskedPairs if name == ENCODER else translator.Translation)(name, text, device)
+    return (networks.MaskedPairs if name == ENCODER else networks.Translation)(name, text, device)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -113,10 +113,10 @@ def _train(given: argparse.Namespace) -> None:
 
 def _ship(given: argparse.Namespace) -> None:
     if given.model == ENCODER:
-        size = ship(encoder.build(), given.weights, given.text / ENCODER, given.out)
+        size = ship(networks.build_encoder(), given.weights, given.text / ENCODER, given.out)
     else:
         languages = LanguagePair.of(given.model)
-        size = ship(translator.build(), given.weights, given.text / str(languages.stored), given.out)
+        size = ship(networks.build_translator(), given.weights, given.text / str(languages.stored), given.out)
         set_languages(given.out, languages)
     print(f"{given.out}: {size / 1e6:.1f} MB of weights")
 

@@ -19,7 +19,7 @@ from otformer.words.probe.table import probe
 from otformer.words.text.dictionary import muse
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import news_pairs, prepare, sample
-from otformer.words.training import translator
+from otformer.words.training import networks
 from otformer.words.training.export import ship
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def curve(
     rows: list[dict[str, Any]] = []
     for step, file in snapshots.items():
         with TemporaryDirectory() as folder:
-            ship(translator.build(), file, text / str(LanguagePair.of(name).stored), Path(folder))
+            ship(networks.build_translator(), file, text / str(LanguagePair.of(name).stored), Path(folder))
             table = probe(load(Path(folder)), drawn, dictionary=gold)
         when = log[min((k for k in log if k >= step), default=max(log))]
         kept = [line for line in table if not line["head"] and line["reading"] != "states"]

@@ -23,7 +23,7 @@ from otformer.files import writable_folder
 from otformer.jobs import training
 from otformer.jobs.training import Log, Progress, load_moments, moments
 from otformer.tensor_files import read_tensors, write_tensors
-from otformer.words.training.batches import Array
+from otformer.words.training.corpus import Array
 from otformer.words.training.export import small
 
 
