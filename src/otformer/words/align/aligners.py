@@ -1,8 +1,7 @@
 r"""Word aligners: from similarities of a sentence pair to a matrix of scores, and from scores to links.
 
-Matrices have the target words as rows and the source words as columns (as in words/probe/scores.py); links are Pharaoh's
-(i, j), source word i with target word j. A sentence pair enters as similarities S [m, n], cosines of word vectors
-(`similarity`), or as attention, and all functions take a list of them: a corpus is one call.
+Matrices have the target words as rows and the source words as columns; links are Pharaoh's (i, j), source word i with target
+word j. Functions take a list of sentence pairs, each as cosines S [m, n] of word vectors (`similarity`), or as attention.
 
 `match` turns similarities into scores, for a cost C = 2 − 2 S, the squared distance of unit vectors, and λ = ``reg``:
 
@@ -52,11 +51,6 @@ def similarity(source: Any, target: Any) -> Array:
 def off_diagonal(m: int, n: int) -> Array:
     """The distance of target word j and source word i from the diagonal, |(i + ½)/n − (j + ½)/m|: [m, n]."""
     return np.asarray(np.abs((np.arange(n) + 0.5) / max(n, 1) - (np.arange(m)[:, None] + 0.5) / max(m, 1)))
-
-
-def near_diagonal(S: Array, strength: float) -> Array:
-    """S less ``strength`` times the distance from the diagonal: translations keep some order."""
-    return np.asarray(S - strength * off_diagonal(*S.shape))
 
 
 def match(
@@ -220,7 +214,8 @@ class Aligner:
 
     def scores(self, similarities: Iterable[Any]) -> list[Array]:
         """Scores [m, n] of every sentence pair."""
-        near = [near_diagonal(_matrix("similarities", S), self.diagonal) for S in similarities]
+        given = [_matrix("similarities", S) for S in similarities]
+        near = [S - self.diagonal * off_diagonal(*S.shape) for S in given]  # translations keep some order
         return match(near, self.how, self.reg, self.strength, self.null)
 
     def __call__(self, similarities: Iterable[Any]) -> list[Links]:

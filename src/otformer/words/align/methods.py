@@ -27,7 +27,7 @@ from otformer import checks
 from otformer.words.align.aligners import Aligner, Array, Links, join, links, similarity
 from otformer.words.align.hmm.file import read_models
 from otformer.words.align.hmm.model import AlignmentModel
-from otformer.words.align.hmm.word_parts import WordParts, parts_to_words, spelling, word_parts
+from otformer.words.align.hmm.word_parts import parts_to_words, spelling, word_parts
 from otformer.words.align.vectors import WordVectors, read_vectors
 from otformer.words.models.shipped import shipped_folder
 from otformer.words.text.languages import LanguagePair
@@ -82,15 +82,12 @@ class Hmm:
         return [P.T if exchanged else P for P in plans]
 
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
-        """What is joined: A and B, [m, n] for every pair, whose languages are those of the models in their order."""
+        """What is joined: A and B, [m, n] for every pair, the mean over the models; languages are in the models' order."""
         stored = self.languages.stored
-        return self.posteriors([(word_parts(e, stored.source), word_parts(f, stored.target)) for e, f in pairs])
-
-    def posteriors(self, pairs: Sequence[tuple[WordParts, WordParts]]) -> list[list[Array]]:
-        """A and B of words, [m, n] for every pair (`AlignmentModel.posteriors`), the mean over the models."""
-        found = [model.posteriors([(e.parts, f.parts) for e, f in pairs]) for model in self.models]
+        parts = [(word_parts(e, stored.source), word_parts(f, stored.target)) for e, f in pairs]
+        found = [model.posteriors([(e.parts, f.parts) for e, f in parts]) for model in self.models]
         return [
-            [parts_to_words(np.mean(same, axis=0), *both) for *same, both in zip(*models, pairs, strict=True)]
+            [parts_to_words(np.mean(same, axis=0), *both) for *same, both in zip(*models, parts, strict=True)]
             for models in zip(*found, strict=True)
         ]
 

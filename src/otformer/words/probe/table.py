@@ -86,7 +86,9 @@ def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, s
         line |= {metric + part: float(x[r, q]) for q, metric in enumerate(METRICS) for part, x in parts.items()}
         table.append(line | {"tied": float(e.pooled[r, len(METRICS)])})
     _add_links(table, tally.links, (level, draws, seed))
-    _add_likeness(table, tally.likeness)
+    with_words = ~np.isnan(tally.likeness[:, :, 0]).all(1)  # [N]
+    for line, row in zip(table, tally.likeness[with_words].mean(0, dtype=float), strict=True):  # nan in rows without
+        line |= {name: None if np.isnan(x) else float(x) for name, x in zip(LIKENESS, row, strict=True)}
     return table
 
 
@@ -100,14 +102,6 @@ def _add_links(table: list[dict[str, Any]], counts: Array, drawing: tuple[float,
         aer, precision, recall, f1 = (float(rate[r]) for rate in found)
         line |= {"AER": aer, "AER_low": float(low[r]), "AER_high": float(high[r])}
         line |= {"precision": precision, "recall": recall, "F1": f1}
-
-
-def _add_likeness(table: list[dict[str, Any]], alike: Array) -> None:
-    """Means over the sentences [N, rows, 6] that have words."""
-    there = ~np.isnan(alike[:, :, 0]).all(1)
-    means = alike[there].mean(0, dtype=float)  # nan in the rows without
-    for line, row in zip(table, means, strict=True):
-        line |= {name: None if np.isnan(x) else float(x) for name, x in zip(LIKENESS, row, strict=True)}
 
 
 def write_csv(table: Sequence[dict[str, Any]], file: str | Path) -> None:

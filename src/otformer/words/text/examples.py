@@ -45,17 +45,14 @@ def examples(languages: str = "en-fr") -> tuple[Example, ...]:
     """
     pair = LanguagePair.of(languages)
     text = files("otformer.words").joinpath("data", f"{pair.stored}.tsv").read_text(encoding="utf-8")
-    given = map(_parse, text.splitlines())
-    return tuple(map(_exchange, given) if pair.exchanged else given)
+    return tuple(_parse(line, pair.exchanged) for line in text.splitlines())
 
 
-def _parse(line: str) -> Example:
-    source, target, links, alone = line.split("\t")
+def _parse(line: str, exchanged: bool) -> Example:
+    source, target, given, alone = line.split("\t")
     places = [(word[0], int(word[1:])) for word in alone.split() if word != "-"]
     left, right = (frozenset(k for side, k in places if side == name) for name in "st")
-    return Example(tuple(source.split()), tuple(target.split()), parse_links(links).sure, (left, right))
-
-
-def _exchange(example: Example) -> Example:
-    links = frozenset((j, i) for i, j in example.links)
-    return Example(example.target, example.source, links, (example.alone[1], example.alone[0]))
+    e, f, links = tuple(source.split()), tuple(target.split()), parse_links(given).sure
+    if exchanged:
+        return Example(f, e, frozenset((j, i) for i, j in links), (right, left))
+    return Example(e, f, links, (left, right))

@@ -12,7 +12,8 @@ from otformer import checks, figures
 from otformer.files import check_writable
 from otformer.jobs.training import CHUNK
 from otformer.words.align.bilingual import VectorRecipe, train_vectors
-from otformer.words.align.hmm.file import train_models, write_models
+from otformer.words.align.hmm.file import SETTINGS, write_models
+from otformer.words.align.hmm.model import train_model
 from otformer.words.align.hmm.word_parts import training_parts
 from otformer.words.align.vectors import write_npz_vectors
 from otformer.words.probe.table import write_csv
@@ -26,10 +27,6 @@ from otformer.words.training.loop import Task, train
 
 ENCODER = "bert-en-fr"
 TRAINED = (*LANGUAGES, ENCODER)  # models that train makes
-
-
-def task(name: str, text: Path, device: str) -> Task:
-    return (networks.MaskedPairs if name == ENCODER else networks.Translation)(name, text, device)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,17 +94,11 @@ def _train(given: argparse.Namespace) -> None:
             print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
 
     checks.device(given.device)
-    chosen = task(given.model, given.text, given.device)
-    done = train(
-        chosen,
-        given.out,
-        chosen.steps if given.steps is None else checks.count("steps", given.steps),
-        device=given.device,
-        seed=given.seed,
-        seconds=given.seconds,
-        snapshots=tuple(given.snapshots),
-        progress=progress,
-    )
+    kind: type[Task] = networks.MaskedPairs if given.model == ENCODER else networks.Translation
+    task = kind(given.model, given.text, given.device)
+    steps = task.steps if given.steps is None else checks.count("steps", given.steps)
+    options = {name: getattr(given, name) for name in ("device", "seed", "seconds", "snapshots")}
+    done = train(task, given.out, steps, progress=progress, **options)
     print(f"{given.out}: {'finished' if done else 'stopped; run the same command to go on'}")
 
 
@@ -135,10 +126,10 @@ def _hmm(given: argparse.Namespace) -> None:
     text = list(islice(training_parts(LanguagePair.of(given.languages)), given.pairs))
     print(f"{len(text):,} sentence pairs", flush=True)
     models = []
-    for model in train_models(text, given.least):
-        letters = model.settings.stem_letters
-        print(f"{f'first {letters} letters' if letters else 'words'}: {len(model.pair_keys):,} pairs kept", flush=True)
-        models.append(model)
+    for settings in SETTINGS:
+        models.append(train_model(text, settings).pruned(given.least))
+        what = f"first {settings.stem_letters} letters" if settings.stem_letters else "words"
+        print(f"{what}: {len(models[-1].pair_keys):,} pairs kept", flush=True)
     write_models(given.out, models)
     print(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB")
 

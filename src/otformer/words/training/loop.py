@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +35,7 @@ class Task(Protocol):
     warm: int
     steps: int
 
+    def __init__(self, name: str, text: Path, device: str) -> None: ...
     def build(self) -> Any: ...
     def batches(self, seed: int, start: int) -> Any: ...
     def loss(self, network: Any, numbers: Array) -> Tensor: ...
@@ -47,7 +49,7 @@ def train(
     device: str = "cpu",
     seed: int = 0,
     seconds: float = math.inf,
-    snapshots: tuple[int, ...] = (),
+    snapshots: Sequence[int] = (),
     progress: Progress | None = None,
     half: bool | None = None,
 ) -> bool:
@@ -69,7 +71,7 @@ class Run:
     """The state of a training run and its folder."""
 
     def __init__(
-        self, task: Task, out: Path, steps: int, device: str, seed: int, half: bool | None, snapshots: tuple[int, ...]
+        self, task: Task, out: Path, steps: int, device: str, seed: int, half: bool | None, snapshots: Sequence[int]
     ) -> None:
         self.task, self.out, self.steps, self.seed, self.snapshots = task, out, steps, seed, snapshots
         self.path, gpu = out / training.CHECKPOINT, torch.device(device).type != "cpu"

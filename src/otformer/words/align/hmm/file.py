@@ -13,24 +13,18 @@ at most. docs/alignment.md has the error rates of other bounds. Models are numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from otformer.files import written
-from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings, train_model
+from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings
 from otformer.words.align.hmm.orders import FURTHEST, Direction
 from otformer.words.align.vectors import Array
-from otformer.words.text.training_text import TokenPair
 
 SETTINGS = (AlignmentSettings(), AlignmentSettings(stem_letters=5))  # of the models of words and of stems
 STEPS_PER_OCTAVE = 8  # values of a byte per factor of 2 in probability
-
-
-def train_models(text: Sequence[TokenPair], least: float = 0.03) -> Iterator[AlignmentModel]:
-    """The models that ship, of words and then of stems, without pairs of words below ``least``."""
-    return (train_model(text, settings).pruned(least) for settings in SETTINGS)
 
 
 def write_models(file: str | Path, models: Sequence[AlignmentModel]) -> None:
