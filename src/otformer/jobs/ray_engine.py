@@ -1,11 +1,8 @@
 """The corpus engine over Ray Data: the same function, in the workers of a cluster.
 
-The chunks go through `Dataset.map` with a class, which Ray Data makes once in each of its actors. An actor that dies is
-started again and its chunk made again; a chunk's result arrives here once, when it is whole, in the order of the chunks.
-The text is read here and travels in windows, so that neither this process nor the object store holds a corpus.
-
-Without a cluster (``RAY_ADDRESS``, or `ray.init` called before) one is started on this machine for the run, then ended.
-Ray prints what happens to its workers on the standard output; during a run that is turned to standard error.
+An actor that dies is started again and its chunk made again; results arrive once, whole, in the order of the chunks. The
+text is read here and travels in windows, so that neither this process nor the object store holds a corpus. Without a cluster
+(``RAY_ADDRESS``, or `ray.init` called before) one is started on this machine for the run, then ended.
 """
 
 from __future__ import annotations

@@ -27,10 +27,9 @@ import numpy as np
 from otformer import checks
 from otformer.transport.ragged.batch import solve_batch
 from otformer.transport.variants.unbalanced import solve_unbalanced
-from otformer.words.align.vectors import as_unit
+from otformer.words.align.vectors import Array, as_unit
 from otformer.words.text.gold import Link, Links
 
-Array = np.ndarray[Any, np.dtype[Any]]
 MATCHES = ("similarity", "agreement", "transport", "exact", "unbalanced", "null")
 LONG = 50  # words per sentence from which on the null word becomes no dearer, see `_with_null`
 RULES = ("source", "target", "intersection", "union", "grow-diag", "grow-diag-final", "threshold")
@@ -123,8 +122,7 @@ def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = N
 
     forward A [m, n]: rows are target words, from a source → target model; backward B [n, m], from a target → source one.
     The joined matrix is K = √(A ∘ Bᵀ), scaled to the marginals of `match`: the plan for the cost −log K and λ = 1. With
-    ``null`` a word may stay alone at that cost; in sentences of n words (n ≤ LONG), each with one partner, a link of
-    n exp(−2 null) in K is worth as much as its two words alone.
+    ``null`` a word may stay alone at that cost.
 
     >>> A, B = np.array([[0.9, 0.1], [0.6, 0.4]]), np.array([[0.8, 0.2], [0.1, 0.9]])
     >>> join([A], [B])[0].round(2).tolist()

@@ -99,9 +99,8 @@ class Hmm:
 class Attention(Hmm):
     """The mean of those posteriors and of a head's attention, joined likewise.
 
-    The head attends from target to source only. For the other direction each source word's share of it is taken, the
-    attention scaled to sum to one over target words. A word that the translator does not see has its posteriors alone. The
-    translator is always the package's own: its head was chosen for it.
+    The head attends from target to source only; for the other direction it is scaled to sum to one over target words. A word
+    that the translator does not see has its posteriors alone. The translator is always the package's own.
     """
 
     head: AttentionHead = field(kw_only=True)
@@ -163,8 +162,8 @@ class Vectors:
 def look(source: str, target: str, similarity: float) -> float:
     """The similarity of two words, at least one without a vector, after a look at their letters.
 
-    Numbers are alike if their digits are; two different marks are half alike, a mark and a word or number are not. Words are
-    as similar as their letters (`spelling`) or as was said before, whichever is more.
+    Numbers are alike if their digits are; two different marks are half alike, a mark and another kind are not. Words are as
+    similar as their letters (`spelling`) or as given, whichever is more.
 
     >>> look("1,000", "1.000", 0.0), look("1998", "1999", 0.5), look("!", "?", 0.2), look("!", "Paris", 0.2)
     (1.0, 0.0, 0.5, 0.0)

@@ -69,11 +69,10 @@ class WordVectors:
     def embed(self, words: Sequence[str]) -> Array:
         """Unit vectors [len(words), d], float64, of any words; an unknown word is made of what is known of it (`_pieces`).
 
-        Without known pieces it is made of its letters: the sum of random vectors of its 3- and 4-grams, each drawn from its
-        checksum. Two such words that are spelled alike, as names in two languages are, then have similar vectors, and are
-        far from all others.
+        Without known pieces it is the sum of random vectors of its 3- and 4-grams, each drawn from its checksum: words that
+        are spelled alike, as names in two languages are, have similar vectors.
         """
-        return np.stack([self._embed_one(word) for word in words]) if len(words) else np.zeros((0, self.dim))
+        return np.array([self._embed_one(word) for word in words]).reshape(-1, self.dim)
 
     def _embed_one(self, word: str) -> Array:
         row = self.row(word)

@@ -7,8 +7,7 @@ For every sentence pair there are gold pairs of words, from a dictionary (`gold_
     transport   the entropic plan of the same vectors for the cost 2 − 2 cos (`embedding_plan`)
 
 Each gets the same scores: MRR and Hits@k; where links are made by hand, AER and its kin of every target word's best source
-word; and, for attention, its `likeness` to the plan of the embeddings. For the last, rows are scaled to sum to one: what a
-target word gives to source words.
+word; and, for attention with rows scaled to sum to one, its `likeness` to the plan of the embeddings.
 
 `probe_chunk` (map) gives a `Tally`, scores of each sentence; words/probe/table.py (reduce) makes the table of all tallies.
 """
@@ -26,16 +25,14 @@ import numpy as np
 
 from otformer import checks
 from otformer.transport.ragged.batch import solve_batch
-from otformer.words.align.vectors import as_unit
-from otformer.words.models.attention import Reading, read, readings_of
-from otformer.words.models.inputs import TEMPLATE
+from otformer.words.align.vectors import Array, as_unit
+from otformer.words.models.attention import TEMPLATE, Reading, read, readings_of
 from otformer.words.models.models import Model
 from otformer.words.probe.scores import Likeness, likeness, ranks
 from otformer.words.text.dictionary import Dictionary, gold_pairs
 from otformer.words.text.gold import Gold, Link, check_links
 from otformer.words.text.text import Pair, fold
 
-Array = np.ndarray[Any, np.dtype[Any]]
 AT = (1, 3)
 LIKENESS = (*Likeness._fields, "distance_states")
 GROUP = 128  # sentences per call of `solve_batch`
@@ -94,8 +91,7 @@ class Tally:
     def pack(self) -> bytes:
         """The tally as the bytes of an npz file."""
         stream = io.BytesIO()
-        arrays: dict[str, Any] = {"rows": np.array(json.dumps(self.rows))} | self.arrays()
-        np.savez(stream, **arrays)
+        np.savez(stream, rows=np.array(json.dumps(self.rows)), **self.arrays())  # type: ignore[arg-type]
         return stream.getvalue()
 
     @classmethod

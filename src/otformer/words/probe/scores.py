@@ -14,10 +14,9 @@ import numpy as np
 from torch import Tensor
 
 from otformer import checks
-from otformer.statistics import bootstrap
+from otformer.statistics import Array, bootstrap
 from otformer.transport.solve import solve_sample
 
-Array = np.ndarray[Any, np.dtype[Any]]
 TIE = 1e-9  # entries this near, relative to the gold pair's, are tied
 
 

@@ -13,13 +13,12 @@ import numpy as np
 from otformer.files import written
 from otformer.statistics import bootstrap
 from otformer.words.models.models import Model
-from otformer.words.probe.probe import AT, LIKENESS, Settings, Tally, probe_chunk
+from otformer.words.probe.probe import AT, LIKENESS, Array, Settings, Tally, probe_chunk
 from otformer.words.probe.scores import estimate
 from otformer.words.text.dictionary import Dictionary
 from otformer.words.text.gold import Gold, rates
 from otformer.words.text.text import Pair
 
-Array = np.ndarray[Any, np.dtype[Any]]
 METRICS = ("MRR", *(f"Hits@{k}" for k in AT))
 
 

@@ -2,11 +2,9 @@
 
 They ship with the package, for commands and the report where no text is given; the paper's fox pair is the first. A file has
 one pair per line, four columns with tabs between: source, target, links ``i-j`` from 0, and the words that have no partner
-on purpose, ``s3`` in the source, ``t5`` in the target (``-`` for none). Every word is in one of the last two columns.
-
-How they were aligned: all links are sure. Verb forms of several words are linked as a whole (bought: a acheté; fährt … ab:
-leaves), and so are fixed phrases; negations with both their parts (not: ne … pas). An article or preposition that only one
-of the languages has is alone.
+on purpose, ``s3`` in the source, ``t5`` in the target (``-`` for none). All links are sure. Verb forms of several words and
+fixed phrases are linked as a whole (bought: a acheté; fährt … ab: leaves), negations with both their parts (not: ne … pas).
+An article or preposition that only one of the languages has is alone.
 """
 
 from __future__ import annotations

@@ -26,7 +26,6 @@ from otformer.words.training.export import set_languages, ship
 from otformer.words.training.loop import Task, train
 
 ENCODER = "bert-en-fr"
-TRAINED = (*LANGUAGES, ENCODER)  # models that train makes
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -34,24 +33,21 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     prepare = commands.add_parser("prepare", help="vocabularies and token numbers from OTFORMER_DATA")
     learn = commands.add_parser("train", help="train one model; goes on where it stopped")
-    learn.add_argument("model", choices=TRAINED)
     learn.add_argument("--steps", type=int, help="default: that of the model's recipe")
     learn.add_argument("--seed", type=int, default=0)
     learn.add_argument("--device", default="cuda")
     learn.add_argument("--seconds", type=float, default=math.inf, help="stop after so long; run again to go on")
     learn.add_argument("--snapshots", type=int, nargs="*", default=[], help="steps whose weights are kept")
     put = commands.add_parser("ship", help="a folder for transformers from a finished run")
-    put.add_argument("model", choices=TRAINED)
     put.add_argument("--weights", type=Path, required=True, help="model.safetensors of a run, or a snapshot")
     grade = commands.add_parser("score", help="BLEU of a translator, masked words guessed by the encoder")
-    grade.add_argument("model", choices=TRAINED)
     grade.add_argument("--folder", type=Path, required=True, help="what ship made")
     grade.add_argument("--size", type=int, default=300, help="sentence pairs of each kind")
     over = commands.add_parser("curve", help="alignment against training time, from a translator's snapshots: CSV and PNG")
-    over.add_argument("model", choices=LANGUAGES)
     over.add_argument("--run", type=Path, required=True, help="folder of the training run")
     over.add_argument("--pairs", type=int, default=500, help="WMT news pairs")
     for command in (learn, put, grade, over):
+        command.add_argument("model", choices=LANGUAGES if command is over else (*LANGUAGES, ENCODER))
         command.add_argument("--text", type=Path, required=True, help="folder made by prepare")
     hmm = commands.add_parser("hmm", help="the two alignment models of a language pair, of words and of stems: npz")
     hmm.add_argument("--least", type=float, default=0.03, help="keep pairs of words with √(t t') as large as this")

@@ -3,10 +3,8 @@
     rate(t) = rate · min(t / warm, ½ (1 + cos πt/T)),      average ← average + (1 − β_t)(weights − average),
     β_t = min(0.999, (1 + t)/(10 + t))
 
-On a GPU the network computes in bfloat16; the weights that are learnt, their gradients' norm and their average are float32.
-
-``model.safetensors`` of a run holds the averaged weights in the small form of export.py; ``snapshots/`` holds those of steps
-on the way, for curves against time.
+On a GPU the network computes in bfloat16; what is learnt is float32. ``model.safetensors`` of a run holds the averaged
+weights in the small form of export.py, ``snapshots/`` those of steps on the way, for curves against time.
 """
 
 from __future__ import annotations

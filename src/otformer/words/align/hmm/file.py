@@ -1,10 +1,8 @@
-r"""Alignment models (words/align/hmm/model.py) as a small file, and the command that makes those that ship with the package.
+r"""Alignment models (words/align/hmm/model.py) as a small file, an npz.
 
-    python -m otformer.words.training hmm --languages en-fr --out FILE
-
-trains a model of words and one of stems on `training_parts`, keeps the pairs of words with √(t t') ≥ 0.03 for the t of the
-two directions, and writes both models as one npz. A probability is a byte, q = −8 log₂ t (t ≥ 1e-7, so q ≤ 186), 4.4 % off
-at most. docs/alignment.md has the error rates of other bounds. Models are numbered from 0, and of each there are
+A probability is a byte, q = −8 log₂ t (t ≥ 1e-7, so q ≤ 186), 4.4 % off at most. Those that ship are a model of words and
+one of stems, without pairs of words that are seldom linked (`AlignmentModel.pruned`); docs/alignment.md has the error rates
+of other bounds. Models are numbered from 0, and of each there are
 
     k_source, k_target   words that are in a pair, as text     k_pairs     [source words], how many pairs each has
     k_said               [pairs], which target words           k_t         [2, pairs], q of both directions

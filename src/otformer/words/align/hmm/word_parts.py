@@ -1,8 +1,7 @@
 """Words in parts, the same for training text and for any other: what alignment models (words/align/hmm/model.py) know.
 
-Texts have their own ideas of words: Hansards has "de les" and "two - thirds", RWTH "cross-border" and "Mr.", plain text "du"
-and "feriez-vous". So a word is cut into parts by one rule, parts are aligned, and two words are linked as their best parts
-are. `tokens` of words/text/training_text.py (folded case and punctuation, French elisions in full) comes first, then:
+Texts have their own ideas of words ("de les" and "du"), so a word is cut into parts by one rule, parts are aligned, and two
+words are linked as their best parts are. `tokens` of words/text/training_text.py comes first, then:
 
     French contractions in two (du: de le, des: de les), English ones in full (don't: do not, we'll: we will),
     hyphens apart, a full stop off abbreviations (Mr.: mr).
