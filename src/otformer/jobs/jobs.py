@@ -1,4 +1,4 @@
-r"""Work on a corpus of sentence pairs, chunk by chunk: memory stays bounded, and what was interrupted goes on.
+"""Work on a corpus of sentence pairs, chunk by chunk: memory stays bounded, and what was interrupted goes on.
 
 A `Job` makes, once per worker, a function from a chunk of pairs to a result, any object. A pair may carry more than its two
 sentences: it is any tuple of texts. `stream` gives the results of all chunks, in order, and keeps nothing. `run_resumable`

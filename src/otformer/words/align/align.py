@@ -1,7 +1,4 @@
-"""Word alignment out of the box: `align` links the words of sentence pairs by a method of words/align/methods.py.
-
-`AlignWork` does the same for a corpus, in chunks (jobs/jobs.py).
-"""
+"""Word alignment out of the box: `align` links the words of sentence pairs, and `AlignWork` those of a corpus, in chunks."""
 
 from __future__ import annotations
 

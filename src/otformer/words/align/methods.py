@@ -136,7 +136,7 @@ class Vectors:
 
     source: WordVectors
     target: WordVectors
-    aligner: Aligner = field(default_factory=lambda: VECTORS_ALIGNER)
+    aligner: Aligner = VECTORS_ALIGNER
 
     @classmethod
     def shipped(cls, languages: str | LanguagePair) -> Vectors:

@@ -135,9 +135,6 @@ def read(
     return answers()
 
 
-# What a model is given
-
-
 class Prepared(NamedTuple):
     """Words of a pair, inputs of the network by name, and the groupings [W, T] of words at places of these inputs."""
 
@@ -194,9 +191,6 @@ def split_template(template: str) -> Template:
     if not (source and target) or "{source}" in last or "{source}" in between or "{target}" in last:
         raise ValueError(f"template must have {{source}} and then {{target}}, once each, got {template!r}")
     return first, between, last
-
-
-# Batches
 
 
 def _windows(prepared: Iterable[Prepared], matrices: int, vectors: int) -> Iterator[list[Prepared]]:

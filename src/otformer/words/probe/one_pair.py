@@ -39,24 +39,22 @@ class PairProbe:
 
     def lines(self) -> list[str]:
         """The rows as a table in per cent, then the nearest layer's attention and the plan, a row per target word."""
-        near, m = self.nearest, len(self.target_words)
-        head = f"{'attention':<14} layer  from OT  columns  row entropy"
+        near = self.nearest
         table = [
             f"{row['reading']:<14} {row['layer']:>5}{100 * row['distance']:>9.1f}{100 * row['marginal_error']:>9.1f}"
             f"{100 * row['row_entropy']:>13.1f}"
             for row in self.rows
         ]
         A = self.attention[near["reading"]][near["layer"] - 1, -1]
-        shares = A / A.sum(1, keepdims=True)
         return [
-            head,
+            f"{'attention':<14} layer  from OT  columns  row entropy",
             *table,
             "from OT: total variation between attention and the plan of the embeddings, 0 to 100; attention that knows "
             f"nothing has {100 * near['uniform']:.1f}. columns: what source words get too much and too little, 0 to 200",
             f"\nnearest to the plan: {near['reading']}, layer {near['layer']}, mean over heads",
-            *grid(self.source_words, self.target_words, shares),
+            *grid(self.source_words, self.target_words, A / A.sum(1, keepdims=True)),
             "\ntransport plan of the embeddings",
-            *grid(self.source_words, self.target_words, m * self.plan),
+            *grid(self.source_words, self.target_words, len(self.plan) * self.plan),
         ]
 
 

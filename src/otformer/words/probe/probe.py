@@ -209,9 +209,6 @@ def _plans(cosines: Sequence[Array], s: Settings) -> list[Array]:
     return [np.stack([next(solved).plan for _ in S]) if S.size else S for S in cosines]
 
 
-# One sentence
-
-
 def _scored(rows: tuple[Row, ...], part: ReadPair, plan: Array, dictionary: Dictionary | None, s: Settings) -> Tally:
     """The tally of one sentence."""
     m, n = len(part.target), len(part.source)

@@ -20,11 +20,8 @@ from otformer.transport.solve import solve_sample
 TIE = 1e-9  # entries this near, relative to the gold pair's, are tied
 
 
-# Retrieval: the paper's equations of section 4.1
-
-
 def ranks(matrix: Any, pairs: Sequence[tuple[int, int]], ties: str = "best") -> Array:
-    """Ranks of the gold pairs in matrices A [..., m, n]: whole numbers [..., pairs].
+    """Ranks of the gold pairs in matrices A [..., m, n], whole numbers [..., pairs] (the paper, section 4.1):
 
         rank(e_i, f_j) = 1 + |{e' : A[f_j, e'] > A[f_j, e_i]}|
 
@@ -117,9 +114,6 @@ def _weighted(value: Array, weight: Array, *drawing: Any) -> tuple[Any, tuple[An
 
     both = np.column_stack([(value.T * weight).T.reshape(len(value), -1), weight])
     return mean(both.sum(0))[()], bootstrap(both, mean, *drawing)
-
-
-# How OT-like a matrix is
 
 
 class Likeness(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 from otformer.files import written
 from otformer.statistics import bootstrap
 from otformer.words.models.models import Model
-from otformer.words.probe.probe import AT, LIKENESS, Array, Settings, Tally, probe_chunk
+from otformer.words.probe.probe import AT, LIKENESS, Settings, Tally, probe_chunk
 from otformer.words.probe.scores import estimate
 from otformer.words.text.dictionary import Dictionary
 from otformer.words.text.gold import Gold, rates
@@ -84,23 +84,16 @@ def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, s
         line = row._asdict() | {"sentences": e.sentences, "pairs": e.pairs, "lost": int(tally.lost.sum())}
         line |= {metric + part: float(x[r, q]) for q, metric in enumerate(METRICS) for part, x in parts.items()}
         table.append(line | {"tied": float(e.pooled[r, len(METRICS)])})
-    _add_links(table, tally.links, (level, draws, seed))
+    if tally.links.any():
+        ends = bootstrap(tally.links, lambda sums: rates(sums)[0], level, draws, seed)
+        aer, *others = rates(tally.links.sum(0, dtype=float))
+        names = ("AER", "AER_low", "AER_high", "precision", "recall", "F1")
+        for r, line in enumerate(table):
+            line |= {name: float(x[r]) for name, x in zip(names, (aer, *ends, *others), strict=True)}
     with_words = ~np.isnan(tally.likeness[:, :, 0]).all(1)  # [N]
     for line, row in zip(table, tally.likeness[with_words].mean(0, dtype=float), strict=True):  # nan in rows without
         line |= {name: None if np.isnan(x) else float(x) for name, x in zip(LIKENESS, row, strict=True)}
     return table
-
-
-def _add_links(table: list[dict[str, Any]], counts: Array, drawing: tuple[float, int, int]) -> None:
-    """AER with its interval, precision, recall, F1 from counts [N, rows, 4]."""
-    if not counts.any():
-        return
-    low, high = bootstrap(counts, lambda sums: rates(sums)[0], *drawing)
-    found = rates(counts.sum(0, dtype=float))
-    for r, line in enumerate(table):
-        aer, precision, recall, f1 = (float(rate[r]) for rate in found)
-        line |= {"AER": aer, "AER_low": float(low[r]), "AER_high": float(high[r])}
-        line |= {"precision": precision, "recall": recall, "F1": f1}
 
 
 def write_csv(table: Sequence[dict[str, Any]], file: str | Path) -> None:

@@ -1,7 +1,7 @@
 """Bilingual dictionaries of the MUSE kind, and the gold pairs they give for a sentence pair.
 
-The paper takes as gold the dictionary pairs that occur in both sentences, and leaves two things open: what happens to words
-that stand there twice, and to words with several translations present. Both are fixed by a named rule here (`gold_pairs`).
+The paper takes as gold the dictionary pairs that occur in both sentences. What happens to words that stand there twice, and
+to words with several translations present, is fixed by named rules here (`gold_pairs`).
 """
 
 from __future__ import annotations

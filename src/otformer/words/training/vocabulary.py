@@ -1,7 +1,6 @@
 """Vocabularies, learnt from text: SentencePiece BPE for the translators, WordPiece for the encoder.
 
-Both fold text by themselves as `text.fold` does (lower case, ASCII punctuation), so that a folder can be used with plain
-text; the folding is a table inside the SentencePiece model.
+Both fold text by themselves as `text.fold` does, so that a folder can be used with plain text.
 """
 
 from __future__ import annotations
