@@ -174,9 +174,10 @@ def run_resumable(
 
     try:
         for chunk, result in _execute(job, unfinished()):
+            data = job.pack(result)
             folder.folder.mkdir(exist_ok=True)
             with written(folder.file(job.key(chunk))) as out:
-                out.write(job.pack(result))
+                out.write(data)
             progress(len(chunk))
     finally:
         if not len(folder):
