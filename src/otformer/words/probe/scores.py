@@ -102,7 +102,7 @@ def estimate(values: Any, pairs: Any, level: float = 0.95, draws: int = 1000, se
     if not np.isfinite(value).all():
         raise ValueError("values must be finite where a sentence has pairs, got nan or inf")
     (mean, interval), (pooled, pooled_interval) = (_weighted(value, w, level, draws, seed) for w in (weight > 0, weight))
-    std = value.std(0)
+    mean, std, pooled = (x if np.ndim(x) else float(x) for x in (mean, value.std(0), pooled))
     return Estimate(mean, std, interval, pooled, pooled_interval, len(value), int(weight.sum()))
 
 
@@ -113,7 +113,7 @@ def _weighted(value: Array, weight: Array, *drawing: Any) -> tuple[Any, tuple[An
         return np.asarray(sums[..., :-1] / sums[..., -1:]).reshape(sums.shape[:-1] + value.shape[1:])
 
     both = np.column_stack([(value.T * weight).T.reshape(len(value), -1), weight])
-    return mean(both.sum(0))[()], bootstrap(both, mean, *drawing)
+    return mean(both.sum(0)), bootstrap(both, mean, *drawing)
 
 
 class Likeness(NamedTuple):
