@@ -74,6 +74,8 @@ class Transport(nn.Module):
             raise ValueError("output='points' needs x and y, got a cost")
         first, *_ = sets = _alike(given, {"a": a, "b": b, "x_mask": x_mask, "y_mask": y_mask})
         batch, n, m = first.shape[:-2], first.shape[-2], sets[-1].shape[-2 if cost is None else -1]
+        if n == m == 0:  # no points have an empty plan
+            return first.new_zeros(*batch, 0, 0 if self.output == "plan" else first.shape[-1])
         rows, columns = _mask("x_mask", x_mask, (*batch, n), first), _mask("y_mask", y_mask, (*batch, m), first)
         w_a, w_b = _weights("a", a, rows), _weights("b", b, columns)
         checks.same_mass(w_a, w_b)

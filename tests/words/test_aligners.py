@@ -15,7 +15,6 @@ from otformer.words.align.aligners import (
     join,
     links,
     match,
-    near_diagonal,
     similarity,
     symmetrise,
 )
@@ -134,7 +133,7 @@ def test_rules_by_hand():
     assert links(P, "union") == {(0, 0), (1, 0), (2, 1)} == links(P, "grow-diag")
     assert links(P, "threshold", 0.25) == {(0, 0), (1, 0), (2, 1)}
     assert links(P, "intersection", 0.5) == {(0, 0)}
-    assert near_diagonal(np.zeros((1, 2)), 1.0).tolist() == [[-0.25, -0.25]]
+    assert Aligner("similarity", diagonal=1.0).scores([np.zeros((1, 2))])[0].tolist() == [[-0.25, -0.25]]
 
 
 def test_grow_diag_by_hand():

@@ -45,7 +45,7 @@ def test_kinds(folder, capfd):
     assert found["marian"].start == found["marian"].tokenizer.pad_token_id
     for model in found.values():
         assert not model.network.training
-        assert model.device == torch.device("cpu")
+        assert model.network.device == torch.device("cpu")
         assert not any(p.requires_grad for p in model.network.parameters())
     out, err = capfd.readouterr()
     assert (out, err) == ("", "")

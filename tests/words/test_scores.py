@@ -167,7 +167,7 @@ def test_bad_input():
         (lambda: sentence_scores([0, 1]), "^ranks must be at least 1, got 0$"),
         (lambda: sentence_scores([1], at=(0,)), "^at must be a whole number of at least 1"),
         (lambda: estimate([1.0], [0]), "^pairs must not be 0 in every sentence, got 1 sentences"),
-        (lambda: estimate([1.0], [1, 2]), r"one shape \(N,\), got \(1,\) and \(2,\)$"),
+        (lambda: estimate([1.0], [1, 2]), r"shapes \(N, ...\) and \(N,\), got \(1,\) and \(2,\)$"),
         (lambda: estimate([np.nan], [1]), "^values must be finite where"),
         (lambda: estimate([], []), "^pairs must not be 0 in every sentence, got 0 sentences"),
         (lambda: estimate([1.0], [1], level=95), "^level must be between 0 and 1, got 95$"),

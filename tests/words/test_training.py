@@ -13,10 +13,9 @@ import torch
 from otformer.words.text.examples import examples
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import Pair, fold
-from otformer.words.training import encoder, translator
+from otformer.words.training import networks
 from otformer.words.training.__main__ import main
-from otformer.words.training.batches import Gatherer, Sentences, endless, plan_epoch, read_sides, write_sides
-from otformer.words.training.corpus import divide
+from otformer.words.training.corpus import Gatherer, Sentences, divide, endless, plan_epoch, read_sides, write_sides
 from otformer.words.training.export import ship, small
 from otformer.words.training.vocabulary import learn_pieces, learn_wordpieces, load_pieces
 
@@ -88,7 +87,7 @@ def test_bert_reads_the_wordpieces(tmp_path: Path) -> None:
     learn_wordpieces(LINES, tmp_path, 400)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     first = tokenizer.convert_tokens_to_ids(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    assert (first[0], first[4], max(first) + 1) == (encoder.BERT_PAD, encoder.MASK, encoder.SPECIAL)
+    assert (first[0], first[4], max(first) + 1) == (networks.BERT_PAD, networks.MASK, networks.SPECIAL)
     assert tokenizer.tokenize("Été")[0].startswith("é")  # accents stay
 
 
@@ -98,7 +97,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, rng = tmp_path_factory.mktemp("text"), np.random.default_rng(0)
 
     def rows(lengths: list[int]) -> Sentences:
-        return Sentences.of([[*rng.integers(2, 6000, size - 1).tolist(), translator.END] for size in lengths])
+        return Sentences.of([[*rng.integers(2, 6000, size - 1).tolist(), networks.END] for size in lengths])
 
     for name in ("en-fr", "bert-en-fr"):
         (folder / name).mkdir()
@@ -110,18 +109,18 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_loss_is_that_of_transformers(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translator, "SMOOTHING", 0.0)
-    task = translator.Translation("en-fr", text, "cpu")
-    network = translator.build().eval()
+    monkeypatch.setattr(networks, "SMOOTHING", 0.0)
+    task = networks.Translation("en-fr", text, "cpu")
+    network = networks.build_translator().eval()
     numbers = np.array([0, 1, 2])
     labels = task.target.rows(numbers, -100)
     with torch.no_grad():
-        theirs = network(input_ids=task.source.rows(numbers, translator.PAD), labels=labels).loss
+        theirs = network(input_ids=task.source.rows(numbers, networks.PAD), labels=labels).loss
         assert task.loss(network, numbers).item() == pytest.approx(theirs.item(), rel=1e-5)
 
 
 def test_reverse_direction_exchanges_the_sides(text: Path) -> None:
-    there, back = (translator.Translation(name, text, "cpu") for name in ("en-fr", "fr-en"))
+    there, back = (networks.Translation(name, text, "cpu") for name in ("en-fr", "fr-en"))
     assert there.source.tokens.tolist() == back.target.tokens.tolist()
 
 
@@ -130,22 +129,22 @@ class Recorder:
 
     def __call__(self, **given: torch.Tensor) -> Any:
         self.given = given
-        shape = (*given["input_ids"].shape, translator.VOCABULARY)
+        shape = (*given["input_ids"].shape, networks.VOCABULARY)
         return type("Out", (), {"logits": torch.zeros(shape)})
 
 
 def test_the_encoder_hides_a_quarter_of_the_words_and_no_mark(text: Path) -> None:
-    task, network = encoder.MaskedPairs("bert-en-fr", text, "cpu"), Recorder()
+    task, network = networks.MaskedPairs("bert-en-fr", text, "cpu"), Recorder()
     torch.manual_seed(0)
     numbers = np.arange(400)
     loss = task.loss(network, numbers)
     tokens, seen = task.pairs.rows(numbers, 0), network.given["input_ids"]
-    special = tokens < encoder.SPECIAL
+    special = tokens < networks.SPECIAL
     assert torch.equal(seen[special], tokens[special])
     assert network.given["token_type_ids"][0].tolist() == [0] * 5 + [1] * 5
-    hidden = (seen == encoder.MASK)[~special].float().mean().item()
+    hidden = (seen == networks.MASK)[~special].float().mean().item()
     assert hidden == pytest.approx(0.25 * 0.8, abs=0.03)  # 2,800 words: σ = 0.008
-    assert loss.item() == pytest.approx(np.log(translator.VOCABULARY), rel=1e-5)  # uniform logits
+    assert loss.item() == pytest.approx(np.log(networks.VOCABULARY), rel=1e-5)  # uniform logits
 
 
 def test_small_weights_are_near() -> None:
@@ -159,10 +158,10 @@ def test_a_shipped_folder_is_an_ordinary_one(pieces: Path, tmp_path: Path) -> No
     from safetensors.torch import save_file
     from transformers import MarianMTModel
 
-    network = translator.build()
+    network = networks.build_translator()
     names = dict(network.named_parameters())
     save_file(small({name: p.detach() for name, p in names.items() if p.requires_grad}), tmp_path / "w.safetensors")
-    size = ship(translator.build(), tmp_path / "w.safetensors", pieces, tmp_path / "model")
+    size = ship(networks.build_translator(), tmp_path / "w.safetensors", pieces, tmp_path / "model")
     assert size < 13.5e6
     loaded = MarianMTModel.from_pretrained(tmp_path / "model")
     for name, p in loaded.named_parameters():
@@ -187,7 +186,7 @@ def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: p
     text.mkdir()
     (text / "en-fr").symlink_to(pieces)
     (run / "log.csv").write_text("step,loss,seconds\n100,9.5,15.0\n200,7.0,30.0\n")
-    network = translator.build()
+    network = networks.build_translator()
     weights = small({name: p.detach() for name, p in network.named_parameters() if p.requires_grad})
     for file in (run / "snapshots" / "000050.safetensors", run / "model.safetensors"):
         save_file(weights, file)
@@ -207,7 +206,7 @@ def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_the_figure_of_a_curve_has_a_panel_for_each_reading() -> None:
-    from otformer.words.training.curve_figure import draw
+    from otformer.words.training.alignment_over_training import draw
 
     ways = [("attention", f"cross-{end}", layer) for end in ("input", "output") for layer in (1, 2)]
     ways += [(method, "embeddings", 0) for method in ("nearest", "transport")]
@@ -220,7 +219,7 @@ def test_the_figure_of_a_curve_has_a_panel_for_each_reading() -> None:
     ]
     for k, axes in enumerate(draw(rows).axes):
         drawn = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-        layers = {f"layer {n}": [[10, 10 * (2 * k + n - 1)], [100, 10 * (2 * k + n - 1) + 5]] for n in (1, 2)}
+        layers = {f"_layer {n}": [[10, 10 * (2 * k + n - 1)], [100, 10 * (2 * k + n - 1) + 5]] for n in (1, 2)}
         vectors = {"nearest, embeddings": [[10, 40], [100, 45]], "OT, embeddings": [[10, 50], [100, 55]]}
         assert drawn.keys() == (layers | vectors).keys()
         assert all(np.allclose(drawn[name], points) for name, points in (layers | vectors).items())

@@ -146,4 +146,4 @@ def test_a_run_of_another_model_is_named(tmp_path: Path) -> None:
         train(Curve(), tmp_path, 40)
     save_file({"net.weight": torch.zeros(1, 1)}, tmp_path / CHECKPOINT)
     with pytest.raises(ValueError, match="out must hold a run of this model"):
-        Run(Line(), tmp_path, 20, "cpu", 0)
+        Run(Line(), tmp_path, 20, "cpu", 0, None, ())

@@ -1,10 +1,9 @@
-r"""Work on a corpus of sentence pairs, chunk by chunk: memory stays bounded, and what was interrupted goes on.
+"""Work on a corpus of sentence pairs, chunk by chunk: memory stays bounded, and what was interrupted goes on.
 
 A `Job` makes, once per worker, a function from a chunk of pairs to a result, any object. A pair may carry more than its two
 sentences: it is any tuple of texts. `stream` gives the results of all chunks, in order, and keeps nothing. `run_resumable`
 and `run` keep the result of every finished chunk, as bytes, in a folder beside the output, under a name that is a hash of
-the chunk's text and of the job's settings: the same command goes on where it stopped; another text or other settings find
-nothing there and start anew. A chunk is written under another name first, so that a file in the folder is always whole.
+the chunk's text and of the job's settings: the same command goes on where it stopped, other settings start anew.
 
 Engines: ``local``, this process, or ``workers`` processes of this machine; ``ray``, the workers of a Ray cluster
 (jobs/ray_engine.py).
@@ -81,25 +80,21 @@ def chunks(pairs: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 def stream(job: Job, pairs: Iterable[Item], progress: Progress = lambda done: None) -> Iterator[Any]:
     """The result of every chunk, in order; nothing is kept."""
-    sizes: deque[int] = deque()
-    for result in _execute(job, _noting(sizes, chunks(pairs, job.chunk))):
-        progress(sizes.popleft())
+    for chunk, result in _execute(job, chunks(pairs, job.chunk)):
+        progress(len(chunk))
         yield result
 
 
-def _noting(sizes: deque[int], given: Iterable[list[Item]]) -> Iterator[list[Item]]:
-    for chunk in given:
-        sizes.append(len(chunk))
-        yield chunk
-
-
-def _execute(job: Job, given: Iterator[list[Item]]) -> Iterator[Any]:
-    """The job's function on every chunk, in order."""
+def _execute(job: Job, given: Iterator[list[Item]]) -> Iterator[tuple[list[Item], Any]]:
+    """Every chunk and the job's function of it, in order."""
+    given, done = itertools.tee(given)
     if job.engine == "ray":
         from otformer.jobs.ray_engine import execute
 
-        return execute(job.factory, given, job.workers)
-    return _in_processes(job, given) if job.workers > 1 else map(job.factory(), given)
+        results = execute(job.factory, given, job.workers)
+    else:
+        results = _in_processes(job, given) if job.workers > 1 else map(job.factory(), given)
+    return ((next(done), result) for result in results)
 
 
 _work: Work  # of a worker process
@@ -156,21 +151,11 @@ class ChunkFolder:
     def file(self, key: str) -> Path:
         return self.folder / key
 
-    def put(self, key: str, data: bytes) -> None:
-        """Write a chunk whole or not at all."""
-        self.folder.mkdir(exist_ok=True)
-        with written(self.file(key)) as out:
-            out.write(data)
-
     def __len__(self) -> int:
         return sum(1 for _ in self.folder.iterdir()) if self.folder.is_dir() else 0
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def remove_if_empty(self) -> None:
-        if self.folder.is_dir() and not len(self):
-            self.folder.rmdir()
 
 
 def run_resumable(
@@ -178,7 +163,6 @@ def run_resumable(
 ) -> Iterator[Any]:
     """Make the chunks that are not in the folder yet; then give the results of all, in order, read from there one by one."""
     keys: list[str] = []
-    missing: deque[tuple[str, int]] = deque()
 
     def unfinished() -> Iterator[list[Item]]:
         for chunk in chunks(pairs, job.chunk):
@@ -186,16 +170,18 @@ def run_resumable(
             if folder.file(keys[-1]).is_file():
                 progress(len(chunk))
             else:
-                missing.append((keys[-1], len(chunk)))
                 yield chunk
 
     try:
-        for result in _execute(job, unfinished()):
-            key, size = missing.popleft()
-            folder.put(key, job.pack(result))
-            progress(size)
+        for chunk, result in _execute(job, unfinished()):
+            data = job.pack(result)
+            folder.folder.mkdir(exist_ok=True)
+            with written(folder.file(job.key(chunk))) as out:
+                out.write(data)
+            progress(len(chunk))
     finally:
-        folder.remove_if_empty()
+        if not len(folder):
+            folder.remove()
     return (job.unpack(folder.file(key).read_bytes()) for key in keys)
 
 
@@ -212,12 +198,8 @@ def run(
     is removed when the output is there. A device or a pipe is written to as the chunks come.
     """
     out = checked_out(out)
-    if out.exists() and not out.is_file():
-        with written(out) as file:
-            file.writelines(map(encode, stream(job, pairs, progress)))
-        return
-    folder = ChunkFolder(out)
-    results = run_resumable(job, pairs, folder, progress)
+    folder, special = ChunkFolder(out), out.exists() and not out.is_file()
+    results = stream(job, pairs, progress) if special else run_resumable(job, pairs, folder, progress)
     with written(out) as file:
         file.writelines(map(encode, results))
     folder.remove()

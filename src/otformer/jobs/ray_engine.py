@@ -1,11 +1,8 @@
 """The corpus engine over Ray Data: the same function, in the workers of a cluster.
 
-The chunks go through `Dataset.map` with a class, which Ray Data makes once in each of its actors. An actor that dies is
-started again and its chunk made again; a chunk's result arrives here once, when it is whole, in the order of the chunks.
-The text is read here and travels in windows, so that neither this process nor the object store holds a corpus.
-
-Without a cluster (``RAY_ADDRESS``, or `ray.init` called before) one is started on this machine for the run, then ended.
-Ray prints what happens to its workers on the standard output; during a run that is turned to standard error.
+An actor that dies is started again and its chunk made again; results arrive once, whole, in the order of the chunks. The
+text is read here and travels in windows, so that neither this process nor the object store holds a corpus. Without a cluster
+(``RAY_ADDRESS``, or `ray.init` called before) one is started on this machine for the run, then ended.
 """
 
 from __future__ import annotations
@@ -40,7 +37,13 @@ class _Worker:
 
 def execute(factory: Callable[[], Work], chunks: Iterator[list[Item]], workers: int = 1) -> Iterator[Any]:
     """The result of every chunk, in order, made by ``workers`` actors."""
-    ray = _ray()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    try:
+        import_module("ray.data")
+    except ImportError:
+        raise ValueError("engine ray is not installed: pip install 'otformer[ray]'") from None
+    ray = import_module("ray")
     with _cluster(ray, workers):
         while window := list(itertools.islice(chunks, WINDOW_CHUNKS)):
             rows = [{"chunk": pickle.dumps(chunk)} for chunk in window]
@@ -52,24 +55,13 @@ def execute(factory: Callable[[], Work], chunks: Iterator[list[Item]], workers: 
                 yield pickle.loads(row["data"])
 
 
-def _ray() -> Any:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent anywhere
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    try:
-        import_module("ray.data")
-    except ImportError:
-        raise ValueError("engine ray is not installed: pip install 'otformer[ray]'") from None
-    return import_module("ray")
-
-
 @contextmanager
 def _cluster(ray: Any, workers: int) -> Iterator[None]:
     """A cluster to run on, and Ray Data set to keep the order and be quiet; all as it was before, afterwards."""
     ours = not ray.is_initialized()
-    if ours and "RAY_ADDRESS" in os.environ:
-        ray.init(log_to_driver=False, logging_level=logging.ERROR)
-    elif ours:
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    if ours:
+        own = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, logging_level=logging.ERROR, **own)
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars, context.execution_options.preserve_order
     context.enable_progress_bars, context.execution_options.preserve_order = False, True

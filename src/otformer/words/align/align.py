@@ -1,11 +1,7 @@
-"""Word alignment out of the box: `align` links the words of sentence pairs by a method of words/align/methods.py.
-
-`AlignWork` does the same for a corpus, in chunks (jobs/jobs.py).
-"""
+"""Word alignment out of the box: `align` links the words of sentence pairs, and `AlignWork` those of a corpus, in chunks."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -170,25 +166,18 @@ class AlignWork:
 
 
 def pack(found: Sequence[Alignment]) -> bytes:
-    """A chunk as the bytes of an npz: words, links and scores as JSON, and all matrices, where kept, one after the other."""
-    records = [(a.source_words, a.target_words, [(*link, score) for link, score in a.scores.items()]) for a in found]
-    arrays = {"records": np.frombuffer(json.dumps(records).encode(), np.uint8)}
-    matrices = [a.matrix.ravel() for a in found if a.matrix is not None]
-    if matrices:
-        arrays["matrices"] = np.concatenate(matrices)
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
-    return stream.getvalue()
+    """A chunk as JSON: words, links with scores, and the bytes of the matrix, where it is kept, in hexadecimal."""
+    sides = [(a.source_words, a.target_words, None if a.matrix is None else a.matrix.tobytes().hex()) for a in found]
+    return json.dumps([(*side, [*a.scores.items()]) for side, a in zip(sides, found, strict=True)]).encode()
 
 
 def unpack(data: bytes) -> list[Alignment]:
     """What `pack` was given."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-        records, numbers = json.loads(arrays["records"].tobytes()), arrays.get("matrices")
-    found, first = [], 0
-    for source, target, links in records:
-        last = first + len(source) * len(target)
-        matrix = None if numbers is None else numbers[first:last].reshape(len(target), len(source))
-        found.append(Alignment({(i, j): score for i, j, score in links}, source, target, matrix))
-        first = last
-    return found
+
+    def matrix(packed: str | None, *shape: int) -> Array | None:
+        return None if packed is None else np.frombuffer(bytes.fromhex(packed), "f4").reshape(shape)
+
+    return [
+        Alignment({(i, j): score for (i, j), score in links}, e, f, matrix(packed, len(f), len(e)))
+        for e, f, packed, links in json.loads(data)
+    ]

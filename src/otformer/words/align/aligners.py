@@ -1,8 +1,7 @@
 r"""Word aligners: from similarities of a sentence pair to a matrix of scores, and from scores to links.
 
-Matrices have the target words as rows and the source words as columns (as in words/probe/scores.py); links are Pharaoh's
-(i, j), source word i with target word j. A sentence pair enters as similarities S [m, n], cosines of word vectors
-(`similarity`), or as attention, and all functions take a list of them: a corpus is one call.
+Matrices have the target words as rows and the source words as columns; links are Pharaoh's (i, j), source word i with target
+word j. Functions take a list of sentence pairs, each as cosines S [m, n] of word vectors (`similarity`), or as attention.
 
 `match` turns similarities into scores, for a cost C = 2 − 2 S, the squared distance of unit vectors, and λ = ``reg``:
 
@@ -28,10 +27,9 @@ import numpy as np
 from otformer import checks
 from otformer.transport.ragged.batch import solve_batch
 from otformer.transport.variants.unbalanced import solve_unbalanced
-from otformer.words.align.vectors import as_unit
+from otformer.words.align.vectors import Array, as_unit
 from otformer.words.text.gold import Link, Links
 
-Array = np.ndarray[Any, np.dtype[Any]]
 MATCHES = ("similarity", "agreement", "transport", "exact", "unbalanced", "null")
 LONG = 50  # words per sentence from which on the null word becomes no dearer, see `_with_null`
 RULES = ("source", "target", "intersection", "union", "grow-diag", "grow-diag-final", "threshold")
@@ -54,11 +52,6 @@ def off_diagonal(m: int, n: int) -> Array:
     return np.asarray(np.abs((np.arange(n) + 0.5) / max(n, 1) - (np.arange(m)[:, None] + 0.5) / max(m, 1)))
 
 
-def near_diagonal(S: Array, strength: float) -> Array:
-    """S less ``strength`` times the distance from the diagonal: translations keep some order."""
-    return np.asarray(S - strength * off_diagonal(*S.shape))
-
-
 def match(
     similarities: Iterable[Any], how: str = "transport", reg: float = 0.1, strength: float = 0.5, null: float = 1.0
 ) -> list[Array]:
@@ -73,28 +66,25 @@ def match(
     checks.choice("how", how, MATCHES)
     reg, strength, null = checks.positive("reg", reg), checks.positive("strength", strength), checks.positive("null", null)
     given = [_matrix("similarities", S) for S in similarities]
-    full = [k for k, S in enumerate(given) if S.size]
-    out = [np.zeros(S.shape) for S in given]
-    for k, scores in zip(full, _match([given[k] for k in full], how, reg, strength, null), strict=True):
-        out[k] = scores
-    return out
+    if how == "similarity":
+        return given
+    costs = [2 - 2 * S for S in given]
+    if how in ("transport", "null"):
+        return _plans(costs, reg, null if how == "null" else None)
+    return [_match(C, how, reg, strength) if C.size else np.zeros(C.shape) for C in costs]
 
 
-def _match(S: list[Array], how: str, reg: float, strength: float, null: float) -> list[Array]:
+def _match(C: Array, how: str, reg: float, strength: float) -> Array:
+    from scipy.optimize import linear_sum_assignment
     from scipy.special import softmax
 
-    costs = [2 - 2 * s for s in S]
-    if how == "similarity":
-        return S
     if how == "agreement":
-        return [softmax(-C / reg, axis=1) * softmax(-C / reg, axis=0) for C in costs]
-    if how == "exact":
-        return [_assignment(C) for C in costs]
+        return np.asarray(softmax(-C / reg, axis=1) * softmax(-C / reg, axis=0))
     if how == "unbalanced":
-        return [solve_unbalanced(C, *_weights(*C.shape), reg=reg, reg_m=strength, tol=1e-3).plan for C in costs]
-    if how == "null":
-        return _with_null(costs, reg, null)
-    return _plans(costs, reg)
+        return np.asarray(solve_unbalanced(C, *_weights(*C.shape), reg=reg, reg_m=strength, tol=1e-3).plan)
+    assigned = np.zeros(C.shape)
+    assigned[linear_sum_assignment(C)] = 1
+    return assigned
 
 
 def _weights(m: int, n: int) -> tuple[Array, Array]:
@@ -102,12 +92,16 @@ def _weights(m: int, n: int) -> tuple[Array, Array]:
     return np.full(m, max(m, n) / m), np.full(n, max(m, n) / n)
 
 
-def _plans(costs: list[Array], reg: float) -> list[Array]:
-    return [r.plan for r in solve_batch([(C, *_weights(*C.shape)) for C in costs], reg=reg)]
+def _plans(costs: list[Array], reg: float, null: float | None) -> list[Array]:
+    """The entropic plan of every cost, with a null word on each side where ``null`` is its cost; zeros of empty costs."""
+    full = [C for C in costs if C.size]
+    problems = [(C, *_weights(*C.shape)) if null is None else _with_null(C, reg, null) for C in full]
+    plans = (r.plan[: len(C), : len(C.T)] for C, r in zip(full, solve_batch(problems, reg=reg), strict=True))
+    return [next(plans) if C.size else np.zeros(C.shape) for C in costs]
 
 
-def _with_null(costs: list[Array], reg: float, null: float) -> list[Array]:
-    """Plans with a null word on each side, whose mass is enough for all words of the other; words have mass 1.
+def _with_null(C: Array, reg: float, null: float) -> tuple[Array, Array, Array]:
+    """The problem with a null word on each side, whose mass is enough for all words of the other; words have mass 1.
 
     What the null words do not need they give each other, with weight K₀₀ in the kernel. For n words of which each has one
     partner that fits perfectly, and k = exp(−null/λ), the scalings x of words and X of null words are those of
@@ -117,22 +111,10 @@ def _with_null(costs: list[Array], reg: float, null: float) -> list[Array]:
     With K₀₀ = 1, null to null being free, links ask for more the longer the sentences are. Settings are chosen on sentences
     of up to LONG words; from there on K₀₀ = √(n m)/LONG, and the null word stays as dear as it is there.
     """
-
-    def problem(C: Array) -> tuple[Array, Array, Array]:
-        m, n = C.shape
-        wide = np.full((m + 1, n + 1), null)
-        wide[:m, :n], wide[m, n] = C, -reg * max(np.log(m * n) / 2 - np.log(LONG), 0.0)
-        return wide, np.append(np.ones(m), n), np.append(np.ones(n), m)
-
-    return [r.plan[:-1, :-1] for r in solve_batch([problem(C) for C in costs], reg=reg)]
-
-
-def _assignment(C: Array) -> Array:
-    from scipy.optimize import linear_sum_assignment
-
-    out = np.zeros(C.shape)
-    out[linear_sum_assignment(C)] = 1
-    return out
+    m, n = C.shape
+    wide = np.full((m + 1, n + 1), null)
+    wide[:m, :n], wide[m, n] = C, -reg * max(np.log(m * n) / 2 - np.log(LONG), 0.0)
+    return wide, np.append(np.ones(m), n), np.append(np.ones(n), m)
 
 
 def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = None) -> list[Array]:
@@ -140,8 +122,7 @@ def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = N
 
     forward A [m, n]: rows are target words, from a source → target model; backward B [n, m], from a target → source one.
     The joined matrix is K = √(A ∘ Bᵀ), scaled to the marginals of `match`: the plan for the cost −log K and λ = 1. With
-    ``null`` a word may stay alone at that cost; in sentences of n words (n ≤ LONG), each with one partner, a link of
-    n exp(−2 null) in K is worth as much as its two words alone.
+    ``null`` a word may stay alone at that cost.
 
     >>> A, B = np.array([[0.9, 0.1], [0.6, 0.4]]), np.array([[0.8, 0.2], [0.1, 0.9]])
     >>> join([A], [B])[0].round(2).tolist()
@@ -153,9 +134,7 @@ def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = N
         if A.shape != B.T.shape:
             raise ValueError(f"forward and backward must be (m, n) and (n, m), got {A.shape} and {B.shape}")
         costs.append(-0.5 * np.log(np.maximum(A, 1e-12) * np.maximum(B.T, 1e-12)))
-    full = [C for C in costs if C.size]
-    plans = iter(_plans(full, 1.0) if null is None else _with_null(full, 1.0, checks.positive("null", null)))
-    return [next(plans) if C.size else np.zeros(C.shape) for C in costs]
+    return _plans(costs, 1.0, None if null is None else checks.positive("null", null))
 
 
 def links(scores: Any, rule: str = "intersection", threshold: float = 0.0) -> Links:
@@ -191,34 +170,26 @@ def symmetrise(first: Iterable[Link], second: Iterable[Link], rule: str = "grow-
     """
     checks.choice("rule", rule, RULES[2:6])
     one, other = set(first), set(second)
-    if rule == "union":
-        return frozenset(one | other)
-    kept = one & other
-    if rule == "intersection":
-        return frozenset(kept)
-    _grow(kept, one | other)
+    union, kept = one | other, one & other
+    if rule in ("union", "intersection"):
+        return frozenset(union if rule == "union" else kept)
+    around = [(0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+    grown = sorted(kept)
+    for i, j in grown:  # grows while it is read
+        grown += _add_alone(kept, [(i + di, j + dj) for di, dj in around if (i + di, j + dj) in union])
     if rule == "grow-diag-final":
-        for link in (*sorted(one), *sorted(other)):
-            if _alone(link, kept):
-                kept.add(link)
+        _add_alone(kept, [*sorted(one), *sorted(other)])
     return frozenset(kept)
 
 
-def _grow(kept: set[Link], union: set[Link]) -> None:
-    """Adds neighbours of kept links, and of those added, until none is left."""
-    around = [(0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (-1, 1), (1, -1), (1, 1)]
-    waiting = sorted(kept)
-    for i, j in waiting:  # grows while it is read
-        for di, dj in around:
-            link = i + di, j + dj
-            if link in union and link not in kept and _alone(link, kept):
-                kept.add(link)
-                waiting.append(link)
-
-
-def _alone(link: Link, kept: set[Link]) -> bool:
-    """Whether a word of the link has no link yet."""
-    return all(i != link[0] for i, _ in kept) or all(j != link[1] for _, j in kept)
+def _add_alone(kept: set[Link], given: list[Link]) -> list[Link]:
+    """Adds those links, one after the other, of which a word has no link yet, and says which."""
+    added = []
+    for link in given:
+        if all(i != link[0] for i, _ in kept) or all(j != link[1] for _, j in kept):
+            kept.add(link)
+            added.append(link)
+    return added
 
 
 @dataclass(frozen=True)
@@ -241,7 +212,8 @@ class Aligner:
 
     def scores(self, similarities: Iterable[Any]) -> list[Array]:
         """Scores [m, n] of every sentence pair."""
-        near = [near_diagonal(_matrix("similarities", S), self.diagonal) for S in similarities]
+        given = [_matrix("similarities", S) for S in similarities]
+        near = [S - self.diagonal * off_diagonal(*S.shape) for S in given]  # translations keep some order
         return match(near, self.how, self.reg, self.strength, self.null)
 
     def __call__(self, similarities: Iterable[Any]) -> list[Links]:

@@ -2,9 +2,8 @@
 
     A[j, i] = the share of target word j's cross-attention that goes to source word i,   Σ_i A[j, i] = 1
 
-In each of our four translators one head of the decoder's second layer does little else than point from a word to its
-translation: `AttentionHead` reads that head, and runs no layer after it. Words that do not fit the model (more than 128
-subwords per sentence) have nan. What `method("attention")` makes of it is in words/align/methods.py.
+In each of our translators one head of the decoder's second layer does little else than point from a word to its translation:
+`AttentionHead` reads that head, and runs no layer after it. Words that do not fit the model (128 subwords) have nan.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ r"""Bilingual word vectors from parallel text alone: expected links between word
 
     p_ij = s_ij / Σ_j' s_ij' · s_ij / Σ_i' s_i'j,      s_ij = S[e_i, f_j] · exp(−κ |(i + ½)/n − (j + ½)/m|),
 
-that of i choosing j and j choosing i: the row and the column softmax of one transport step, multiplied, so that a word
-with no partner is free to stay alone (agreement of Liang, Taskar and Klein 2006). Summed over the corpus they are counts,
+that of i choosing j and j choosing i, so that a word with no partner is free to stay alone (agreement of Liang, Taskar and
+Klein 2006). Summed over the corpus they are counts,
 
     Q[e, f] = Σ p_ij,      S ← Q / √(c_e c_f),      c: how often a word occurs,
 
@@ -13,8 +13,6 @@ and a few rounds, from counts of co-occurrence, explain frequent words away: le 
 
 **Vectors.** With the last Q, M = Q / (c_e c_f)^α ≈ U diag(σ) Vᵀ by randomised subspace iteration (Halko, Martinsson and
 Tropp 2011); the vectors are the unit rows of U diag(√σ) and V diag(√σ), so that x_e · y_f follows M[e, f].
-
-``python -m otformer.words.training vectors --languages en-fr --out FILE`` makes them in a minute and a half on one core.
 """
 
 from __future__ import annotations

@@ -9,11 +9,7 @@ sentence pairs, rows being the target's words, and links for scores.
 
 docs/alignment.md says how their settings were chosen and what they reach. attention makes the fewest errors; it needs
 transformers (the extra words), and is slower. auto is hmm, so that a text is aligned alike wherever the package is
-installed.
-
-In ``vectors`` a word may have no vector, or one made of its parts (`WordVectors.embed`). What it looks like then counts too:
-for every two words of which one is unknown the similarity is at least that of their spelling; numbers and punctuation keep
-to their like.
+installed. In ``vectors``, the letters of two words of which one has no vector count too (`look`).
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from otformer import checks
 from otformer.words.align.aligners import Aligner, Array, Links, join, links, similarity
 from otformer.words.align.hmm.file import read_models
 from otformer.words.align.hmm.model import AlignmentModel
-from otformer.words.align.hmm.word_parts import WordParts, parts_to_words, spelling, word_parts
+from otformer.words.align.hmm.word_parts import parts_to_words, spelling, word_parts
 from otformer.words.align.vectors import WordVectors, read_vectors
 from otformer.words.models.shipped import shipped_folder
 from otformer.words.text.languages import LanguagePair
@@ -86,15 +82,12 @@ class Hmm:
         return [P.T if exchanged else P for P in plans]
 
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
-        """What is joined: A and B, [m, n] for every pair, whose languages are those of the models in their order."""
+        """What is joined: A and B, [m, n] for every pair, the mean over the models; languages are in the models' order."""
         stored = self.languages.stored
-        return self.posteriors([(word_parts(e, stored.source), word_parts(f, stored.target)) for e, f in pairs])
-
-    def posteriors(self, pairs: Sequence[tuple[WordParts, WordParts]]) -> list[list[Array]]:
-        """A and B of words, [m, n] for every pair (`AlignmentModel.posteriors`), the mean over the models."""
-        found = [model.posteriors([(e.parts, f.parts) for e, f in pairs]) for model in self.models]
+        parts = [(word_parts(e, stored.source), word_parts(f, stored.target)) for e, f in pairs]
+        found = [model.posteriors([(e.parts, f.parts) for e, f in parts]) for model in self.models]
         return [
-            [parts_to_words(np.mean(same, axis=0), *both) for *same, both in zip(*models, pairs, strict=True)]
+            [parts_to_words(np.mean(same, axis=0), *both) for *same, both in zip(*models, parts, strict=True)]
             for models in zip(*found, strict=True)
         ]
 
@@ -106,9 +99,8 @@ class Hmm:
 class Attention(Hmm):
     """The mean of those posteriors and of a head's attention, joined likewise.
 
-    The head attends from target to source only. For the other direction each source word's share of it is taken, the
-    attention scaled to sum to one over target words. A word that the translator does not see has its posteriors alone. The
-    translator is always the package's own: its head was chosen for it.
+    The head attends from target to source only; for the other direction it is scaled to sum to one over target words. A word
+    that the translator does not see has its posteriors alone. The translator is always the package's own.
     """
 
     head: AttentionHead = field(kw_only=True)
@@ -144,7 +136,7 @@ class Vectors:
 
     source: WordVectors
     target: WordVectors
-    aligner: Aligner = field(default_factory=lambda: VECTORS_ALIGNER)
+    aligner: Aligner = VECTORS_ALIGNER
 
     @classmethod
     def shipped(cls, languages: str | LanguagePair) -> Vectors:
@@ -161,20 +153,17 @@ class Vectors:
 
     def _similarity(self, source: Sentence, target: Sentence) -> Array:
         S = similarity(self.source.embed(source), self.target.embed(target))
-        known = [word in self.source for word in source]
-        for j, other in enumerate(target):
-            sure = other in self.target
-            for i, word in enumerate(source):
-                if not (sure and known[i]):
-                    S[j, i] = look(word, other, float(S[j, i]))
+        known = np.logical_and.outer([word in self.target for word in target], [word in self.source for word in source])
+        for j, i in np.argwhere(~known):
+            S[j, i] = look(source[i], target[j], float(S[j, i]))
         return S
 
 
 def look(source: str, target: str, similarity: float) -> float:
     """The similarity of two words, at least one without a vector, after a look at their letters.
 
-    Numbers are alike if their digits are; two different marks are half alike, a mark and a word or number are not. Words are
-    as similar as their letters (`spelling`) or as was said before, whichever is more.
+    Numbers are alike if their digits are; two different marks are half alike, a mark and another kind are not. Words are as
+    similar as their letters (`spelling`) or as given, whichever is more.
 
     >>> look("1,000", "1.000", 0.0), look("1998", "1999", 0.5), look("!", "?", 0.2), look("!", "Paris", 0.2)
     (1.0, 0.0, 0.5, 0.0)
@@ -188,16 +177,12 @@ def look(source: str, target: str, similarity: float) -> float:
     if kinds[0] != kinds[1]:
         return min(similarity, 0.0) if "word" not in kinds or "mark" in kinds else similarity
     if kinds[0] == "number":
-        return float(_digits(source) == _digits(target))
+        return float([*filter(str.isalnum, source)] == [*filter(str.isalnum, target)])
     return 0.5 if kinds[0] == "mark" else max(similarity, spelling(source, target))
 
 
 def _kind(word: str) -> str:
     return "number" if any(c.isdigit() for c in word) else "word" if any(c.isalpha() for c in word) else "mark"
-
-
-def _digits(word: str) -> str:
-    return "".join(c for c in word if c.isalnum())
 
 
 def _data(name: str) -> AbstractContextManager[Path]:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,8 @@ class WordVectors:
     @cached_property
     def _index(self) -> tuple[dict[str, int], dict[str, int]]:
         """Rows of words as they are, and of folded words: the first, most frequent one where several fold alike."""
-        exact: dict[str, int] = {}
-        folded: dict[str, int] = {}
-        for k, word in enumerate(self.words):
-            exact.setdefault(word, k)
-            folded.setdefault(plain(word), k)
-        return exact, folded
+        last_first = list(enumerate(self.words))[::-1]
+        return {word: k for k, word in last_first}, {plain(word): k for k, word in last_first}
 
     def row(self, word: str) -> int | None:
         """The row of a word: as it is written, else with folded case and punctuation; None where there is none."""
@@ -73,11 +69,10 @@ class WordVectors:
     def embed(self, words: Sequence[str]) -> Array:
         """Unit vectors [len(words), d], float64, of any words; an unknown word is made of what is known of it (`_pieces`).
 
-        Without known pieces it is made of its letters: the sum of random vectors of its 3- and 4-grams, each drawn from its
-        checksum. Two such words that are spelled alike, as names in two languages are, then have similar vectors, and are
-        far from all others.
+        Without known pieces it is the sum of random vectors of its 3- and 4-grams, each drawn from its checksum: words that
+        are spelled alike, as names in two languages are, have similar vectors.
         """
-        return np.stack([self._embed_one(word) for word in words]) if len(words) else np.zeros((0, self.dim))
+        return np.array([self._embed_one(word) for word in words]).reshape(-1, self.dim)
 
     def _embed_one(self, word: str) -> Array:
         row = self.row(word)
@@ -91,12 +86,10 @@ class WordVectors:
         parts = [row for part in re.findall(r"\w+'?", word) if (row := known.get(part)) is not None]
         if parts:
             return parts
-        compounds = []
-        for k in range(4, len(word) - 3):
-            first = known.get(word[:k], known.get(word[:k].removesuffix("s")) if k > 4 else None)
-            second = known.get(word[k:])
-            if first is not None and second is not None:
-                compounds.append([first, second])
+        ends = range(4, len(word) - 3)
+        firsts = [word[:k] if k == 4 or word[:k] in known else word[:k].removesuffix("s") for k in ends]
+        both = [(first, word[k:]) for k, first in zip(ends, firsts, strict=True)]
+        compounds = [[known[first], known[second]] for first, second in both if first in known and second in known]
         if compounds:
             return min(compounds, key=max)
         stem = word[: max(5, len(word) - 3)]
@@ -107,11 +100,8 @@ class WordVectors:
     @cached_property
     def _stems(self) -> dict[str, list[str]]:
         """Words of at least five letters, by their first five."""
-        stems: dict[str, list[str]] = {}
-        for word in self._index[1]:
-            if len(word) >= 5:
-                stems.setdefault(word[:5], []).append(word)
-        return stems
+        long = sorted(word for word in self._index[1] if len(word) >= 5)
+        return {stem: list(words) for stem, words in groupby(long, key=lambda word: word[:5])}
 
 
 def _letters(word: str, dim: int) -> Array:
@@ -151,9 +141,7 @@ def read_vectors(file: str | Path, language: str | None = None, limit: int | Non
 def _read_npz(file: Path, language: str | None, limit: int | None) -> WordVectors:
     try:
         arrays = dict(np.load(file, allow_pickle=False))
-    except (OSError, ValueError, EOFError, zlib.error):
-        raise ValueError(f"{file} is not a readable npz file") from None
-    except Exception as error:  # zipfile's own error has no other base
+    except Exception as error:  # numpy's and zipfile's errors have no base of their own
         raise ValueError(f"{file} is not a readable npz file: {error}") from None
     first = f"{language}_" if f"{language}_words" in arrays else ""
     words, matrix = arrays.get(f"{first}words"), arrays.get(f"{first}vecs")

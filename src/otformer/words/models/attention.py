@@ -11,9 +11,8 @@ Matrices have the target words as rows and the source words as columns, whoever 
 
 The target sentence is given, not generated (teacher forcing): the decoder's input is its start token and then the target's
 tokens t₁ t₂ …, so that position k has t_k as output and t_{k−1} as input. Words are pooled from subwords by `pool_matrix`.
-Attention to special tokens and to the other sentence's end is left out: rows need not sum to one (``normalise`` makes them).
-
-Text is given to the model as it is: fold it first (`text.fold`) for a model of lower-case text.
+Attention to special tokens is left out: rows need not sum to one (``normalise`` makes them). Text is given to the model as
+it is: fold it first (`text.fold`) for a model of lower-case text.
 """
 
 from __future__ import annotations
@@ -27,12 +26,14 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.words.models.inputs import TEMPLATE, Prepared, model_inputs, split_template
 from otformer.words.models.models import Model
-from otformer.words.models.subwords import HOW, Member, covered, pool_matrix, pool_vectors
-from otformer.words.text.text import Pair
+from otformer.words.models.subwords import HOW, Member, covered, encode, encode_pair, pool_matrix, pool_vectors
+from otformer.words.text.text import Pair, word_spans, words
 
 Array = np.ndarray[Any, np.dtype[Any]]
+TEMPLATE = "{source}\n{target}"  # a decoder's prompt: nothing in it belongs to a language or a training set
+Template = tuple[str, str, str]  # what stands before the source, between the two, and after the target
+Inputs = tuple[dict[str, list[int]], dict[str, Member]]  # feeds and places of `Prepared`
 WINDOW = 512  # sentence pairs that are sorted by length together
 ROOM = 2**25  # most numbers in the attention matrices of a batch, and in those kept for a window
 
@@ -134,12 +135,66 @@ def read(
     return answers()
 
 
-# Batches
+class Prepared(NamedTuple):
+    """Words of a pair, inputs of the network by name, and the groupings [W, T] of words at places of these inputs."""
+
+    source: list[str]
+    target: list[str]
+    feeds: dict[str, list[int]]
+    places: dict[str, Member]
+
+
+def model_inputs(model: Model, pair: Pair, by: str, template: Template) -> Prepared:
+    """The inputs of a pair; errors name it by its text, since a chunk of a corpus does not know its lines."""
+    try:
+        "".join(pair).encode()  # a UnicodeError is a ValueError; tokenizers have errors of their own for lone surrogates
+        if model.kind == "decoder":
+            feeds, places = _for_decoder(model, pair, by, template)
+        else:
+            feeds, places = (_for_translation if model.kind == "translation" else _for_encoder)(model, pair, by)
+    except ValueError as error:
+        raise ValueError(f"{pair.source[:40]!r} ||| {pair.target[:40]!r}: {error}") from None
+    return Prepared(words(pair.source, by), words(pair.target, by), feeds, places)
+
+
+def _for_translation(model: Model, pair: Pair, by: str) -> Inputs:
+    room = None if model.limit is None else model.limit - 1  # the start token needs one
+    source = encode(model.tokenizer, pair.source, by=by, max_length=model.limit)
+    target = encode(model.tokenizer, pair.target, by=by, target=True, max_length=room)
+    feeds = {"input_ids": source.ids, "decoder_input_ids": [model.start or 0, *target.ids]}
+    after, before = (np.pad(target.member, ((0, 0), ends)) for ends in ((1, 0), (0, 1)))
+    return feeds, {"source": source.member, "target": after, "output": before}
+
+
+def _for_encoder(model: Model, pair: Pair, by: str) -> Inputs:
+    both = encode_pair(model.tokenizer, *pair, by=by, max_length=model.limit)
+    feeds = {"input_ids": both.ids}
+    if both.types is not None and getattr(model.network.config, "type_vocab_size", 0) > 1:
+        feeds["token_type_ids"] = both.types
+    return feeds, {"source": both.source, "target": both.target}
+
+
+def _for_decoder(model: Model, pair: Pair, by: str, template: Template) -> Inputs:
+    first, between, last = template
+    starts = len(first), len(first) + len(pair.source) + len(between)
+    spans = [(start + i, start + j) for start, side in zip(starts, pair, strict=True) for i, j in word_spans(side, by)]
+    text = f"{first}{pair.source}{between}{pair.target}{last}"
+    ids, member = encode(model.tokenizer, text, spans, max_length=model.limit)
+    source, target = np.split(member, [len(word_spans(pair.source, by))])
+    before = np.pad(target, ((0, 0), (0, 1)))[:, 1:]
+    return {"input_ids": ids}, {"source": source, "target": target, "output": before}
+
+
+def split_template(template: str) -> Template:
+    first, source, rest = str(template).partition("{source}")
+    between, target, last = rest.partition("{target}")
+    if not (source and target) or "{source}" in last or "{source}" in between or "{target}" in last:
+        raise ValueError(f"template must have {{source}} and then {{target}}, once each, got {template!r}")
+    return first, between, last
 
 
 def _windows(prepared: Iterable[Prepared], matrices: int, vectors: int) -> Iterator[list[Prepared]]:
-    """Lists of at most WINDOW pairs for which about ROOM numbers are kept: ``matrices`` per pair of words, ``vectors`` per
-    word."""
+    """At most WINDOW pairs for which about ROOM numbers are kept: ``matrices`` per pair of words, ``vectors`` per word."""
     window: list[Prepared] = []
     size = 0
     for item in prepared:
@@ -178,11 +233,11 @@ def _padded(rows: Sequence[Sequence[int]], value: int, device: torch.device) -> 
 def _read_batch(
     model: Model, items: list[Prepared], chosen: Sequence[str], states: bool, how: str, normalise: bool
 ) -> list[Reading]:
-    pad = model.tokenizer.pad_token_id or 0
+    pad, device = model.tokenizer.pad_token_id or 0, model.network.device
     rows = {name: [item.feeds[name] for item in items] for name in items[0].feeds}
-    feeds = {name: _padded(ids, 0 if name == "token_type_ids" else pad, model.device) for name, ids in rows.items()}
-    mask = _padded([[1] * len(ids) for ids in rows["input_ids"]], 0, model.device)
-    out = model.body(**feeds, attention_mask=mask, output_attentions=True, output_hidden_states=states)
+    feeds = {name: _padded(ids, 0 if name == "token_type_ids" else pad, device) for name, ids in rows.items()}
+    mask = _padded([[1] * len(ids) for ids in rows["input_ids"]], 0, device)
+    out = model.network.base_model(**feeds, attention_mask=mask, output_attentions=True, output_hidden_states=states)
     views = {name: READINGS[model.kind][name] for name in chosen}
     A = {key: torch.stack(out[key]) for key in {view.output for view in views.values()}}  # [L, B, H, T, S] each
     vectors = _vectors(model, feeds, out) if states else {}
@@ -217,12 +272,10 @@ def _vectors(model: Model, feeds: dict[str, Tensor], out: Any) -> dict[str, Tens
             "target": (model.network.get_decoder(), feeds["decoder_input_ids"], out["decoder_hidden_states"]),
         }
     else:
-        sides = dict.fromkeys(("source", "target"), (model.body, feeds["input_ids"], out["hidden_states"]))
-    vectors = {}
-    for side, (network, ids, hidden) in sides.items():
-        scale = getattr(network, "embed_scale", 1.0)
-        vectors[side] = torch.stack(hidden)
-        vectors[f"{side}-embeddings"] = (scale * network.get_input_embeddings()(ids))[None]
+        sides = dict.fromkeys(("source", "target"), (model.network, feeds["input_ids"], out["hidden_states"]))
+    vectors = {side: torch.stack(hidden) for side, (_, _, hidden) in sides.items()}
+    for side, (network, ids, _) in sides.items():
+        vectors[f"{side}-embeddings"] = getattr(network, "embed_scale", 1.0) * network.get_input_embeddings()(ids)[None]
     return vectors
 
 

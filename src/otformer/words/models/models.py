@@ -6,8 +6,7 @@ A model is one of three kinds, found by looking at it and not by its name:
     encoder       every token sees every other (BERT, XLM-R, …): both sentences in one input
     decoder       a token sees those before it only (GPT-2, …): both sentences in a prompt
 
-Weights become float32 whatever the files hold, and attention is computed in the plain ("eager") way, the only one that
-gives its matrices. transformers comes with the extra `words` (pip install 'otformer[words]').
+Weights become float32 whatever the files hold; attention is computed in the "eager" way, the only one that gives matrices.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ from torch import Tensor
 from otformer import checks
 from otformer.words.models.subwords import encode, encode_pair
 
-KINDS = ("translation", "encoder", "decoder")
-
 
 @dataclass(frozen=True)
 class Model:
@@ -47,16 +44,6 @@ class Model:
     heads: int
     limit: int | None = None
     start: int | None = None
-
-    @property
-    def body(self) -> Any:
-        """The network without its head: no step of ours needs scores over the vocabulary."""
-        return self.network.base_model
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return next(iter(self.network.parameters())).device
 
 
 def load(name: str | Path, device: str | torch.device = "cpu") -> Model:

@@ -3,8 +3,7 @@
     en-fr, de-en   translation, Marian's architecture           bert-en-fr   an encoder of sentence pairs, 12 layers
 
 They are small, and trained here: ``python -m otformer.words.training`` makes them. The environment variable OTFORMER_MODELS
-may name a folder with model folders of the same names, which then go first: your own, or the originals they stand for.
-`align --method attention` does not look there: it uses one head, which was chosen for the model of the package.
+may name a folder with model folders of the same names, which then go first, but not for `align --method attention`.
 """
 
 from __future__ import annotations

@@ -43,9 +43,6 @@ def covered(member: Member) -> Member:
     return np.asarray(member.any(1))
 
 
-# Tokenizers
-
-
 class Encoded(NamedTuple):
     """Token numbers [T] of a sentence and the grouping of its words [W, T]."""
 
@@ -94,25 +91,16 @@ def encode(
     return Encoded(ids, group_by_offsets(offsets, spans))
 
 
-def encode_pair(
-    tokenizer: Any,
-    source: str,
-    target: str,
-    by: str = "spaces",
-    max_length: int | None = None,
-) -> EncodedPair:
+def encode_pair(tokenizer: Any, source: str, target: str, by: str = "spaces", max_length: int | None = None) -> EncodedPair:
     """Tokens and word groupings of two sentences in one input, as BERT takes them; needs a fast tokenizer."""
     if not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{_no_offsets(tokenizer)}: two sentences in one input need a fast tokenizer")
     options = {} if max_length is None else {"truncation": True, "max_length": max_length}
     out = tokenizer(source, target, return_offsets_mapping=True, **options)
-    sides = []
-    for side, text in enumerate((source, target)):
-        places = zip(out["offset_mapping"], out.sequence_ids(), strict=True)
-        theirs = [place if owner == side else (0, 0) for place, owner in places]
-        sides.append(group_by_offsets(theirs, word_spans(text, by)))
-    types = out.get("token_type_ids")
-    return EncodedPair(list(out["input_ids"]), sides[0], sides[1], None if types is None else list(types))
+    places = list(zip(out["offset_mapping"], out.sequence_ids(), strict=True))
+    of = [[place if owner == side else (0, 0) for place, owner in places] for side in (0, 1)]
+    first, second = (group_by_offsets(own, word_spans(text, by)) for own, text in zip(of, (source, target), strict=True))
+    return EncodedPair(list(out["input_ids"]), first, second, out.get("token_type_ids"))
 
 
 def _no_offsets(tokenizer: Any) -> str:
@@ -193,9 +181,6 @@ def _characters(place: Span | None, plain: str, origin: list[int]) -> Span:
     if inner.strip():
         start, end = start + len(inner) - len(inner.lstrip()), end - len(inner) + len(inner.rstrip())
     return (origin[start], origin[end - 1] + 1) if start < end else (0, 0)
-
-
-# Pooling
 
 
 def pool_vectors(vectors: Any, member: Member) -> Any:

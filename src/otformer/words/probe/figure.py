@@ -37,23 +37,21 @@ def draw(table: Table, title: str = "", metric: str = "Hits@1") -> Figure:
     """Left: the metric of each layer's attention, mean over heads with its interval, and heads as points; beside it that of
     word vectors. Right: the distance of that attention to the plan of the embeddings."""
     made, (left, right) = figures.figure(9.2, 3.9, columns=2, width_ratios=(1.35, 1))
-    readings = list(dict.fromkeys(line["reading"] for line in table if line["method"] == "attention"))
+    attention = [line for line in table if line["method"] == "attention"]
+    readings = list(dict.fromkeys(line["reading"] for line in attention))
     for k, (name, colour) in enumerate(zip(readings, COLOURS, strict=False)):
-        own = [line for line in table if line["reading"] == name]
+        own = [line for line in attention if line["reading"] == name]
         _curve(left, own, metric, LABELS.get(name, name), colour, shift=0.16 * (2 * k - 1))
         mean = [line for line in own if not line["head"]]
         right.plot(_of(mean, "layer"), _of(mean, "distance"), "o-", color=colour, label=LABELS.get(name, name))
     for method, look in VECTORS.items():
         _vectors(left, [line for line in table if line["method"] == method], metric, *look)
-    attention = [line for line in table if line["method"] == "attention"]
-    level = attention[0]["uniform"]
+    level, nothing = attention[0]["uniform"], "attention that knows nothing"
     right.axhline(level, color=figures.GREY, linestyle="--", linewidth=1)
-    where = {"xytext": (0, 4), "textcoords": "offset points"}
-    right.annotate("attention that knows nothing", (1, level), **where, color=figures.GREY, size=8)
+    right.annotate(nothing, (1, level), (0, 4), textcoords="offset points", color=figures.GREY, size=8)
     layers = sorted({line["layer"] for line in table})
-    sentences, pairs = attention[0]["sentences"], attention[0]["pairs"]
     left.plot([], [], "o", color=figures.GREY, alpha=0.5, ms=2.8, mew=0, label="single heads")
-    corpus = f"layer ({sentences:,} sentences, {pairs:,} gold pairs)"
+    corpus = f"layer ({attention[0]['sentences']:,} sentences, {attention[0]['pairs']:,} gold pairs)"
     left.set(title=title or "Finding translated words", xlabel=corpus, ylabel=f"{metric} (%)", ylim=(0, 101), xticks=layers)
     right.set(title="From attention to the plan of embeddings", xlabel="layer", ylabel="total variation")
     right.set(ylim=(0, 1.02), xticks=[layer for layer in layers if layer])

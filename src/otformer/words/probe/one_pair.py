@@ -8,7 +8,7 @@ from typing import Any
 
 from otformer.words.models.attention import readings_of
 from otformer.words.models.models import Model, load
-from otformer.words.probe.probe import LIKENESS, Array, ReadPair, Settings, likeness_of, read_with_plans
+from otformer.words.probe.probe import LIKENESS, Array, Settings, likeness_of, read_with_plans
 from otformer.words.text.gold import grid
 from otformer.words.text.text import Pair, parse_pairs
 
@@ -39,24 +39,22 @@ class PairProbe:
 
     def lines(self) -> list[str]:
         """The rows as a table in per cent, then the nearest layer's attention and the plan, a row per target word."""
-        near, m = self.nearest, len(self.target_words)
-        head = f"{'attention':<14} layer  from OT  columns  row entropy"
+        near = self.nearest
         table = [
             f"{row['reading']:<14} {row['layer']:>5}{100 * row['distance']:>9.1f}{100 * row['marginal_error']:>9.1f}"
             f"{100 * row['row_entropy']:>13.1f}"
             for row in self.rows
         ]
         A = self.attention[near["reading"]][near["layer"] - 1, -1]
-        shares = A / A.sum(1, keepdims=True)
         return [
-            head,
+            f"{'attention':<14} layer  from OT  columns  row entropy",
             *table,
             "from OT: total variation between attention and the plan of the embeddings, 0 to 100; attention that knows "
             f"nothing has {100 * near['uniform']:.1f}. columns: what source words get too much and too little, 0 to 200",
             f"\nnearest to the plan: {near['reading']}, layer {near['layer']}, mean over heads",
-            *grid(self.source_words, self.target_words, shares),
+            *grid(self.source_words, self.target_words, A / A.sum(1, keepdims=True)),
             "\ntransport plan of the embeddings",
-            *grid(self.source_words, self.target_words, m * self.plan),
+            *grid(self.source_words, self.target_words, len(self.plan) * self.plan),
         ]
 
 
@@ -73,10 +71,7 @@ def look_at(model: Model | str | Path, pair: Pair | str, settings: Settings | No
     loaded = model if isinstance(model, Model) else load(model, device)
     given = next(parse_pairs([pair], "pair")) if isinstance(pair, str) else pair
     ((part, plans),) = read_with_plans(loaded, [given], None, s)
-    return _looked(readings_of(loaded, s.readings), part, plans)
-
-
-def _looked(names: tuple[str, ...], part: ReadPair, plans: Array) -> PairProbe:
+    names = readings_of(loaded, s.readings)
     if not len(part.source) or not len(part.target):
         raise ValueError("pair must have words that the model sees on both sides")
     alike = likeness_of(part.attention, plans).reshape(*part.attention.shape[:3], len(LIKENESS))

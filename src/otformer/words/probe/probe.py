@@ -7,8 +7,7 @@ For every sentence pair there are gold pairs of words, from a dictionary (`gold_
     transport   the entropic plan of the same vectors for the cost 2 − 2 cos (`embedding_plan`)
 
 Each gets the same scores: MRR and Hits@k; where links are made by hand, AER and its kin of every target word's best source
-word; and, for attention, its `likeness` to the plan of the embeddings. For the last, rows are scaled to sum to one: what a
-target word gives to source words.
+word; and, for attention with rows scaled to sum to one, its `likeness` to the plan of the embeddings.
 
 `probe_chunk` (map) gives a `Tally`, scores of each sentence; words/probe/table.py (reduce) makes the table of all tallies.
 """
@@ -18,7 +17,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
@@ -26,18 +25,16 @@ import numpy as np
 
 from otformer import checks
 from otformer.transport.ragged.batch import solve_batch
-from otformer.words.align.vectors import as_unit
-from otformer.words.models.attention import Reading, read, readings_of
-from otformer.words.models.inputs import TEMPLATE
+from otformer.words.align.vectors import Array, as_unit
+from otformer.words.models.attention import TEMPLATE, Reading, read, readings_of
 from otformer.words.models.models import Model
-from otformer.words.probe.scores import likeness, ranks
+from otformer.words.probe.scores import Likeness, likeness, ranks
 from otformer.words.text.dictionary import Dictionary, gold_pairs
 from otformer.words.text.gold import Gold, Link, check_links
 from otformer.words.text.text import Pair, fold
 
-Array = np.ndarray[Any, np.dtype[Any]]
 AT = (1, 3)
-LIKENESS = ("distance", "uniform", "marginal_error", "row_entropy", "column_entropy", "distance_states")
+LIKENESS = (*Likeness._fields, "distance_states")
 GROUP = 128  # sentences per call of `solve_batch`
 
 
@@ -94,8 +91,7 @@ class Tally:
     def pack(self) -> bytes:
         """The tally as the bytes of an npz file."""
         stream = io.BytesIO()
-        arrays: dict[str, Any] = {"rows": np.array(json.dumps(self.rows))} | self.arrays()
-        np.savez(stream, **arrays)
+        np.savez(stream, rows=np.array(json.dumps(self.rows)), **self.arrays())  # type: ignore[arg-type]
         return stream.getvalue()
 
     @classmethod
@@ -175,10 +171,8 @@ def read_with_plans(
     if any("self" in name for name in readings_of(model, s.readings)):
         raise ValueError(f"readings must be between source and target words, got {s.readings}")
     checks.positive("reg", s.reg)
-    found = read(
-        model, pairs, by=s.by, readings=s.readings, states=True, how=s.how, template=s.template, batch=s.batch
-    )
-    parts = _with_gold(found, gold)
+    how: dict[str, Any] = {"by": s.by, "readings": s.readings, "how": s.how, "template": s.template, "batch": s.batch}
+    parts = _with_gold(read(model, pairs, states=True, **how), gold)
     while group := list(islice(parts, GROUP)):
         yield from zip(group, _plans([part.cosines for part in group], s), strict=True)
 
@@ -213,9 +207,6 @@ def _plans(cosines: Sequence[Array], s: Settings) -> list[Array]:
     problems = [2 - 2 * S for sentence in cosines if sentence.size for S in sentence]
     solved = iter(solve_batch(problems, reg=s.reg, tol=s.tol))
     return [np.stack([next(solved).plan for _ in S]) if S.size else S for S in cosines]
-
-
-# One sentence
 
 
 def _scored(rows: tuple[Row, ...], part: ReadPair, plan: Array, dictionary: Dictionary | None, s: Settings) -> Tally:
@@ -269,8 +260,5 @@ def likeness_of(attention: Array, plans: Array) -> Array:
     """
     A = attention + 1e-30
     A /= A.sum(-1, keepdims=True)
-    to_embeddings = likeness(A, plans[0])
-    m = A.shape[-2]
-    to_states = 0.5 * np.abs(A / m - plans[2:][:, None]).sum((-1, -2))  # layer k with its own states
-    values = [*asdict(to_embeddings).values(), to_states]
-    return np.stack([np.broadcast_to(v, A.shape[:3]).reshape(-1) for v in values], -1)
+    to_states = 0.5 * np.abs(A / A.shape[-2] - plans[2:][:, None]).sum((-1, -2))  # layer k with its own states
+    return np.stack([np.broadcast_to(v, A.shape[:3]).reshape(-1) for v in (*likeness(A, plans[0]), to_states)], -1)

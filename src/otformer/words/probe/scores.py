@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from otformer import checks
-from otformer.statistics import ratio
+from otformer.statistics import Array, bootstrap
 from otformer.transport.solve import solve_sample
 
-Array = np.ndarray[Any, np.dtype[Any]]
 TIE = 1e-9  # entries this near, relative to the gold pair's, are tied
 
 
-# Retrieval: the paper's equations of section 4.1
-
-
 def ranks(matrix: Any, pairs: Sequence[tuple[int, int]], ties: str = "best") -> Array:
-    """Ranks of the gold pairs in matrices A [..., m, n]: whole numbers [..., pairs].
+    """Ranks of the gold pairs in matrices A [..., m, n], whole numbers [..., pairs] (the paper, section 4.1):
 
         rank(e_i, f_j) = 1 + |{e' : A[f_j, e'] > A[f_j, e_i]}|
 
@@ -73,57 +69,54 @@ def sentence_scores(ranks: Any, at: Sequence[int] = (1, 3)) -> Array:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score over a corpus.
+    """A score over a corpus; numbers, or arrays [...] for values [N, ...].
 
     mean : mean over sentences, with ``interval``, its bootstrap interval.   std : standard deviation across sentences (that
     of the sample, divided by N), the paper's error bars.   pooled : mean over all pairs of all sentences, with
     ``pooled_interval``; sentences, not pairs, are drawn for it, since pairs of one sentence go together.
     """
 
-    mean: float
-    std: float
-    interval: tuple[float, float]
-    pooled: float
-    pooled_interval: tuple[float, float]
+    mean: Any
+    std: Any
+    interval: tuple[Any, Any]
+    pooled: Any
+    pooled_interval: tuple[Any, Any]
     sentences: int
     pairs: int
 
 
 def estimate(values: Any, pairs: Any, level: float = 0.95, draws: int = 1000, seed: int = 0) -> Estimate:
-    """The `Estimate` of a score, from its value for each sentence [N] and their numbers of gold pairs [N]; sentences without
-    pairs are left out.
+    """The `Estimate` of scores, from their values for each sentence [N, ...] and its number of gold pairs [N]; sentences
+    without pairs are left out.
 
     >>> e = estimate([1.0, 0.0, float("nan")], [1, 3, 0])
     >>> e.mean, e.std, e.pooled, e.sentences, e.pairs
     (0.5, 0.5, 0.25, 2, 4)
     """
     value, weight = np.asarray(values, dtype=float), np.asarray(pairs, dtype=np.int64)
-    if value.shape != weight.shape or value.ndim != 1:
-        raise ValueError(f"values and pairs must have one shape (N,), got {value.shape} and {weight.shape}")
+    if value.shape[:1] != weight.shape:
+        raise ValueError(f"values and pairs must have shapes (N, ...) and (N,), got {value.shape} and {weight.shape}")
     value, weight = value[weight > 0], weight[weight > 0]
     if not len(value):
         raise ValueError(f"pairs must not be 0 in every sentence, got {len(pairs)} sentences without gold pairs")
     if not np.isfinite(value).all():
         raise ValueError("values must be finite where a sentence has pairs, got nan or inf")
-
-    mean, *interval = ratio(value, np.ones_like(value), level, draws, seed)
-    pooled, *pooled_interval = ratio(value * weight, weight, level, draws, seed)
-    return Estimate(
-        mean=mean,
-        std=float(value.std()),
-        interval=(interval[0], interval[1]),
-        pooled=pooled,
-        pooled_interval=(pooled_interval[0], pooled_interval[1]),
-        sentences=len(value),
-        pairs=int(weight.sum()),
-    )
+    (mean, interval), (pooled, pooled_interval) = (_weighted(value, w, level, draws, seed) for w in (weight > 0, weight))
+    mean, std, pooled = (x if np.ndim(x) else float(x) for x in (mean, value.std(0), pooled))
+    return Estimate(mean, std, interval, pooled, pooled_interval, len(value), int(weight.sum()))
 
 
-# How OT-like a matrix is
+def _weighted(value: Array, weight: Array, *drawing: Any) -> tuple[Any, tuple[Any, Any]]:
+    """Σ w x / Σ w over sentences, and its bootstrap interval."""
+
+    def mean(sums: Array) -> Array:
+        return np.asarray(sums[..., :-1] / sums[..., -1:]).reshape(sums.shape[:-1] + value.shape[1:])
+
+    both = np.column_stack([(value.T * weight).T.reshape(len(value), -1), weight])
+    return mean(both.sum(0)), bootstrap(both, mean, *drawing)
 
 
-@dataclass(frozen=True)
-class Likeness:
+class Likeness(NamedTuple):
     """A matrix A [m, n] beside a plan P [m, n], both scaled to mass 1; numbers, or arrays [...] for matrices [..., m, n].
 
     distance : ½ Σ |A_ij − P_ij|, total variation: 0 (A is the plan) to 1 (nothing in common).

@@ -14,11 +14,11 @@ from otformer.files import written
 from otformer.statistics import bootstrap
 from otformer.words.models.models import Model
 from otformer.words.probe.probe import AT, LIKENESS, Settings, Tally, probe_chunk
+from otformer.words.probe.scores import estimate
 from otformer.words.text.dictionary import Dictionary
 from otformer.words.text.gold import Gold, rates
 from otformer.words.text.text import Pair
 
-Array = np.ndarray[Any, np.dtype[Any]]
 METRICS = ("MRR", *(f"Hits@{k}" for k in AT))
 
 
@@ -73,51 +73,27 @@ def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, s
     a word that stands twice has one embedding, and a window that ends before the source gives all of it 0.
     """
     tally = Tally.joined(tallies)
-    scored = tally.pairs > 0
-    if not scored.any():
+    if not tally.pairs.any():
         raise ValueError(f"there is nothing to score: no gold pairs of words in {len(tally.pairs)} sentence pairs")
-    weights = tally.pairs[scored].astype(float)
-    sums, tied = np.split(tally.scores[scored].astype(float), [len(METRICS)], -1)
-    values = sums / weights[:, None, None]  # [N, rows, metrics]
-    drawing, shape = (level, draws, seed), values.shape[1:]
-    both = np.column_stack([sums.reshape(len(sums), -1), weights])
-    ends = bootstrap(values, lambda drawn: drawn / len(values), *drawing)
-    pooled = bootstrap(both, lambda drawn: drawn[:, :-1] / drawn[:, -1:], *drawing)
-    estimates = {
-        "": values.mean(0),
-        "_std": values.std(0),
-        **dict(zip(("_low", "_high"), ends, strict=True)),
-        "_pooled": sums.sum(0) / weights.sum(),
-        **{f"_pooled_{name}": end.reshape(shape) for name, end in zip(("low", "high"), pooled, strict=True)},
-    }
+    shares = tally.scores.astype(float) / np.maximum(tally.pairs, 1)[:, None, None]  # [N, rows, metrics and ties]
+    e = estimate(shares, tally.pairs, level, draws, seed)
+    parts = {"": e.mean, "_std": e.std, "_low": e.interval[0], "_high": e.interval[1]}
+    parts |= {"_pooled": e.pooled, "_pooled_low": e.pooled_interval[0], "_pooled_high": e.pooled_interval[1]}
     table: list[dict[str, Any]] = []
     for r, row in enumerate(tally.rows):
-        line = row._asdict() | {"sentences": len(values), "pairs": int(weights.sum()), "lost": int(tally.lost.sum())}
-        line |= {metric + part: float(x[r, q]) for q, metric in enumerate(METRICS) for part, x in estimates.items()}
-        table.append(line | {"tied": float(tied[:, r].sum() / weights.sum())})
-    _add_links(table, tally.links, drawing)
-    _add_likeness(table, tally.likeness)
-    return table
-
-
-def _add_links(table: list[dict[str, Any]], counts: Array, drawing: tuple[float, int, int]) -> None:
-    """AER with its interval, precision, recall, F1 from counts [N, rows, 4]."""
-    if not counts.any():
-        return
-    low, high = bootstrap(counts, lambda sums: rates(sums)[0], *drawing)
-    found = rates(counts.sum(0, dtype=float))
-    for r, line in enumerate(table):
-        aer, precision, recall, f1 = (float(rate[r]) for rate in found)
-        line |= {"AER": aer, "AER_low": float(low[r]), "AER_high": float(high[r])}
-        line |= {"precision": precision, "recall": recall, "F1": f1}
-
-
-def _add_likeness(table: list[dict[str, Any]], alike: Array) -> None:
-    """Means over the sentences [N, rows, 6] that have words."""
-    there = ~np.isnan(alike[:, :, 0]).all(1)
-    means = alike[there].mean(0, dtype=float)  # nan in the rows without
-    for line, row in zip(table, means, strict=True):
+        line = row._asdict() | {"sentences": e.sentences, "pairs": e.pairs, "lost": int(tally.lost.sum())}
+        line |= {metric + part: float(x[r, q]) for q, metric in enumerate(METRICS) for part, x in parts.items()}
+        table.append(line | {"tied": float(e.pooled[r, len(METRICS)])})
+    if tally.links.any():
+        ends = bootstrap(tally.links, lambda sums: rates(sums)[0], level, draws, seed)
+        aer, *others = rates(tally.links.sum(0, dtype=float))
+        names = ("AER", "AER_low", "AER_high", "precision", "recall", "F1")
+        for r, line in enumerate(table):
+            line |= {name: float(x[r]) for name, x in zip(names, (aer, *ends, *others), strict=True)}
+    with_words = ~np.isnan(tally.likeness[:, :, 0]).all(1)  # [N]
+    for line, row in zip(table, tally.likeness[with_words].mean(0, dtype=float), strict=True):  # nan in rows without
         line |= {name: None if np.isnan(x) else float(x) for name, x in zip(LIKENESS, row, strict=True)}
+    return table
 
 
 def write_csv(table: Sequence[dict[str, Any]], file: str | Path) -> None:

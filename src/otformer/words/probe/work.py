@@ -58,8 +58,8 @@ class ProbeWork:
         self, pairs: Iterable[Pair], gold: Sequence[Gold] = (), size: int | None = None, seed: int = 0
     ) -> Iterator[Item]:
         """Pairs, each with its gold where there is any; ``size`` of them, drawn, if that is given."""
-        every = self._with_gold(pairs, gold) if gold else (tuple(pair) for pair in pairs)
-        return iter(every) if size is None else iter(sample(cast(Any, every), size, seed))
+        every = self._with_gold(pairs, gold) if gold else map(tuple, pairs)
+        return iter(every if size is None else sample(cast(Any, every), size, seed))
 
     def _with_gold(self, pairs: Iterable[Pair], gold: Sequence[Gold]) -> Iterator[Item]:
         for number, (pair, links) in enumerate(zip(pairs, gold, strict=True), 1):

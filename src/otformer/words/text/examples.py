@@ -2,11 +2,9 @@
 
 They ship with the package, for commands and the report where no text is given; the paper's fox pair is the first. A file has
 one pair per line, four columns with tabs between: source, target, links ``i-j`` from 0, and the words that have no partner
-on purpose, ``s3`` in the source, ``t5`` in the target (``-`` for none). Every word is in one of the last two columns.
-
-How they were aligned: all links are sure. Verb forms of several words are linked as a whole (bought: a acheté; fährt … ab:
-leaves), and so are fixed phrases; negations with both their parts (not: ne … pas). An article or preposition that only one
-of the languages has is alone.
+on purpose, ``s3`` in the source, ``t5`` in the target (``-`` for none). All links are sure. Verb forms of several words and
+fixed phrases are linked as a whole (bought: a acheté; fährt … ab: leaves), negations with both their parts (not: ne … pas).
+An article or preposition that only one of the languages has is alone.
 """
 
 from __future__ import annotations
@@ -45,17 +43,14 @@ def examples(languages: str = "en-fr") -> tuple[Example, ...]:
     """
     pair = LanguagePair.of(languages)
     text = files("otformer.words").joinpath("data", f"{pair.stored}.tsv").read_text(encoding="utf-8")
-    given = map(_parse, text.splitlines())
-    return tuple(map(_exchange, given) if pair.exchanged else given)
+    return tuple(_parse(line, pair.exchanged) for line in text.splitlines())
 
 
-def _parse(line: str) -> Example:
-    source, target, links, alone = line.split("\t")
+def _parse(line: str, exchanged: bool) -> Example:
+    source, target, given, alone = line.split("\t")
     places = [(word[0], int(word[1:])) for word in alone.split() if word != "-"]
     left, right = (frozenset(k for side, k in places if side == name) for name in "st")
-    return Example(tuple(source.split()), tuple(target.split()), parse_links(links).sure, (left, right))
-
-
-def _exchange(example: Example) -> Example:
-    links = frozenset((j, i) for i, j in example.links)
-    return Example(example.target, example.source, links, (example.alone[1], example.alone[0]))
+    e, f, links = tuple(source.split()), tuple(target.split()), parse_links(given).sure
+    if exchanged:
+        return Example(f, e, frozenset((j, i) for i, j in links), (right, left))
+    return Example(e, f, links, (left, right))

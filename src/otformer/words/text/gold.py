@@ -54,8 +54,7 @@ def parse_links(line: str, one_based: bool = False, name: str = "the line") -> G
 def read_gold(file: str | Path, one_based: bool = False) -> list[Gold]:
     """Sure and possible links of every line of a file (or gz); an empty line has none.
 
-    Warns where counting from 0 finds no index 0 anywhere: such files count from 1, and ``one_based=True`` reads them. The
-    shipped gold of Hansards and RWTH does; other systems' outputs beside it count from 0.
+    Warns where there is no index 0: such files, Hansards and RWTH among them, count from 1; ``one_based=True`` reads them.
     """
     lines = [parse_links(line, one_based, f"{file} line {number}") for number, line in enumerate(read_lines(file), 1)]
     links = [link for gold in lines for link in gold.possible]

@@ -1,8 +1,4 @@
-"""The two languages of a text, source first: one value for their order, their codes and the name of what is stored.
-
-Data of the package and of OTFORMER_DATA are stored once per pair of languages, under ``en-fr`` or ``de-en``, and serve both
-directions.
-"""
+"""The two languages of a text, source first; data are stored once per pair of languages, and serve both directions."""
 
 from __future__ import annotations
 

@@ -47,20 +47,13 @@ def read_lines(file: str | Path) -> Iterator[str]:
             packed = raw.peek(2)[:2] == b"\x1f\x8b" or file.suffix == ".gz"
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
             for number, line in enumerate(stream, 1):
-                yield _decode(line, file, number)
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {number}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ValueError(f"{file} is not a readable gz file: it is broken or cut short") from None
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror}") from None
-
-
-def _decode(line: bytes, file: Path, number: int) -> str:
-    try:
-        text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        byte = line[error.start]
-        raise ValueError(f"{file} is not UTF-8: byte 0x{byte:02x} in line {number}") from None
-    return text.removesuffix("\n").removesuffix("\r")
 
 
 def read_pairs(file: str | Path, second: str | Path | None = None, columns: tuple[int, int] = (0, 1)) -> Iterator[Pair]:
@@ -212,10 +205,8 @@ def sample(pairs: Iterable[Pair], size: int, seed: int = 0) -> list[Pair]:
     kept: list[tuple[int, Pair]] = []
     for number, pair in enumerate(pairs):
         place = number if number < size else draw.randrange(number + 1)
-        if number < size:
-            kept.append((number, pair))
-        elif place < size:
-            kept[place] = (number, pair)
+        if place < size:
+            kept[place : place + 1] = [(number, pair)]
     return [pair for _, pair in sorted(kept)]
 
 

@@ -12,25 +12,20 @@ from otformer import checks, figures
 from otformer.files import check_writable
 from otformer.jobs.training import CHUNK
 from otformer.words.align.bilingual import VectorRecipe, train_vectors
-from otformer.words.align.hmm.file import train_models, write_models
+from otformer.words.align.hmm.file import SETTINGS, write_models
+from otformer.words.align.hmm.model import train_model
 from otformer.words.align.hmm.word_parts import training_parts
 from otformer.words.align.vectors import write_npz_vectors
 from otformer.words.probe.table import write_csv
 from otformer.words.text.languages import LANGUAGES, STORED, LanguagePair
 from otformer.words.text.training_text import training_text
-from otformer.words.training import corpus, encoder, translator
-from otformer.words.training.alignment_over_training import curve
-from otformer.words.training.curve_figure import draw
+from otformer.words.training import corpus, networks
+from otformer.words.training.alignment_over_training import curve, draw
 from otformer.words.training.evaluate import score
 from otformer.words.training.export import set_languages, ship
 from otformer.words.training.loop import Task, train
 
 ENCODER = "bert-en-fr"
-TRAINED = (*LANGUAGES, ENCODER)  # models that train makes
-
-
-def task(name: str, text: Path, device: str) -> Task:
-    return (encoder.MaskedPairs if name == ENCODER else translator.Translation)(name, text, device)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,24 +33,21 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     prepare = commands.add_parser("prepare", help="vocabularies and token numbers from OTFORMER_DATA")
     learn = commands.add_parser("train", help="train one model; goes on where it stopped")
-    learn.add_argument("model", choices=TRAINED)
     learn.add_argument("--steps", type=int, help="default: that of the model's recipe")
     learn.add_argument("--seed", type=int, default=0)
     learn.add_argument("--device", default="cuda")
     learn.add_argument("--seconds", type=float, default=math.inf, help="stop after so long; run again to go on")
     learn.add_argument("--snapshots", type=int, nargs="*", default=[], help="steps whose weights are kept")
     put = commands.add_parser("ship", help="a folder for transformers from a finished run")
-    put.add_argument("model", choices=TRAINED)
     put.add_argument("--weights", type=Path, required=True, help="model.safetensors of a run, or a snapshot")
     grade = commands.add_parser("score", help="BLEU of a translator, masked words guessed by the encoder")
-    grade.add_argument("model", choices=TRAINED)
     grade.add_argument("--folder", type=Path, required=True, help="what ship made")
     grade.add_argument("--size", type=int, default=300, help="sentence pairs of each kind")
     over = commands.add_parser("curve", help="alignment against training time, from a translator's snapshots: CSV and PNG")
-    over.add_argument("model", choices=LANGUAGES)
     over.add_argument("--run", type=Path, required=True, help="folder of the training run")
     over.add_argument("--pairs", type=int, default=500, help="WMT news pairs")
     for command in (learn, put, grade, over):
+        command.add_argument("model", choices=LANGUAGES if command is over else (*LANGUAGES, ENCODER))
         command.add_argument("--text", type=Path, required=True, help="folder made by prepare")
     hmm = commands.add_parser("hmm", help="the two alignment models of a language pair, of words and of stems: npz")
     hmm.add_argument("--least", type=float, default=0.03, help="keep pairs of words with √(t t') as large as this")
@@ -98,26 +90,20 @@ def _train(given: argparse.Namespace) -> None:
             print(f"{given.model}: step {done} of {steps}, loss {loss:.3f}", flush=True)
 
     checks.device(given.device)
-    chosen = task(given.model, given.text, given.device)
-    done = train(
-        chosen,
-        given.out,
-        chosen.steps if given.steps is None else checks.count("steps", given.steps),
-        device=given.device,
-        seed=given.seed,
-        seconds=given.seconds,
-        snapshots=tuple(given.snapshots),
-        progress=progress,
-    )
+    kind: type[Task] = networks.MaskedPairs if given.model == ENCODER else networks.Translation
+    task = kind(given.model, given.text, given.device)
+    steps = task.steps if given.steps is None else checks.count("steps", given.steps)
+    options = {name: getattr(given, name) for name in ("device", "seed", "seconds", "snapshots")}
+    done = train(task, given.out, steps, progress=progress, **options)
     print(f"{given.out}: {'finished' if done else 'stopped; run the same command to go on'}")
 
 
 def _ship(given: argparse.Namespace) -> None:
     if given.model == ENCODER:
-        size = ship(encoder.build(), given.weights, given.text / ENCODER, given.out)
+        size = ship(networks.build_encoder(), given.weights, given.text / ENCODER, given.out)
     else:
         languages = LanguagePair.of(given.model)
-        size = ship(translator.build(), given.weights, given.text / str(languages.stored), given.out)
+        size = ship(networks.build_translator(), given.weights, given.text / str(languages.stored), given.out)
         set_languages(given.out, languages)
     print(f"{given.out}: {size / 1e6:.1f} MB of weights")
 
@@ -136,10 +122,10 @@ def _hmm(given: argparse.Namespace) -> None:
     text = list(islice(training_parts(LanguagePair.of(given.languages)), given.pairs))
     print(f"{len(text):,} sentence pairs", flush=True)
     models = []
-    for model in train_models(text, given.least):
-        letters = model.settings.stem_letters
-        print(f"{f'first {letters} letters' if letters else 'words'}: {len(model.pair_keys):,} pairs kept", flush=True)
-        models.append(model)
+    for settings in SETTINGS:
+        models.append(train_model(text, settings).pruned(given.least))
+        what = f"first {settings.stem_letters} letters" if settings.stem_letters else "words"
+        print(f"{what}: {len(models[-1].pair_keys):,} pairs kept", flush=True)
     write_models(given.out, models)
     print(f"{given.out}: {given.out.stat().st_size / 1e6:.2f} MB")
 

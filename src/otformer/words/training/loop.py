@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from otformer.files import writable_folder
 from otformer.jobs import training
 from otformer.jobs.training import Log, Progress, load_moments, moments
 from otformer.tensor_files import read_tensors, write_tensors
-from otformer.words.training.batches import Array
+from otformer.words.training.corpus import Array
 from otformer.words.training.export import small
 
 
@@ -32,6 +33,7 @@ class Task(Protocol):
     warm: int
     steps: int
 
+    def __init__(self, name: str, text: Path, device: str) -> None: ...
     def build(self) -> Any: ...
     def batches(self, seed: int, start: int) -> Any: ...
     def loss(self, network: Any, numbers: Array) -> Tensor: ...
@@ -45,7 +47,7 @@ def train(
     device: str = "cpu",
     seed: int = 0,
     seconds: float = math.inf,
-    snapshots: tuple[int, ...] = (),
+    snapshots: Sequence[int] = (),
     progress: Progress | None = None,
     half: bool | None = None,
 ) -> bool:

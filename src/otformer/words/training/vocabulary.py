@@ -1,7 +1,6 @@
 """Vocabularies, learnt from text: SentencePiece BPE for the translators, WordPiece for the encoder.
 
-Both fold text by themselves as `text.fold` does (lower case, ASCII punctuation), so that a folder can be used with plain
-text; the folding is a table inside the SentencePiece model.
+Both fold text by themselves as `text.fold` does, so that a folder can be used with plain text.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import fold
 
-PAD_PIECE, UNKNOWN_PIECE, END_PIECE = "<pad>", "<unk>", "</s>"
 LONGEST = 128  # tokens per sentence, at most
 
 
@@ -54,20 +52,20 @@ def learn_pieces(sentences: Iterable[str], folder: Path, size: int, languages: L
         unk_id=1,
         minloglevel=2,
     )
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.model"))
     (folder / "source.model").rename(folder / "source.spm")
     shutil.copy(folder / "source.spm", folder / "target.spm")
+    pieces = load_pieces(folder)
     for rest in (table, folder / "source.vocab"):
         rest.unlink()
-    vocabulary = {pieces.id_to_piece(k): k for k in range(pieces.get_piece_size())} | {PAD_PIECE: pieces.get_piece_size()}
+    vocabulary = {pieces.id_to_piece(k): k for k in range(pieces.get_piece_size())} | {"<pad>": pieces.get_piece_size()}
     (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
     settings = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": languages.source,
         "target_lang": languages.target,
-        "unk_token": UNKNOWN_PIECE,
-        "eos_token": END_PIECE,
-        "pad_token": PAD_PIECE,
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
         "model_max_length": LONGEST,
         "separate_vocabs": False,
     }

@@ -1,10 +1,8 @@
-r"""Alignment models (words/align/hmm/model.py) as a small file, and the command that makes those that ship with the package.
+r"""Alignment models (words/align/hmm/model.py) as a small file, an npz.
 
-    python -m otformer.words.training hmm --languages en-fr --out FILE
-
-trains a model of words and one of stems on `training_parts`, keeps the pairs of words with √(t t') ≥ 0.03 for the t of the
-two directions, and writes both models as one npz. A probability is a byte, q = −8 log₂ t (t ≥ 1e-7, so q ≤ 186), 4.4 % off
-at most. docs/alignment.md has the error rates of other bounds. Models are numbered from 0, and of each there are
+A probability is a byte, q = −8 log₂ t (t ≥ 1e-7, so q ≤ 186), 4.4 % off at most. Those that ship are a model of words and
+one of stems, without pairs of words that are seldom linked (`AlignmentModel.pruned`); docs/alignment.md has the error rates
+of other bounds. Models are numbered from 0, and of each there are
 
     k_source, k_target   words that are in a pair, as text     k_pairs     [source words], how many pairs each has
     k_said               [pairs], which target words           k_t         [2, pairs], q of both directions
@@ -13,24 +11,18 @@ at most. docs/alignment.md has the error rates of other bounds. Models are numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from otformer.files import written
-from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings, train_model
+from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings
 from otformer.words.align.hmm.orders import FURTHEST, Direction
 from otformer.words.align.vectors import Array
-from otformer.words.text.training_text import TokenPair
 
 SETTINGS = (AlignmentSettings(), AlignmentSettings(stem_letters=5))  # of the models of words and of stems
 STEPS_PER_OCTAVE = 8  # values of a byte per factor of 2 in probability
-
-
-def train_models(text: Sequence[TokenPair], least: float = 0.03) -> Iterator[AlignmentModel]:
-    """The models that ship, of words and then of stems, without pairs of words below ``least``."""
-    return (train_model(text, settings).pruned(least) for settings in SETTINGS)
 
 
 def write_models(file: str | Path, models: Sequence[AlignmentModel]) -> None:

@@ -9,9 +9,7 @@ and with the languages exchanged for the other direction. words/align/hmm/orders
 update is exp ψ(c + α) of the expected counts c, not c (variational Bayes), which keeps rare words from collecting all.
 
 **Stems.** A model of the first letters of every word knows less of frequent words and more of rare forms; the mean of its
-posteriors and those of whole words is better than either. `aligners.join` makes links of the two directions.
-
-Sentence pairs of one shape (m, n) are one array, so that a round over 240,000 pairs takes seconds.
+posteriors and those of whole words is better than either. Sentence pairs of one shape (m, n) are one array.
 """
 
 from __future__ import annotations
@@ -87,21 +85,19 @@ class AlignmentModel:
         given = [_stems(pair, self.settings.stem_letters) for pair in whole]
         sides = [[[index.get(w, -1) for w in pair[k]] for pair in given] for k, index in enumerate(self.words)]
         how = self.settings.order, self.settings.p_null
-        out: tuple[list[Any], list[Any]] = ([None] * len(given), [None] * len(given))
+        A, B = out = [[np.zeros((len(f), len(e))) for e, f in given] for _ in (0, 1)]
         for block in _blocks(*sides):
             keys = _keys(block, len(self.words[1]))
             kind = np.minimum(np.searchsorted(self.pair_keys, keys), len(self.pair_keys) - 1)
-            met = (self.pair_keys[kind] == keys) & (block.source >= 0)[:, None, :] & (block.target >= 0)[:, :, None]
             new = (block.source < 0)[:, None, :] | (block.target < 0)[:, :, None]
+            met = (self.pair_keys[kind] == keys) & ~new
             alike = np.stack([_alike(whole[k], given[k], one) for k, one in zip(block.number, new, strict=True)])
-            t = [np.maximum(np.where(met, d.table[kind], alike), FLOOR) for d in self.directions]
-            null = [np.where(w >= 0, d.null[w], FLOOR) for d, w in zip(self.directions, block[2:0:-1], strict=True)]
-            A, _ = posterior(t[0], null[0], self.directions[0], *how)
-            B, _ = posterior(t[1].transpose(0, 2, 1), null[1], self.directions[1], *how)
-            for k, a, b in zip(block.number, A, B.transpose(0, 2, 1), strict=True):
-                out[0][k], out[1][k] = a, b
-        shapes = [(len(f), len(e)) for e, f in given]
-        return tuple([np.zeros(s) if P is None else P for P, s in zip(Ps, shapes, strict=True)] for Ps in out)  # type: ignore
+            for side, (d, words) in enumerate(zip(self.directions, (block.target, block.source), strict=True)):
+                t = _turned(np.maximum(np.where(met, d.table[kind], alike), FLOOR), side)
+                P, _ = posterior(t, np.where(words >= 0, d.null[words], FLOOR), d, *how)
+                for k, one in zip(block.number, _turned(P, side), strict=True):
+                    out[side][k] = one
+        return A, B
 
 
 def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None = None) -> AlignmentModel:
@@ -119,10 +115,9 @@ def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None =
         raise ValueError("pairs must hold sentences with words on both sides, got none")
     words = tuple({w: k for k, w in enumerate(sorted({w for pair in given for w in pair[side]}))} for side in (0, 1))
     blocks = list(_blocks(*([[index[w] for w in pair[side]] for pair in given] for side, index in enumerate(words))))
-    keys = np.concatenate([_keys(block, len(words[1])).ravel() for block in blocks])
-    pair_keys, kind = np.unique(keys, return_inverse=True)
-    del keys
-    kind = kind.astype(np.int32)
+    keys = [_keys(block, len(words[1])).ravel() for block in blocks]
+    pair_keys, kind = np.unique(np.concatenate(keys), return_inverse=True)
+    keys, kind = [], kind.astype(np.int32)
     owners = np.divmod(pair_keys, len(words[1]))  # source and target word of a kind
     start = np.zeros(2 * FURTHEST + 1) + 1.0
     tables = [[np.ones(size, np.float32) for size in (len(pair_keys), len(words[k]))] for k in (1, 0)]
@@ -157,13 +152,14 @@ def _blocks(source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) ->
     first = 0
     for (m, n), numbers in sorted(shapes.items()):
         last = first + len(numbers) * m * n
-        yield _Block(
-            np.array(numbers),
-            np.array([source[k] for k in numbers]),
-            np.array([target[k] for k in numbers]),
-            slice(first, last),
-        )
+        left, right = (np.array([side[k] for k in numbers]) for side in (source, target))
+        yield _Block(np.array(numbers), left, right, slice(first, last))
         first = last
+
+
+def _turned(matrices: Array, side: int) -> Array:
+    """Matrices [B, m, n] of the first direction as they are; of the second with its own words as rows, and back."""
+    return matrices.swapaxes(1, 2) if side else matrices
 
 
 def _keys(block: _Block, targets: int) -> Array:
@@ -181,15 +177,12 @@ def _round(
     how = settings.order, settings.p_null
     for block in blocks:
         shape = block.target.shape[1], block.source.shape[1]
-        t = [d.table[kind[block.cells]].reshape(-1, *shape) for d in directions]
-        A, forward = posterior(t[0], directions[0].null[block.target], directions[0], *how)
-        B, backward = posterior(t[1].transpose(0, 2, 1), directions[1].null[block.source], directions[1], *how)
-        B = B.transpose(0, 2, 1)
-        for side, (P, axis, w) in enumerate(((A, 2, block.target), (B, 1, block.source))):
-            posts[side][block.cells] = P.ravel()
-            nulls[side] += np.bincount(w.ravel(), np.maximum(1 - P.sum(axis), 0).ravel(), len(nulls[side]))
-        orders[0].append(forward)
-        orders[1].append(backward)
+        for side, (d, words) in enumerate(zip(directions, (block.target, block.source), strict=True)):
+            t = _turned(d.table[kind[block.cells]].reshape(-1, *shape), side)
+            P, seen = posterior(t, d.null[words], d, *how)
+            posts[side][block.cells] = _turned(P, side).ravel()
+            nulls[side] += np.bincount(words.ravel(), np.maximum(1 - P.sum(2), 0).ravel(), len(nulls[side]))
+            orders[side].append(seen)
     shapes = [(block.target.shape[1], block.source.shape[1]) for block in blocks]
     return [
         Direction(

@@ -4,8 +4,7 @@ r"""Where alignment models (words/align/hmm/model.py) expect the next word, and 
     order "jumps"      p(a_j = i' | a_{j−1} = i) ∝ s(i' − i)                (Vogel, Ney and Tillmann 1996)
 
 for target word j of m that source word a_j of n generates; a_{j−1} is the last place used. A word comes from the null word
-with probability p₀. All arrays are of B sentence pairs of one shape. Counts of jumps are taken for s as they are, as usual:
-that the places of a short sentence leave out long jumps is not made up for.
+with probability p₀. All arrays are of B sentence pairs of one shape. Counts of jumps are taken for s as they are, as usual.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Words in parts, the same for training text and for any other: what alignment models (words/align/hmm/model.py) know.
 
-Texts have their own ideas of words: Hansards has "de les" and "two - thirds", RWTH "cross-border" and "Mr.", plain text "du"
-and "feriez-vous". So a word is cut into parts by one rule, parts are aligned, and two words are linked as their best parts
-are. `tokens` of words/text/training_text.py (folded case and punctuation, French elisions in full) comes first, then:
+Texts have their own ideas of words ("de les" and "du"), so a word is cut into parts by one rule, parts are aligned, and two
+words are linked as their best parts are. `tokens` of words/text/training_text.py comes first, then:
 
     French contractions in two (du: de le, des: de les), English ones in full (don't: do not, we'll: we will),
     hyphens apart, a full stop off abbreviations (Mr.: mr).
@@ -94,10 +93,8 @@ def parts_to_words(matrix: Array, source: WordParts, target: WordParts) -> Array
 def training_parts(languages: str | LanguagePair) -> Iterator[TokenPair]:
     """`training_text` in parts, sentences of 1 to 50 parts; words/text/training_text.py says what is never in it."""
     pair = LanguagePair.of(languages)
-    for left, right in training_text(pair):
-        sides = (
-            [part for t in left for part in split_contractions(t, pair.source)],
-            [part for t in right for part in split_contractions(t, pair.target)],
-        )
-        if all(len(side) <= MOST_PARTS for side in sides):
-            yield sides
+    for e, f in training_text(pair):
+        source = [part for token in e for part in split_contractions(token, pair.source)]
+        target = [part for token in f for part in split_contractions(token, pair.target)]
+        if max(len(source), len(target)) <= MOST_PARTS:
+            yield source, target
