@@ -181,12 +181,13 @@ def written_folder(folder: Path) -> Iterator[Path]:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def write_csv(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a CSV file with the column names of the first row and one line per row, whole or not at all."""
+def write_csv(file: Path, rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> None:
+    """Write a CSV file with the column names of the first row, whole or not at all; numbers with ``digits`` if given."""
     with written(file) as out, io.TextIOWrapper(out, "utf-8", newline="") as text:
-        writer = csv.DictWriter(text, list(rows[0]))
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        short = digits and (lambda x: f"{x:.{digits}g}" if isinstance(x, float) else x)
+        writer.writerows({k: short(x) for k, x in row.items()} if short else row for row in rows)
 
 
 def write_npz(file: Path, **arrays: Array) -> None:

@@ -91,14 +91,14 @@ def test_a_point_of_infinite_cost_is_absent() -> None:
 def test_what_is_not_a_number_is_not_hidden() -> None:
     """A solver that has lost its way must see it: no tile with a NaN is left out."""
     stream = stream_of(*clouds(400, 300, 2))
-    u, v = stream.start()
+    u, v = torch.zeros_like(stream.log_a), torch.zeros_like(stream.log_b)
     v[7] = torch.nan
     assert bool(stream.log_ratio(u, v, 0.001, rows=True).isnan().all())
 
 
 def test_a_plan_of_nothing_moves_nothing() -> None:
     stream = stream_of(*clouds(400, 300, 2))
-    u, v = stream.start()
+    u, v = torch.zeros_like(stream.log_a), torch.zeros_like(stream.log_b)
     assert float(stream.apply(u - 1, v, 0.001, v + 1).abs().max()) < 1e-70
 
 
@@ -162,7 +162,7 @@ def test_memory_is_linear_and_few_tiles_are_looked_at() -> None:
     x, y = clouds(n, m, 3)
     with Sizes() as sizes:
         stream = stream_of(x, y)
-        u, v = stream.start()
+        u, v = torch.zeros_like(stream.log_a), torch.zeros_like(stream.log_b)
         stream.log_ratio(u, v, 0.001, rows=True)
         stream.apply(u - 0.01, v - 0.01, 0.001, y)
     assert sizes.largest <= max(stream.block, 3 * n)  # n × m is 3·10⁸

@@ -104,7 +104,7 @@ def test_kernels_see_far_clusters_copies_and_light_points(reg: float) -> None:
 def test_kernels_do_not_hide_what_is_not_a_number() -> None:
     for d in (3, 20):
         stream = stream_of(*(points.float().cuda() for points in clouds(4000, 3000, d)))
-        u, v = stream.start()
+        u, v = torch.zeros_like(stream.log_a), torch.zeros_like(stream.log_b)
         v[7] = torch.nan
         assert bool(stream.log_ratio(u, v, 0.001, rows=True).isnan().all())
 

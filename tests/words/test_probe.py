@@ -12,13 +12,14 @@ from scipy.spatial.distance import cdist
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
 from helpers import tiny_models
+from otformer.files import write_csv
 from otformer.words.models.attention import read
 from otformer.words.models.models import load
 from otformer.words.probe import probe as probing
 from otformer.words.probe.figure import figure
 from otformer.words.probe.probe import Row, Settings, Tally, probe_chunk, rows_of
 from otformer.words.probe.scores import embedding_plan, estimate, likeness
-from otformer.words.probe.table import METRICS, probe, tabulate, write_csv
+from otformer.words.probe.table import METRICS, probe, tabulate
 from otformer.words.probe.work import ProbeWork
 from otformer.words.text.dictionary import Dictionary
 from otformer.words.text.gold import Gold, parse_links, score_links
@@ -251,7 +252,7 @@ def test_bad_input(models, tally):
 
 def test_files(tally, tmp_path):
     table = tabulate([tally])
-    write_csv(table, tmp_path / "t.csv")
+    write_csv(tmp_path / "t.csv", table, digits=6)
     with (tmp_path / "t.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert len(lines) == len(table)
@@ -267,5 +268,5 @@ def test_files(tally, tmp_path):
     with pytest.raises(ValueError, match=r"^the ending of file must be one of svg, pdf, png, got 'txt'$"):
         figure(table, tmp_path / "f.txt")
     with pytest.raises(ValueError, match=r"cannot be written"):
-        write_csv(table, tmp_path / "nowhere" / "t.csv")
+        write_csv(tmp_path / "nowhere" / "t.csv", table)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["again.svg", "f.png", "f.svg", "t.csv"]

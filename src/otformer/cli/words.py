@@ -168,13 +168,13 @@ def probe(
     its attention is compared with the transport plan. An interrupted run goes on when the same command is given again.
     """
     from otformer import checks
-    from otformer.files import output_folder
+    from otformer.files import output_folder, write_csv
     from otformer.jobs.jobs import ChunkFolder, run_resumable
     from otformer.words.models.shipped import languages_for, named
     from otformer.words.probe.figure import figure
     from otformer.words.probe.one_pair import look_at
     from otformer.words.probe.probe import Settings
-    from otformer.words.probe.table import tabulate, write_csv
+    from otformer.words.probe.table import tabulate
     from otformer.words.probe.work import ProbeWork
 
     languages = languages_for(model, languages)
@@ -201,7 +201,7 @@ def probe(
     except ValueError:
         chunks.remove()  # there is nothing in them
         raise
-    write_csv(table, file)
+    write_csv(file, table, digits=6)
     figure(table, file.with_suffix(".png"), title=Path(model).name)
     chunks.remove()
     _tell_table(table, file, as_json)

@@ -83,9 +83,6 @@ class Sharded:
         self.local, self.ranks = local, ranks or Ranks()
         self.log_a, self.log_b = local.log_a, local.log_b
 
-    def start(self) -> tuple[Tensor, Tensor]:
-        return torch.zeros_like(self.log_a), torch.zeros_like(self.log_b)
-
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of this rank's rows [n_r], or log(S/b) of the columns [m], S summed over the rows of all ranks."""
         if rows:
@@ -147,7 +144,8 @@ def solve_sharded(
     ranks, lost = Ranks(group, timeout), wants_gradient(X_a_local, X_b, a_local, b, reg)
     with torch.no_grad():
         given = _agreed(ranks, lost, X_a_local, X_b, a_local, b, reg, tol, max_depth)
-        return _solved(ranks, given, Form(X_a_local.device if isinstance(X_a_local, Tensor) else None, given.single))
+        place = X_a_local.device if isinstance(X_a_local, Tensor) else None
+        return _solved(ranks, given, Form(place, given.x.dtype == torch.float32))
 
 
 def _solved(ranks: Ranks, given: _Input, form: Form) -> Result:
@@ -200,10 +198,6 @@ class _Input:
     reg: float
     tol: float
     max_depth: int
-
-    @property
-    def single(self) -> bool:
-        return self.x.dtype == torch.float32
 
     def shared(self) -> str:
         """All that must be the same on every rank, in words."""

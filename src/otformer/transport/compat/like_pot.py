@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +36,7 @@ METHODS = ("sinkhorn", "sinkhorn_log", "greenkhorn", "sinkhorn_stabilized", "sin
 METHODS_2 = ("sinkhorn", "sinkhorn_log", "sinkhorn_stabilized")
 IN_COST_UNITS = ("sinkhorn_stabilized", "sinkhorn_epsilon_scaling")  # their warm starts are reg·log u, reg·log v
 UNNEEDED = ("tau", "epsilon0", "numInnerItermax", "print_period")  # how POT's variants keep their floats in range
+ROUNDING_OF = {True: float(np.finfo(np.float32).eps), False: float(np.finfo(np.float64).eps)}  # by whether it is float32
 logger = logging.getLogger("otformer")
 
 
@@ -88,11 +88,11 @@ def sinkhorn(
     a, b = (None if np.shape(w) == (0,) else w for w in (a, b))
     several = np.ndim(b) == 2
     histograms = _columns(b) if several else (b,)
-    problems = [_read(M, a, h, reg) for h in histograms]
-    form, lam = problems[0].form, problems[0].reg
-    starts = _starts(warmstart, len(problems), several, lam if method in IN_COST_UNITS else 1.0)
-    limits = _Limits(numItermax, stopThr / math.sqrt(len(problems)), verbose)  # POT's norm is that of all histograms
-    found = [_solve(problem, start, limits) for problem, start in zip(problems, starts, strict=True)]
+    units = checks.positive("reg", reg.detach() if isinstance(reg, Tensor) else reg) if method in IN_COST_UNITS else 1.0
+    starts = _starts(warmstart, len(histograms), several, units)
+    limits = _Limits(numItermax, stopThr / math.sqrt(len(histograms)), verbose)  # POT's norm is that of all histograms
+    found = [_solve(M, a, h, reg, start, limits) for h, start in zip(histograms, starts, strict=True)]
+    form, lam = found[0].problem.form, found[0].problem.reg
     error = math.hypot(*(f.errors[-1] for f in found))
     if warn and not error < stopThr:
         advice = "You might want to increase the number of iterations `numItermax` or the regularization parameter `reg`"
@@ -102,13 +102,13 @@ def sinkhorn(
     result = (np.array(losses) if form.device is None else torch.stack(losses)) if several else found[0].result.plan
     if not log:
         return result
-    log_u, log_v = (np.stack(t, -1) if several else t[0] for t in zip(*((f.log_u, f.log_v) for f in found), strict=True))
+    log_u, log_v = (np.stack(t, -1) if several else t[0] for t in zip(*map(_log_scalings, found), strict=True))
     with np.errstate(over="ignore"):  # where scalings leave the range of floats their logs are still right
         logs = {"log_u": log_u, "log_v": log_v, "u": np.exp(log_u), "v": np.exp(log_v)}
     arrays = {name: form.give(t) for name, t in (logs | {"alpha": lam * log_u, "beta": lam * log_v}).items()}
     arrays |= {"logu": arrays["log_u"], "logv": arrays["log_v"]}
     pair = ("alpha", "beta") if method in IN_COST_UNITS else ("log_u", "log_v")
-    errors, last = [error] if several else found[0].errors, max(f.iterations for f in found) - 1
+    errors, last = [error] if several else found[0].errors, max(f.solved.depth for f in found) // LAYERS - 1
     return result, arrays | {"err": errors, "niter": last, "n_iter": last, "warmstart": (arrays[pair[0]], arrays[pair[1]])}
 
 
@@ -147,13 +147,12 @@ class _Limits(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """One histogram's result, its log scalings in float64, the errors on the way, and the iterations they took."""
+    """One histogram's problem, solution and result, and the errors on the way."""
 
+    problem: Problem
+    solved: Solved
     result: Result
-    log_u: Array
-    log_v: Array
     errors: list[float]
-    iterations: int
 
 
 def _known(method: Any, methods: tuple[str, ...]) -> str:
@@ -170,33 +169,31 @@ def _columns(b: Any) -> tuple[Any, ...]:
     return found
 
 
-def _read(M: Any, a: Any, b: Any, reg: Any) -> Problem:
-    """Sums that agree up to the rounding of the weights' own dtype are no error of the plan."""
-    problem = read_cost(M, a, b, reg)
-    single = any(getattr(w, "dtype", None) in (torch.float32, np.float32) for w in (a, b))
-    rounding = 4 * np.finfo(np.float32 if single else np.float64).eps * problem.mass
-    near = abs(problem.mass - float(problem.target.sum())) <= rounding
-    return replace(problem, target=problem.b) if near else problem
-
-
-def _solve(problem: Problem, start: Tensor | None, limits: _Limits) -> _Found:
+def _solve(M: Any, a: Any, b: Any, reg: Any, start: Tensor | None, limits: _Limits) -> _Found:
     """Iterations until an L2 error of the columns; the plan has exact rows."""
+    problem = read_cost(M, a, b, reg)
     errors: list[float]
     if not len(problem.a):
-        solved, errors = Solved(problem.a, problem.b, 0, "no layers: no points"), []
+        solved, errors = Solved(problem.a, problem.b, 0, "no layers: no points", problem.cost), []
     elif start is None and isinstance(problem.cost, np.ndarray):
         solved, errors = _newton(problem, limits)
     else:
-        solved, errors = _iterate(problem.as_tensors(), start, limits)
-    if not isinstance(solved.u, np.ndarray):
         problem = problem.as_tensors()
-    P = solved.plan if solved.plan is not None else np.zeros((0, 0))
-    error = _l2(P.sum(0) - problem.target)
+        solved, errors = _iterate(problem, start, limits)
+    # Sums that agree up to the rounding of the weights' own dtype are no error of the plan.
+    single = any(getattr(w, "dtype", None) in (torch.float32, np.float32) for w in (a, b))
+    near = abs(problem.mass - float(problem.target.sum())) <= 4 * ROUNDING_OF[single] * problem.mass
+    error = _l2(solved.plan.sum(0) - (problem.b if near else problem.target))
     result = finish(problem, solved, Goal(math.inf, 2), warn=False)
+    return _Found(problem, solved, result, [*errors, error])
+
+
+def _log_scalings(found: _Found) -> tuple[Array, Array]:
+    """log u and log v with P = diag(u) exp(−M/λ) diag(v) and max u = max v, in float64."""
+    problem, solved, *_ = found
     log_u, log_v = (solved.u + problem.low) / problem.reg - 1, solved.v / problem.reg
     half = (float(log_u.max()) - float(log_v.max())) / 2 if len(log_u) else 0.0
-    scalings = to_numpy(problem.whole(log_u - half, 0)), to_numpy(problem.whole(log_v + half, 1))
-    return _Found(result, *scalings, [*errors, error], solved.depth // LAYERS)
+    return to_numpy(problem.whole(log_u - half, 0)), to_numpy(problem.whole(log_v + half, 1))
 
 
 def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:

@@ -36,15 +36,12 @@ class Dense:
         """P_ij = exp((u_i + v_j − C_ij)/λ − 1), [..., n, m]."""
         return ((u[..., :, None] + v[..., None, :] - self.C) / reg - 1).exp()
 
-    def start(self) -> tuple[Tensor, Tensor]:
-        return torch.zeros_like(self.log_a), torch.zeros_like(self.log_b)
-
 
 def run(
     problem: Dense, layers: Iterable[Layer], start: tuple[Tensor, Tensor] | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """(u, v) before the first layer and after every layer of a network, from u = v = 0 unless told otherwise."""
-    u, v = problem.start() if start is None else start
+    u, v = start or (torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b))
     yield u, v
     for layer in layers:
         new_u, new_v = u, v

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,9 +201,11 @@ class _Stage:
         while mu <= 100:
             S = self._gram.copy()  # type: ignore[union-attr]
             S.flat[:: len(S) + 1] += (1 + mu) * self.c
-            with suppress(np.linalg.LinAlgError):  # singular: as if too long
+            try:
                 step = np.linalg.solve(S, (1 + mu) * self.c * self.r)
-                if float(np.abs(step).max()) <= longest:
-                    return step, mu
+            except np.linalg.LinAlgError:  # singular: as if too long
+                step = np.full(len(S), np.inf)
+            if float(np.abs(step).max()) <= longest:
+                return step, mu
             mu *= 10
         return np.clip(self.r, -LONGEST, LONGEST), math.inf

@@ -24,7 +24,7 @@ def coarse_to_fine(
     one to those of the other. Beyond three dimensions neighbours on the curve are not near, and all stages have all points.
     """
     d, spread, mass = stream.x.points.shape[1], stream.spread, float(stream.log_b.exp().sum())
-    (u, v), here, depth = stream.start(), stream, 0
+    u, v, here, depth = torch.zeros_like(stream.log_a), torch.zeros_like(stream.log_b), stream, 0
     before, last = (1, 1), reg  # strides along both curves, and λ, of the stage before
     for lam, coarse in [*((lam, d <= 3) for lam in temperatures(spread, reg)), (reg, False)]:
         size = max(FEWEST_POINTS[v.device.type], POINTS_PER_BALL * (spread / lam) ** (d / 2)) if coarse else torch.inf

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from otformer.files import written
 from otformer.statistics import bootstrap
 from otformer.words.models.models import Model
 from otformer.words.probe.probe import AT, LIKENESS, Settings, Tally, probe_chunk
@@ -94,13 +90,3 @@ def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, s
     for line, row in zip(table, tally.likeness[with_words].mean(0, dtype=float), strict=True):  # nan in rows without
         line |= {name: None if np.isnan(x) else float(x) for name, x in zip(LIKENESS, row, strict=True)}
     return table
-
-
-def write_csv(table: Sequence[dict[str, Any]], file: str | Path) -> None:
-    """Write the table as CSV, six digits, whole or not at all."""
-    stream = io.StringIO(newline="")
-    writer = csv.DictWriter(stream, list(table[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({k: f"{x:.6g}" if isinstance(x, float) else x for k, x in line.items()} for line in table)
-    with written(Path(file)) as out:
-        out.write(stream.getvalue().encode())

@@ -9,14 +9,13 @@ from itertools import islice
 from pathlib import Path
 
 from otformer import checks, figures
-from otformer.files import check_writable
+from otformer.files import check_writable, write_csv
 from otformer.jobs.training import CHUNK
 from otformer.words.align.bilingual import VectorRecipe, train_vectors
 from otformer.words.align.hmm.file import SETTINGS, write_models
 from otformer.words.align.hmm.model import train_model
 from otformer.words.align.hmm.word_parts import training_parts
 from otformer.words.align.vectors import write_npz_vectors
-from otformer.words.probe.table import write_csv
 from otformer.words.text.languages import LANGUAGES, STORED, LanguagePair
 from otformer.words.text.training_text import training_text
 from otformer.words.training import corpus, networks
@@ -112,7 +111,7 @@ def _curve(given: argparse.Namespace) -> None:
     if given.out.suffix != ".csv":
         raise ValueError(f"out must end in .csv (the figure lies beside it, .png), got {given.out}")
     rows = curve(given.model, given.run, given.text, given.pairs, tell=lambda line: print(line, flush=True))
-    write_csv(rows, given.out)
+    write_csv(given.out, rows, digits=6)
     about = f"{given.model}: a small model, trained here; {given.pairs:,} WMT news pairs, MUSE gold; mean over heads"
     figures.save(lambda: draw(rows, about), given.out.with_suffix(".png"), dpi=120)
 
