@@ -12,7 +12,7 @@ h_j − ‖x_i − y_j‖² the sum is 2^top_i Σ_j 2^(s t_ij − top_i), top_i 
 - `_far`, in many, is a tiled matrix product of the centred points, t_ij = 2 x_i·y_j + (h_j − ‖y_j‖²), its ‖x_i‖² added
   at the end. The product is ``tf32x3``: each float32 factor is split into two TF32 numbers that together hold all but its
   last bits, and three products are summed in float32. This is not TF32, which keeps 10 bits: its error is measured in
-  tests/test_stream.py against float64, at float32's own rounding.
+  tests/transport/test_stream.py against float64, at float32's own rounding.
 
 Leaving tiles out. Let I be the box around a tile of rows and J that of a tile of columns, top_J its greatest h. Then
 t_ij ≤ top_J − dist(I, J)² for every pair, and for the column with h_j = top_J also t_ij ≥ top_J − reach(I, J)², reach the
