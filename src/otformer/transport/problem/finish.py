@@ -55,7 +55,7 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
     if form.device is not None or form.single or isinstance(P, Tensor):
         potentials = form.give(whole_u, double=True), form.give(v, double=True)
         whole_P = form.give(whole_P)
-    parts: dict[str, Any] = {"plan": whole_P, "value_linear": partial(_linear, problem, P)}
+    parts: dict[str, Any] = {"plan": whole_P, "value_linear": partial(_linear, problem, u, solved.v)}
     if problem.wanted is not None:
         number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, solved.v, value, P)
     converged = error < goal.tol or not len(u)
@@ -86,13 +86,12 @@ def _columns(P: Array) -> Array:
     return P.sum(0, dtype=torch.float64 if isinstance(P, Tensor) else np.float64)
 
 
-def _linear(problem: Problem, P: Array) -> Any:
-    """Σ P C; forbidden pairs have no part in it."""
-    C, flat = problem.cost, P.reshape(-1)
-    if not math.isfinite(problem.spread) or bool((math.inf == C).any()):
+def _linear(problem: Problem, u: Array, v: Array) -> Any:
+    """Σ P C, from the problem's own numbers, whatever has become of the plan given; forbidden pairs have no part in it."""
+    C, P = problem.cost, _plan(problem.cost, u, v, problem.reg)
+    if bool((math.inf == C).any()):
         C = torch.where(C.isinf(), 0.0, C) if isinstance(C, Tensor) else np.where(np.isinf(C), 0.0, C)
-    flat = flat.double() if isinstance(flat, Tensor) else flat.astype(np.float64, copy=False)
-    return problem.form.number(float(flat @ C.reshape(-1)) + problem.low * float(flat.sum()))
+    return problem.form.number(float(P.reshape(-1) @ C.reshape(-1)) + problem.low * float(P.sum()))
 
 
 def _with_derivatives(
@@ -123,5 +122,6 @@ def _moving_linear(problem: Problem, C: Tensor, reg: Tensor, moving: tuple[Tenso
     """Σ P C of the problem's own cost, whatever has become of the caller's, with its derivatives."""
     plan = _moving(C, reg, moving, P)
     linear = (plan * C).sum() + problem.low * plan.sum()
-    number = torch.as_tensor(float(_linear(problem, P)), dtype=torch.float64, device=C.device)
+    u, v = (t.detach() for t in moving)
+    number = torch.as_tensor(float(_linear(problem, u, v)), dtype=torch.float64, device=C.device)
     return problem.form.give(number + (linear - linear.detach()))
