@@ -25,7 +25,7 @@ def test_a_network_says_when_its_answer_is_not_one(factor):
         line = sys._getframe().f_lineno + 1
         trace = net(x, y)
     assert [(each.category, each.filename, each.lineno) for each in seen] == [(RuntimeWarning, __file__, line)]
-    assert 'use scale="auto"' in str(seen[0].message)
+    assert 'with scale="auto"' in str(seen[0].message)
     assert not trace.converged
     P = trace.plan()
     by_hand = np.abs(P.numpy().sum(1) - 1).sum() + np.abs(P.numpy().sum(0) - 1).sum()

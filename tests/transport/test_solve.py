@@ -191,7 +191,7 @@ BAD = [
     (dict(M=M.astype(complex)), "M must be float32 or float64, got dtype complex128"),
     (dict(M=M.astype(np.float16)), "M must be float32 or float64, got dtype float16"),
     (dict(M=np.array([[1.0, np.nan]])), r"M must be finite, or inf for a forbidden pair, got nan at index \(0, 1\)"),
-    (dict(M=np.array([[1.0, np.inf]])), r"M forbids every pair of a column that has mass \(the first is 1\)"),
+    (dict(M=np.array([[1.0, np.inf]])), "M or mask forbids every pair of column 1, which has mass"),
     (dict(M=np.array([[1.0, -np.inf]])), r"M must be finite, or inf for a forbidden pair, got -inf at index \(0, 1\)"),
     (dict(M=M, mask=np.ones((2, 2), bool)), r"mask must be boolean of shape \(2, 3\), .*, got bool of shape \(2, 2\)"),
     (dict(M=M, solver="fast"), r"solver must be a value such as Newton\(\), .*, got 'fast'"),

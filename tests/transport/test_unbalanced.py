@@ -217,12 +217,12 @@ def test_not_converged_is_said():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, -1.0), "reg_m must be one or two positive numbers"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, -1.0), "reg_m, or unbalanced, must be one or two"),
         (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, math.inf), "at most one of them infinite"),
-        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, "x"), "reg_m must be one or two positive numbers .* got 'x'"),
-        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, None), "reg_m must be one or two positive numbers .* got None"),
-        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, (1, 2, 3)), r"reg_m must be one or two .* got \(1, 2, 3\)"),
-        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, torch.ones(2, requires_grad=True)), "reg_m .* without a gradient"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, "x"), "reg_m, or unbalanced, must be one or two .* got 'x'"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, None), "reg_m, or unbalanced, must be one or two .* got None"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, (1, 2, 3)), r"reg_m, or .* got \(1, 2, 3\)"),
+        (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, torch.ones(2, requires_grad=True)), r"reg_m, .* \(no gradient\)"),
         (lambda M, a, b: solve_partial(M, torch.tensor(a, requires_grad=True), b), "a must not require a gradient"),
         (lambda M, a, b: solve_partial(M, a, b, 0.1, torch.ones((), requires_grad=True)), "mass must not require a grad"),
         (lambda M, a, b: solve_unbalanced(M - 1e4, a, b), "M is too low: the mass of the plan overflows"),

@@ -185,10 +185,14 @@ def bench(scenario: str, out: str | Path, settings: Settings | None = None, appe
     ``append`` keeps the rows of an earlier CSV that are not run again, so that long tables can be made in parts.
     """
     checks.choice("scenario", scenario, SCENARIOS)
+    settings = settings or Settings()
+    for name in ("n", "regs", "families", "peers") if scenario in ("small", "ragged") else ():
+        if tuple(getattr(settings, name)) != getattr(Settings, name):
+            raise ValueError(f"{name} is for the scenarios cpu and scaling: {scenario} has its own problems, beside POT")
     from otformer.benchmarks.report import write_report
 
     with output_folder(out) as folder:
-        rows, path = SCENARIOS[scenario](scenario, settings or Settings()), folder / f"{scenario}.csv"
+        rows, path = SCENARIOS[scenario](scenario, settings), folder / f"{scenario}.csv"
         if append and path.exists():
             new = {_place(row) for row in rows}
             rows = with_ratios(sorted([row for row in read_csv(path) if _place(row) not in new] + rows, key=_place))

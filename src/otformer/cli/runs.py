@@ -64,7 +64,7 @@ def reproduce(
     checks = [(record.about["name"], claim, held) for record in done for claim, held in record.checks.items()]
     for name, claim, held in checks:
         typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
-    typer.echo(f"{sum(held for *_, held in checks)} of {len(checks)} checks hold")
+    typer.echo(f"{sum(held for *_, held in checks)} of {len(checks)} checks hold; ✗ is a claim not borne out, no fault here")
     typer.echo(str(page))
 
 

@@ -61,6 +61,8 @@ def align(
 
     check(method, languages)
     archived = None if matrix in (None, "-") else Path(str(matrix))
+    if archived is not None and archived.suffix != ".npz":
+        raise ValueError(f"matrix must end in .npz, or be - to print it, got {matrix}")
     for file in filter(None, (out, archived)):
         checked_out(file)
     with ExitStack() as stack:
@@ -156,7 +158,7 @@ def probe(
     pairs: Annotated[int | None, typer.Option(help="Use this many sentence pairs, drawn at random.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random sample of pairs.")] = 0,
     by: Annotated[str | None, typer.Option(help="What counts as a word: words or spaces, as in align.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for probe.csv and probe.png.")] = Path("probe"),
+    out: Annotated[Path, typer.Option(help="Folder for probe.csv and .png; one pair alone is printed.")] = Path("probe"),
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     engine: Engine = "local",
     workers: Workers = 1,

@@ -192,7 +192,7 @@ class Trace(Run):
         largest = float((reg * (H + 1))[there].abs().max())  # H = −C/λ − 1 on the prompt
         advice = 'give more layers, a larger reg or schedule="annealed"'
         if largest > 4:
-            advice = f'costs reach {largest:.3g} where reg = {reg:g} expects about 1; use scale="auto"'
+            advice = f'costs reach {largest:.3g} where reg = {reg:g} expects about 1; make the network with scale="auto"'
         return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}; {advice}"
 
     def save(self, path: str | Path) -> None:

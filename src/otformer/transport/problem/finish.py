@@ -41,7 +41,8 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
     value = float(rows @ u + columns @ v) + (problem.low - reg) * mass
     if form.single:
         P = P.float() if isinstance(P, Tensor) else P.astype(np.float32)
-        rows, columns = (P.double() if isinstance(P, Tensor) else P.astype(np.float64)).sum(1), _columns(P)
+        rounded = P.double() if isinstance(P, Tensor) else P.astype(np.float64)
+        rows, columns = rounded.sum(1), rounded.sum(0)
     error = float(abs(rows - problem.a).sum() + abs(columns - problem.target).sum())
     if not math.isfinite(error):
         raise ValueError(
@@ -79,11 +80,6 @@ def _plan(C: Array, u: Array, v: Array, reg: float) -> Array:
     logs /= reg
     logs -= 1
     return logs.exp_() if isinstance(logs, Tensor) else np.exp(logs, out=logs)
-
-
-def _columns(P: Array) -> Array:
-    """Column sums of a float32 matrix, in float64."""
-    return P.sum(0, dtype=torch.float64 if isinstance(P, Tensor) else np.float64)
 
 
 def _linear(problem: Problem, u: Array, v: Array) -> Any:

@@ -245,7 +245,7 @@ def _check_reachable(C: Array) -> None:
     for side, name in ((1, "row"), (0, "column")):
         lost = t.isinf().all(side).nonzero()
         if len(lost):
-            raise ValueError(f"M forbids every pair of a {name} that has mass (the first is {int(lost[0])}): no plan exists")
+            raise ValueError(f"M or mask forbids every pair of {name} {int(lost[0])}, which has mass: no plan exists")
 
 
 def _read_reg(reg: Any) -> float:

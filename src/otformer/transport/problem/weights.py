@@ -41,8 +41,8 @@ def read_weights(
         w_a, target = (torch.as_tensor(w, device=device) for w in (w_a, target))
     kept = None
     if n and not (least_a > 0 and least_b > 0):
-        find = (lambda w: w.nonzero()[:, 0]) if device is not None else np.flatnonzero
-        kept = Kept(find(w_a), find(target), shape)
+        rows, columns = (w.nonzero()[0] if device is None else w.nonzero()[:, 0] for w in (w_a, target))  # type: ignore
+        kept = Kept(rows, columns, shape)
         w_a, target = w_a[kept.rows], target[kept.columns]
     b = target * (mass / mass_b) if n and balanced else target
     return Weights(w_a, b, target, mass if n else 0.0, kept)
