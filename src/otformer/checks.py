@@ -53,7 +53,7 @@ def array(name: str, value: Any) -> Any:
     What is in memory comes back as a numpy array (of a tensor without its graph, and without a copy), what is on another
     device as a tensor.
     """
-    if type(value) is np.ndarray and value.dtype.char in "df" and value.dtype.isnative:
+    if type(value) is np.ndarray and value.dtype.char in "df" and value.dtype.isnative and min(value.strides or (0,)) >= 0:
         return value
     if isinstance(value, Tensor):
         t = _float_tensor(name, value).detach()
@@ -69,7 +69,7 @@ def array(name: str, value: Any) -> Any:
         return given.astype(np.float64)
     if given.dtype.newbyteorder("=") not in (np.float64, np.float32):
         raise ValueError(f"{name} must be float32 or float64, got dtype {given.dtype}")
-    return given.astype(given.dtype.newbyteorder("="))
+    return np.array(given, given.dtype.newbyteorder("="), order="C")
 
 
 def tensor(name: str, value: Any) -> Tensor:
@@ -78,8 +78,7 @@ def tensor(name: str, value: Any) -> Tensor:
         t = _float_tensor(name, value)
     else:
         given = array(name, value)
-        # torch takes no negative strides, and warns about read-only memory.
-        fit = given.flags.c_contiguous and given.flags.writeable and all(step >= 0 for step in given.strides)
+        fit = given.flags.c_contiguous and given.flags.writeable  # torch warns about read-only memory
         t = torch.from_numpy(given if fit else np.array(given, order="C"))
     if t.numel() and not all(math.isfinite(end) for end in torch.stack(torch.aminmax(t.detach())).tolist()):
         raise ValueError(f"{name} must be finite, got {first_not_finite(t)}")

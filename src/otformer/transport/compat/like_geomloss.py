@@ -143,7 +143,7 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
         _, _, values = _streamed_losses((p[None], q[None]), weights, 1.0, reg, tol, debias=True)
     else:
         _, _, values = _losses((p[None], q[None]), weights, moving_squares, reg, None, tol, debias=True)
-    return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) else float(values[0])
+    return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) or values.requires_grad else float(values[0])
 
 
 def _losses(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,7 @@ from otformer.transport.problem.problem import Pair, Problem
 def read_potentials(potentials: Any, u_like: Tensor, v_like: Tensor) -> tuple[Tensor, Tensor]:
     """(u, v) of an earlier result, checked, in the shape and dtype of the two given; −inf is what an absent point has."""
     try:
-        u, v = (torch.as_tensor(t).detach().to(u_like) for t in potentials)
+        u, v = (torch.as_tensor(t if isinstance(t, Tensor) else np.array(t, float)).detach().to(u_like) for t in potentials)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"potentials must be a pair of arrays (u, v), got {type(potentials).__name__}") from None
     if u.shape != u_like.shape or v.shape != v_like.shape:
@@ -35,11 +36,13 @@ def started(problem: Problem, potentials: Any) -> Problem:
     if problem.kept is not None:
         u, v = u[torch.as_tensor(problem.kept.rows)], v[torch.as_tensor(problem.kept.columns)]
     known = v[v.isfinite()]
-    if not len(known) or not float(known.max() - known.min()) <= problem.spread + 100 * problem.reg:
+    reach = problem.spread + 100 * problem.reg
+    if not len(known) or not float(known.max() - known.min()) <= reach:
         return problem
     middle = known.mean()
-    v = v - middle
-    u = torch.where(u.isneginf(), (C - v).amin(1), u + middle - problem.low).nan_to_num(posinf=0.0)
+    u, v = u + middle - problem.low, v - middle
+    nearest = (C - v).amin(1)  # what u is as λ → 0: where it is far from that, v alone is used
+    u = torch.where((u - nearest).abs() <= reach, u, nearest).nan_to_num(posinf=0.0)
     v = torch.where(v.isneginf(), (C - u[:, None]).amin(0), v)
     start: Pair = (u, v) if isinstance(problem.cost, Tensor) else (u.numpy(), v.numpy())
     return replace(problem, start=start)

@@ -67,7 +67,12 @@ def read_points(
             raise ValueError("X_a and X_b must be None where cost is Features: they have the points already")
         x, y, form = metric.x.detach(), metric.y.detach(), Form(metric.x.device, metric.x.dtype == torch.float32)
     elif callable(metric):
-        return read_cost(metric(X_a, X_b), a, b, reg, potentials, mask, balanced)
+        if executor == "stream":
+            raise ValueError("metric must be a name or Features where no matrix is formed, got a function")
+        M = metric(X_a, X_b)
+        if np.shape(M) != (len(X_a), len(X_b)):
+            raise ValueError(f"metric must give a matrix of shape {(len(X_a), len(X_b))}, got {np.shape(M)}")
+        return read_cost(M, a, b, reg, potentials, mask, balanced)
     else:
         x, y = checks.array("X_a", X_a), checks.array("X_b", X_b)
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or x.dtype != y.dtype or type(X_a) is not type(X_b):
@@ -76,16 +81,16 @@ def read_points(
         form = Form(X_a.device if isinstance(X_a, Tensor) else None, single)
         if form.single:
             x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
-    known = isinstance(metric, Features) or metric in FEATURES
+    known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
     if executor == "stream" or (executor == "auto" and known and mask is None and len(x) * len(y) > STREAM_ABOVE):
         return _stream_problem(X_a, X_b, metric, form, a, b, reg, potentials)
     if isinstance(metric, Features):
         return read_cost(metric, a, b, reg, potentials, mask, balanced)
-    if metric not in ("sqeuclidean", "euclidean"):
+    if not isinstance(metric, str) or metric not in ("sqeuclidean", "euclidean"):
         C, moving = _feature_cost(X_a, X_b, x, y, metric)
     else:
         C, moving = squared_distances(x, y), None
-        if form.device is not None and wants_gradient(X_a, X_b):
+        if (form.device is not None or isinstance(X_b, Tensor)) and wants_gradient(X_a, X_b):
             moving = SquaredDistances.apply(*(torch.as_tensor(t).double() for t in (X_a, X_b)), torch.as_tensor(C))
         if metric == "euclidean":
             C, moving = C**0.5, None if moving is None else _root(moving)
@@ -193,13 +198,13 @@ def _matrix_problem(
     kept = weights.kept
     if mask is not None:
         C = _masked(C, mask)
+    if kept is not None:
+        C = C[kept.rows][:, kept.columns]
     low, high, forbids = 0.0, 0.0, False
     if n:  # the one look at all costs
         low, high = torch.stack(torch.aminmax(C)).tolist() if isinstance(C, Tensor) else (float(C.min()), float(C.max()))
     if not (math.isfinite(low) and math.isfinite(high)):
         high, forbids = _greatest_allowed(C, low), True
-    if kept is not None:
-        C = C[kept.rows][:, kept.columns]
     if forbids:
         _check_reachable(C)
     if not (high - low) / lam < math.inf:
@@ -229,7 +234,7 @@ def _greatest_allowed(C: Array, low: float) -> float:
 
 def _masked(C: Array, mask: Any) -> Array:
     """inf where the mask is False."""
-    allowed = torch.as_tensor(mask)
+    allowed = mask if isinstance(mask, Tensor) else torch.from_numpy(np.array(mask))
     if allowed.dtype != torch.bool or tuple(allowed.shape) != tuple(C.shape):
         kind = str(allowed.dtype).removeprefix("torch.")
         expected = f"boolean of shape {tuple(C.shape)}, True where a pair may match"
@@ -245,7 +250,7 @@ def _check_reachable(C: Array) -> None:
     for side, name in ((1, "row"), (0, "column")):
         lost = t.isinf().all(side).nonzero()
         if len(lost):
-            raise ValueError(f"M or mask forbids every pair of {name} {int(lost[0])}, which has mass: no plan exists")
+            raise ValueError(f"M or mask forbids every pair of {name} {int(lost[0])}, which has mass: leave that point out")
 
 
 def _read_reg(reg: Any) -> float:

@@ -33,7 +33,7 @@ class Result:
         What ``tol`` is compared with: the marginal error. An unbalanced or partial problem, whose marginals are not a and b
         by design, has an error of its own instead.
     converged : bool
-        error < tol (times the mass, where that is below 1), and nothing else.
+        error < tol (of a balanced problem times the mass, where that is below 1), and nothing else.
     mass : float
         Σ P.
     depth : int
@@ -66,7 +66,7 @@ class Result:
     def _part(self, name: str) -> Any:
         found = self.parts[name]
         if isinstance(found, partial):
-            with torch.enable_grad():  # whoever reads it first, it has the derivatives that were asked for
+            with torch.inference_mode(False), torch.enable_grad():  # whoever reads it first, it has its derivatives
                 found = self.parts[name] = found()
         return found
 

@@ -103,8 +103,12 @@ def pack(items: Sequence[RaggedProblem], where: torch.device) -> tuple[PaddedPro
     C = padded(flat, mask, first[:, None, None])
     a = padded(_flat(a, where), rows) if kind.has_a else _uniform(n, rows, where)
     b = padded(_flat(b, where), columns) if kind.has_b else _uniform(m, columns, where)
+    xp: Any = torch if isinstance(C, Tensor) else np
     with np.errstate(all="ignore"):
-        low, high = (C.amin((1, 2)), C.amax((1, 2))) if isinstance(C, Tensor) else (C.min((1, 2)), C.max((1, 2)))
+        if (kind.has_a or kind.has_b) and bool(((a == 0) & rows).any() | ((b == 0) & columns).any()):
+            absent = (a == 0)[:, :, None] | (b == 0)[:, None, :]  # costs that are nobody's become the least of the others
+            C = xp.where(absent, xp.amin(xp.where(absent, np.inf, C), (1, 2))[:, None, None], C)
+        low, high = xp.amin(C, (1, 2)), xp.amax(C, (1, 2))
         C -= low[:, None, None]
         spread, mass_a, mass_b = (to_numpy(t) for t in (high - low, a.sum(1), b.sum(1)))
         good = to_numpy((a >= 0).all(1) & (b >= 0).all(1)) & (mass_a > 0) & (mass_b > 0)

@@ -36,7 +36,7 @@ class Network:
 
     def run(self, problem: Problem, goal: Goal) -> Solved:
         if isinstance(problem.cost, Sides):
-            raise ValueError("executor 'stream' goes with neither schedule nor unbalanced")
+            raise ValueError("solver Network needs a cost matrix: executor 'stream' forms none")
         problem, schedule = problem.as_tensors(), named(self.schedule)
         dense = Dense(problem.cost, problem.a.log(), problem.b.log())
         layers = schedule.layers(problem.reg, goal.max_depth)

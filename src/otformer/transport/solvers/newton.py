@@ -9,7 +9,7 @@ Sinkhorn's layers add these up one by one. Their discounted sum, discount 1/(1 +
 
     δ = Σ_k (1 + μ)^−k M^k r = (1 + μ) [diag((1 + μ) c) − Pᵀ diag(1/a) P]⁻¹ (c r).
 
-μ = ∞ is a Sinkhorn block, μ = 0 is Newton's step for log c = log b. μ falls tenfold after a step that lowers the error and
+μ = ∞ is a Sinkhorn block, μ = 0 is Newton's step for log c = log b. μ falls tenfold after a step that raises the dual and
 rises tenfold after one that does not (Levenberg and Marquardt). A constant in δ changes nothing; b bᵀ/Σb added to the
 matrix takes it out.
 
@@ -139,7 +139,7 @@ class _Stage:
     """Steps at one λ; x = (v − v⁰)/λ, measured from the v⁰ that is absorbed in K. Attributes are of the best x so far."""
 
     def __init__(self, C: Array, a: Array, b: Array, reg: float, v: Array, size: Callable[[Array], float] | None) -> None:
-        self.C, self.a, self.b, self.reg, self.size = C, a, b, reg, size
+        self.C, self.a, self.b, self.log_b, self.reg, self.size = C, a, b, np.log(b), reg, size
         self.error, self.depth = math.inf, 0
         self.errors: list[float] = []
         self._absorb(v)
@@ -188,7 +188,7 @@ class _Stage:
         if not (gain > rounding or (error < self.error and gain > -rounding)):
             return False
         self.x, self.p, self.q, self.c, self.error, self.dual = x, p, q, c, error, dual
-        self.r = np.log(self.b / t) - x
+        self.r = self.log_b - np.log(t) - x
         self._gram: Array | None = None
         return True
 
