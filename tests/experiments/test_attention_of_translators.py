@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
 from helpers import tiny_models
 from helpers.small_data import run
+from oracles import best_assignment, squared_cost
 from otformer.experiments import _sentences as sentences
 from otformer.experiments import fox, translation_attention
 from otformer.experiments.experiment import Context
@@ -45,9 +46,7 @@ def test_the_permutation_is_the_best_of_all(tiny) -> None:
     pair = Pair("the cat sees the red dog", "le chat voit le chien rouge")
     reading = next(read(load(tiny / "bert-en-fr"), [pair], by="spaces", states=True))
     y, x = (reading.states[side][1].astype(float) for side in ("target", "source"))
-    cost = [[((a - b) ** 2).sum() for b in x] for a in y]
-    best = min(itertools.permutations(range(6)), key=lambda order: sum(cost[j][i] for j, i in enumerate(order)))
-    assert fox.exact(reading) == sorted((i, j) for j, i in enumerate(best))
+    assert fox.exact(reading) == sorted((i, j) for j, i in enumerate(best_assignment(squared_cost(y, x))))
 
 
 def test_what_is_seen_against_loops(tiny) -> None:

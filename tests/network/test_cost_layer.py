@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from oracles import points, pot_plan
 from otformer import AligningTransformer
 from otformer.network.cost_layer import CostLayer, EuclideanDistance, SmoothCost, unit_directions
 from otformer.network.features import Features
@@ -25,11 +26,6 @@ SMOOTH: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "cosine": lambda x, y: 1 - torch.cos(x - y),
 }
 CURVATURE = {"cubed": 12.0, "fourth": 24.0, "cosine": 2.0}  # max|C_xx| + max|C_yy| on the unit square
-
-
-def points(n: int, m: int, dim: int = 1, seed: int = 0) -> tuple[Tensor, Tensor]:
-    g = torch.Generator().manual_seed(seed)
-    return torch.rand(n, dim, generator=g, dtype=torch.float64), torch.rand(m, dim, generator=g, dtype=torch.float64)
 
 
 def approximation_error(layer: CostLayer, x: Tensor, y: Tensor) -> float:
@@ -48,7 +44,7 @@ def test_distance_on_the_line_has_order_minus_one_and_error_half_a_cell() -> Non
 
 
 def test_distance_on_the_line_is_exact_between_cells() -> None:
-    x, y = points(60, 50)
+    x, y = points(0, (60, 1), (50, 1))
     C, layer = (x - y.T).abs(), EuclideanDistance(1, 16, 0, 1)
     cells = (x * 16).floor() != (y * 16).floor().T
     assert cells.sum() > 2000
@@ -70,14 +66,14 @@ def test_bilinear_interpolation_against_scipy() -> None:
     layer = SmoothCost(lambda x, y: torch.exp(x) * torch.sin(3 * y) + x, width=9, low=-1.0, high=2.0)  # not symmetric
     knots = np.linspace(-1, 2, 10)
     table = np.exp(knots)[:, None] * np.sin(3 * knots) + knots[:, None]
-    x, y = (3 * each - 1 for each in points(20, 30))
+    x, y = (3 * each - 1 for each in points(0, (20, 1), (30, 1)))
     pairs = np.stack(np.broadcast_arrays(x.numpy(), y.numpy().T), axis=-1)
     expected = RegularGridInterpolator((knots, knots), table)(pairs)
     np.testing.assert_allclose(layer(x, y).cost().numpy(), expected, atol=1e-12)
 
 
 def test_interpolating_the_distance_gives_the_threshold_numbers() -> None:
-    x, y = points(30, 40)
+    x, y = points(0, (30, 1), (40, 1))
     smooth, threshold = SmoothCost(lambda s, t: (s - t).abs(), 24, 0, 1), EuclideanDistance(1, 24, 0, 1)
     torch.testing.assert_close(smooth(x, y).cost(), threshold(x, y).cost(), atol=1e-12, rtol=0)
 
@@ -95,7 +91,7 @@ def test_equal_angles_are_off_by_the_stated_factor(count: int) -> None:
 
 @pytest.mark.parametrize(("dim", "limit"), [(3, 0.02), (5, 0.06)])
 def test_repelled_lines_beat_random_ones(dim: int, limit: float) -> None:
-    z = torch.nn.functional.normalize(points(3000, 1, dim)[0] - 0.5, dim=1)
+    z = torch.nn.functional.normalize(points(0, (3000, dim), (1, dim))[0] - 0.5, dim=1)
     constant = math.sqrt(math.pi) * math.gamma((dim + 1) / 2) / math.gamma(dim / 2)
 
     def worst(theta: Tensor) -> float:
@@ -106,7 +102,7 @@ def test_repelled_lines_beat_random_ones(dim: int, limit: float) -> None:
 
 @pytest.mark.parametrize(("dim", "expected"), [(2, -2 / 3), (3, -5 / 9)])
 def test_distance_in_space_has_the_predicted_order(dim: int, expected: float) -> None:
-    x, y = points(200, 200, dim)
+    x, y = points(0, (200, dim), (200, dim))
     x, y = torch.cat([x, y]), torch.cat([y, x])
     layers = [EuclideanDistance(dim, W, 0, 1) for W in (32, 64, 128, 256, 512, 1024)]
     errors = [approximation_error(layer, x, y) for layer in layers]
@@ -114,7 +110,7 @@ def test_distance_in_space_has_the_predicted_order(dim: int, expected: float) ->
 
 
 def test_a_box_with_its_own_side_per_coordinate() -> None:
-    x, y = points(40, 40, 2)
+    x, y = points(0, (40, 2), (40, 2))
     scale, shift = torch.tensor([10.0, 0.1]).double(), torch.tensor([-3.0, 5.0]).double()
     layer = EuclideanDistance(2, 400, shift, shift + scale)
     assert approximation_error(layer, x * scale + shift, y * scale + shift) < 0.02 * float(scale.norm())
@@ -124,7 +120,7 @@ def test_a_box_with_its_own_side_per_coordinate() -> None:
 @pytest.mark.parametrize("reg", [0.02, 0.1])
 @pytest.mark.parametrize(("dim", "width"), [(1, 32), (2, 128)])
 def test_network_on_the_layer_solves_the_true_problem_within_the_bound(dim: int, width: int, reg: float) -> None:
-    x, y = points(30, 20, dim)
+    x, y = points(0, (30, dim), (20, dim))
     a, b = (torch.full((k,), 1 / k, dtype=torch.float64) for k in (30, 20))
     layer = EuclideanDistance(dim, width, 0, 1)
     C = torch.as_tensor(ot.dist(x.numpy(), y.numpy(), metric="euclidean"))
@@ -133,7 +129,7 @@ def test_network_on_the_layer_solves_the_true_problem_within_the_bound(dim: int,
     assert float(trace.marginal_error) < 1e-8
     P, best = trace.plan(), float(ot.emd2(a, b, C))
     assert best - 1e-8 < float((C * P).sum()) < best + 2 * error + reg * math.log(30)  # entropy: at most λ log n more
-    Q = ot.bregman.sinkhorn_log(a, b, C, reg, numItermax=50_000, stopThr=1e-13)
+    Q = pot_plan(C, a, b, reg)
     values = [float((c * p).sum() + reg * torch.special.xlogy(p, p).sum()) for c, p in ((layer(x, y).cost(), P), (C, Q))]
     assert abs(values[0] - values[1]) < error
     assert float((P - Q).abs().sum() / 2) < 0.1
@@ -143,7 +139,7 @@ def test_network_on_the_layer_solves_the_true_problem_within_the_bound(dim: int,
 def test_error_table_orders() -> None:
     from otformer.experiments.general_costs import error_table
 
-    x, y = points(40, 40)
+    x, y = points(0, (40, 1), (40, 1))
     for layers, expected in (
         ([EuclideanDistance(1, W, 0, 1) for W in WIDTHS], (-1, -2, -1.6)),  # one pair in W shares a cell
         ([SmoothCost(SMOOTH["fourth"], W, 0, 1) for W in WIDTHS], (-2, -2, -2)),
@@ -156,7 +152,7 @@ def test_error_table_orders() -> None:
 
 
 def test_the_layer_is_position_wise_batched_frozen_and_in_the_state_dict() -> None:
-    x, y = points(6, 4, 2)
+    x, y = points(0, (6, 2), (4, 2))
     layer = EuclideanDistance(2, 40, 0, 1)
     assert not list(layer.parameters())
     assert layer.state_dict()["W_1"].shape == (2, layer.width)

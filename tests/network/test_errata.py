@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from oracles import uniform
 from otformer import AligningTransformer
 from otformer.network import printed
 from otformer.network.features import squared_euclidean
@@ -21,10 +22,6 @@ from otformer.network.schedule import Gradient, Paper
 from otformer.network.weights import HEADS, head
 from otformer.theory import bounds, hilbert
 from otformer.transport import reference
-
-
-def uniform(seed: int, *shape: int) -> Tensor:
-    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def points(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,16 +7,12 @@ import pytest
 import torch
 
 import otformer as of
+from oracles import points
 from otformer.network.schedule import SCHEDULES, named
 from otformer.theory.rates import second_singular_value
 from otformer.transport.executors.dense import Dense, run
 from otformer.transport.problem.problem import squared_distances
 from otformer.transport.reference import assignment, plan, sinkhorn_half_steps
-
-
-def cube(seed, n, d):
-    g = torch.Generator().manual_seed(seed)
-    return torch.rand(n, d, generator=g, dtype=torch.float64), torch.rand(n, d, generator=g, dtype=torch.float64)
 
 
 def dense(C):
@@ -25,7 +21,7 @@ def dense(C):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_dense_gives_the_potentials_of_the_literal_network(name):
-    x, y = cube(0, 7, 2)
+    x, y = points(0, (7, 2), (7, 2))
     depth = 75
     trace = of.AligningTransformer(2, 0.3, depth, schedule=name)(x, y, warn=False)
     for layer, (u, v) in enumerate(run(dense(squared_distances(x, y)), named(name).layers(0.3, depth))):
@@ -46,7 +42,7 @@ def layers_to(C, reg, iterates, tol=1e-6):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 1002, 1005])
 def test_relaxed_layers_need_a_sixth_of_sinkhorns_half_steps(seed):
-    C = squared_distances(*cube(seed, 128, 3))
+    C = squared_distances(*points(seed, (128, 3), (128, 3)))
     reg = 0.005
     half_steps = layers_to(C, reg, sinkhorn_half_steps(C, reg))
     *_, (u, v) = run(dense(C), of.Relaxed(1.9).layers(reg, 3000))
@@ -58,7 +54,7 @@ def test_relaxed_layers_need_a_sixth_of_sinkhorns_half_steps(seed):
 
 @pytest.mark.parametrize("n", [16, 64, 128])
 def test_relaxed_layers_never_cost_much_on_easy_problems(n):
-    C = squared_distances(*cube(n, n, 3))
+    C = squared_distances(*points(n, (n, 3), (n, 3)))
     half_steps = layers_to(C, 0.1, sinkhorn_half_steps(C, 0.1))
     by_name = layers_to(C, 0.1, run(dense(C), of.Relaxed().layers(0.1, 2000)))
     *_, (u, v) = run(dense(C), of.Relaxed().layers(0.1, 500))
@@ -87,7 +83,7 @@ def test_one_frozen_network_of_288_layers_sorts_permutations_exactly(n, count, d
 def test_one_frozen_network_of_700_layers_finds_the_exact_assignment(d):
     layers = of.Annealed(omega=1.8).layers(reg=1e-5, depth=700)
     for seed in range(4):
-        C = squared_distances(*cube(100 * d + seed, 100, d))
+        C = squared_distances(*points(100 * d + seed, (100, d), (100, d)))
         *_, (u, v) = run(dense(C), layers)
         assert torch.equal((u[:, None] + v - C).argmax(1), assignment(C))
 

@@ -4,21 +4,17 @@ import sys
 import warnings
 
 import numpy as np
-import ot
 import pytest
 import torch
 
 import otformer as of
-
-
-def cube(seed, *shape):
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+from oracles import marginal_error, pot_plan, squared_cost, uniform
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("factor", [10.0, 100.0, 1000.0])
 def test_a_network_says_when_its_answer_is_not_one(factor):
-    x, y = factor * cube(0, 2, 20, 2)
+    x, y = factor * uniform(0, 2, 20, 2)
     net = of.AligningTransformer(2, 0.1, 600)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
@@ -28,7 +24,7 @@ def test_a_network_says_when_its_answer_is_not_one(factor):
     assert 'with scale="auto"' in str(seen[0].message)
     assert not trace.converged
     P = trace.plan()
-    by_hand = np.abs(P.numpy().sum(1) - 1).sum() + np.abs(P.numpy().sum(0) - 1).sum()
+    by_hand = marginal_error(P, 1, 1)
     assert trace.marginal_error == pytest.approx(by_hand, rel=1e-12)
     assert by_hand > 0.02  # 1e-3 of the mass 20
 
@@ -37,11 +33,11 @@ def test_a_network_says_when_its_answer_is_not_one(factor):
 @pytest.mark.parametrize("factor", [1e-6, 1.0, 1e3, 1e10])
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_scale_auto_is_POTs_plan_at_lambda_times_the_largest_cost(factor, offset):
-    x, y = cube(1, 9, 3), cube(2, 7, 3)
+    x, y = uniform(1, 9, 3), uniform(2, 7, 3)
     trace = of.AligningTransformer(3, 0.05, 800, scale="auto")(factor * (x + offset), factor * (y + offset), keep="last")
-    C = ot.dist(x.numpy(), y.numpy())
+    C = squared_cost(x, y).numpy()
     a, b = np.ones(9), np.full(7, 9 / 7)
-    expected = ot.bregman.sinkhorn_log(a, b, C, 0.05 * C.max(), numItermax=100_000, stopThr=1e-15)
+    expected = pot_plan(C, a, b, 0.05 * C.max())
     assert np.abs(trace.plan().numpy() - expected).max() < (1e-8 if offset else 1e-10)  # an offset of 1e4 costs four digits
     assert trace.scale == pytest.approx(factor**2 * C.max(), rel=1e-6)
     u, v = (trace.scale * each for each in trace.potentials())
@@ -51,7 +47,7 @@ def test_scale_auto_is_POTs_plan_at_lambda_times_the_largest_cost(factor, offset
 
 def test_scale_auto_of_a_batch_is_that_of_each_problem_and_absent_points_do_not_count():
     net = of.AligningTransformer(2, 0.1, 300, scale="auto")
-    x, y = [100 * cube(3, 5, 2), cube(4, 3, 2)], [100 * cube(5, 4, 2), cube(6, 6, 2)]
+    x, y = [100 * uniform(3, 5, 2), uniform(4, 3, 2)], [100 * uniform(5, 4, 2), uniform(6, 6, 2)]
     together = net(x, y)
     for k in range(2):
         alone = net(x[k], y[k])
@@ -65,12 +61,12 @@ def test_scale_auto_of_a_batch_is_that_of_each_problem_and_absent_points_do_not_
 
 
 def test_scale_auto_of_features_and_of_stock_modules():
-    M = 1000 * cube(7, 6, 6)
+    M = 1000 * uniform(7, 6, 6)
     trace = of.AligningTransformer(6, 0.1, 600, "relaxed", scale="auto")(of.cost_matrix(M))
     one = np.ones(6)
-    expected = ot.bregman.sinkhorn_log(one, one, M.numpy(), 0.1 * float(M.max()), numItermax=100_000, stopThr=1e-15)
+    expected = pot_plan(M.numpy(), one, one, 0.1 * float(M.max()))
     assert np.abs(trace.plan().numpy() - expected).max() < 1e-9
-    x, y = 50 * cube(8, 2, 5, 2)
+    x, y = 50 * uniform(8, 2, 5, 2)
     net = of.AligningTransformer(2, 0.1, 200, scale="auto")
     u = net(x, y).potentials()[0]
     for stock in (of.StockTransformer(net), of.StockEncoder(net)):
@@ -88,7 +84,7 @@ def test_one_point_on_both_sides_has_scale_1_and_what_is_too_large_is_refused():
 
 
 def test_the_warning_has_its_switch_and_tol_its_meaning():
-    x, y = cube(9, 2, 3, 6, 2)
+    x, y = uniform(9, 2, 3, 6, 2)
     net = of.AligningTransformer(2, 0.1, 10)
     with pytest.warns(RuntimeWarning, match=r"not converged in problem \d: marginal error .* of mass 6; give more layers"):
         trace = net(x, y)
@@ -102,21 +98,20 @@ def test_the_warning_has_its_switch_and_tol_its_meaning():
 
 
 def test_errors_and_potentials_of_all_layers():
-    x, y = cube(10, 2, 5, 2)
+    x, y = uniform(10, 2, 5, 2)
     trace = of.AligningTransformer(2, 0.1, 40)(x, y, keep=[0, 3, 9], warn=False)
     u, v = trace.all_potentials()
     errors = trace.marginal_errors()
-    C = ((x[:, None] - y) ** 2).sum(-1)
+    C = squared_cost(x, y)
     for k, layer in enumerate([0, 3, 9, 40]):
         assert torch.equal(u[k], trace.potentials(layer)[0])
         P = torch.exp((u[k][:, None] + v[k] - C) / 0.1 - 1)
-        expected = (P.sum(0) - 1).abs().sum() + (P.sum(1) - 1).abs().sum()
-        assert float(errors[k]) == pytest.approx(float(expected), rel=1e-10)
+        assert float(errors[k]) == pytest.approx(marginal_error(P, 1, 1), rel=1e-10)
     assert trace.marginal_error == float(errors[-1])
 
 
 def test_negative_layers_count_from_the_end():
-    x, y = cube(11, 2, 4, 2)
+    x, y = uniform(11, 2, 4, 2)
     net = of.AligningTransformer(2, 0.1, 60)
     trace = net(x, y, warn=False)
     for read in (trace.attention, trace.plan, trace.Z):
@@ -148,6 +143,6 @@ def test_reprs_say_what_a_thing_is():
     assert "width=16" in repr(of.SinkhornTransformer(2, 0.1, 4, width=16))
     assert repr(of.StockTransformer(net)) == f"StockTransformer({settings}; nn.MultiheadAttention, heads=2, embed_dim=16)"
     assert "nn.TransformerEncoderLayer, heads=2, embed_dim=18" in repr(of.StockEncoder(net))
-    x, y = cube(12, 2, 3, 5, 2)
+    x, y = uniform(12, 2, 3, 5, 2)
     assert repr(net(x[0], y[0], keep="last")).startswith("Trace(60 layers (1 kept), 5×5 plan, converged: marginal error ")
     assert repr(net(x, y)).startswith("Trace(60 layers, 3 plans of 5×5, converged: marginal error ")

@@ -3,28 +3,15 @@
 import itertools
 import os
 
-import ot
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import otformer as of
+from oracles import points, pot_plan, squared_cost
 from otformer.network.registers import Registers
 from otformer.network.weights import HEADS, head
 from otformer.transport.reference import gradient_descent
-
-
-def points(seed, *sizes, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.rand(*size, generator=g, dtype=dtype) for size in sizes]
-
-
-def distances(x, y):
-    return ((x[:, None] - y[None]) ** 2).sum(-1)
-
-
-def pot_plan(C, a, b, reg):
-    return torch.as_tensor(ot.bregman.sinkhorn_log(a.numpy(), b.numpy(), C.numpy(), reg, numItermax=100_000, stopThr=1e-15))
 
 
 @pytest.mark.slow
@@ -34,7 +21,7 @@ def test_every_layer_is_gradient_descent_for_every_n_with_one_state_dict(d, reg)
     before = {name: t.clone() for name, t in net.state_dict().items()}
     for n in (1, 2, 3, 8, 33):
         x, y = points(n, (n, d), (n, d))
-        expected = zip(*itertools.islice(gradient_descent(distances(x, y), reg, step=reg), 1001), strict=True)
+        expected = zip(*itertools.islice(gradient_descent(squared_cost(x, y), reg, step=reg), 1001), strict=True)
         for got, wanted in zip(net(x, y, warn=False).all_potentials(), expected, strict=True):
             assert (got - torch.stack(wanted)).abs().max() < 1e-12
     assert all(torch.equal(t, before[name]) for name, t in net.state_dict().items())
@@ -69,7 +56,7 @@ def test_the_networks_queries_and_keys_give_the_logits_of_the_formula(name):
     net = of.AligningTransformer(2, 0.3, 1)
     Z = net.prompt(x, y).Z
     Z[0, :3, r.column("u")], Z[0, :3, r.column("v")] = u, v
-    expected = (u[:, None] + v[None, :] - distances(x, y)) / 0.3 - 1
+    expected = (u[:, None] + v[None, :] - squared_cost(x, y)) / 0.3 - 1
     for got in (Z[0] @ head(name, 0.3, r).bilinear(r) @ Z[0].T, net.logits(Z, 0)[0, HEADS.index(name)]):
         torch.testing.assert_close(got[:3, :3], expected if name == "rows" else expected.T, rtol=1e-12, atol=1e-12)
 
@@ -84,7 +71,7 @@ def test_attention_and_plan_equal_POT_at_convergence(n, m, weighted):
         wa, wb = (w / w.sum() for w in points(n, (n,), (m,)))
         a, b = wa, wb
     trace = of.AligningTransformer(2, 0.1, 4000)(x, y, a, b, keep="last")
-    expected = pot_plan(distances(x, y), wa, wb, 0.1)
+    expected = pot_plan(squared_cost(x, y), wa, wb, 0.1)
     if a is None:
         expected = expected * n  # the paper's convention: mass n
     assert (trace.plan() - expected).abs().max() < 1e-10

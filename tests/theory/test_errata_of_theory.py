@@ -7,14 +7,10 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
+from oracles import uniform
 from otformer.theory import bounds, hilbert
 from otformer.transport import reference
-
-
-def uniform(seed: int, *shape: int) -> Tensor:
-    return torch.rand(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_12_epsilon_of_the_lemma() -> None:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 import otformer as of
+from oracles import pot_plan, problem, slope, squared_cost
 
 REG = 0.05
 
@@ -36,19 +37,13 @@ class Door:
         return self.name
 
 
-def cost(x: Any, y: Any) -> Any:
-    if isinstance(x, torch.Tensor):
-        return (x[:, None] - y).square().sum(-1)
-    return ((np.asarray(x)[:, None] - np.asarray(y)) ** 2).sum(-1)
-
-
 def matrix(found: Any) -> np.ndarray:
     plan = found.plan if isinstance(found, of.Result) else found
     return np.asarray(plan.detach() if isinstance(plan, torch.Tensor) else plan, dtype=np.float64)
 
 
 def by_cost(**more: Any) -> Callable[..., Any]:
-    return lambda x, y, a=None, b=None, **options: of.solve(cost(x, y), a, b, **options, **more)
+    return lambda x, y, a=None, b=None, **options: of.solve(squared_cost(x, y), a, b, **options, **more)
 
 
 def by_points(**more: Any) -> Callable[..., Any]:
@@ -64,7 +59,7 @@ def like_pot(
 ) -> Any:
     empty = np.empty(0)
     weights = (empty if w is None else w for w in (a, b))
-    return of.sinkhorn(*weights, cost(x, y), reg, stopThr=tol, numItermax=max_depth // 2)
+    return of.sinkhorn(*weights, squared_cost(x, y), reg, stopThr=tol, numItermax=max_depth // 2)
 
 
 def as_layer(x: Any, y: Any, a: Any = None, b: Any = None, reg: Any = 0.1, **options: Any) -> Any:
@@ -82,7 +77,7 @@ def on_ranks(x: Any, y: Any, a: Any = None, b: Any = None, **options: Any) -> An
 
 
 def all_of_the_mass(x: Any, y: Any, a: Any = None, b: Any = None, **options: Any) -> Any:
-    return of.solve_partial(cost(x, y), a, b, **options)
+    return of.solve_partial(squared_cost(x, y), a, b, **options)
 
 
 DOORS = [
@@ -94,7 +89,7 @@ DOORS = [
     Door("solve, schedule", by_cost(schedule="alternating")),
     Door("solve_sample", by_points()),
     Door("solve_sample, features", lambda x, y, *w, **o: of.solve(of.squared_euclidean(x, y), *w, **o)),
-    Door("solve_sample, function", by_points(metric=cost)),
+    Door("solve_sample, function", by_points(metric=squared_cost)),
     Door("solve_sample, stream", by_points(executor="stream")),
     Door("solve_streamed", of.solve_streamed),
     Door("solve_batch", in_a_batch, learns=("x", "a", "b")),
@@ -108,24 +103,18 @@ each_door = pytest.mark.parametrize("door", DOORS, ids=repr)
 each_result = pytest.mark.parametrize("door", RESULTS, ids=repr)
 
 
-def draw(seed: int = 0, n: int = 12, m: int = 9) -> tuple[np.ndarray, ...]:
-    rng = np.random.default_rng(seed)
-    a, b = rng.random(n) + 0.1, rng.random(m) + 0.1
-    return rng.random((n, 2)), rng.random((m, 2)), a / a.sum(), b / b.sum()
-
-
 def given(door: Door, *arrays: np.ndarray | None, dtype: torch.dtype | None = None) -> list[Any]:
     if not door.tensors and dtype is None:
         return list(arrays)
     return [None if t is None else torch.tensor(t, dtype=dtype) for t in arrays]
 
 
+def draw(seed: int = 0, n: int = 12, m: int = 9) -> tuple[np.ndarray, ...]:
+    return problem(seed, n, m, 2)
+
+
 def expected(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, reg: float = REG) -> np.ndarray:
-    P = np.zeros((len(x), len(y)))
-    rows, columns = np.flatnonzero(a), np.flatnonzero(b)
-    part = ot.sinkhorn(a[rows], b[columns], cost(x, y)[np.ix_(rows, columns)], reg, stopThr=1e-13, numItermax=100_000)
-    P[np.ix_(rows, columns)] = part
-    return P
+    return pot_plan(squared_cost(x, y), a, b, reg)
 
 
 @each_door
@@ -254,11 +243,10 @@ def test_a_gradient_is_right_or_refused_and_never_lost(door, name):
     direction = torch.randn(moving.shape, dtype=torch.float64, generator=generator)
     if name in ("a", "b"):  # along changes that keep the masses equal
         direction = direction - direction.mean()
-    step = 1e-5
-    ends = [float(value(door, inputs | {name: moving.detach() + sign * step * direction})) for sign in (1, -1)]
-    slope = float((moving.grad * direction).sum())
-    assert slope == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=2e-4, abs=2e-7)
-    assert abs(slope) > 1e-6
+    expected = slope(lambda moved: value(door, inputs | {name: moved}), moving.detach(), direction)
+    found = float((moving.grad * direction).sum())
+    assert found == pytest.approx(expected, rel=2e-4, abs=2e-7)
+    assert abs(found) > 1e-6
 
 
 def test_gradients_of_the_regularisation_are_refused_where_they_would_be_lost():
@@ -280,8 +268,8 @@ def test_gradients_of_the_regularisation_are_refused_where_they_would_be_lost():
 def test_what_is_read_later_is_what_was_solved():
     """The caller may write to the arrays given, and to the plan returned: value_linear is that of the problem solved."""
     x, y, a, b = draw(9)
-    truth, P = (expected(x, y, a, b) * cost(x, y)).sum(), expected(x, y, a, b)
-    for M in (cost(x, y), torch.tensor(cost(x, y)), torch.tensor(cost(x, y), requires_grad=True)):
+    truth, P = (expected(x, y, a, b) * squared_cost(x, y)).sum(), expected(x, y, a, b)
+    for M in (squared_cost(x, y), torch.tensor(squared_cost(x, y)), torch.tensor(squared_cost(x, y), requires_grad=True)):
         found = of.solve(M, a, b, reg=REG, tol=1e-10)
         own = M if isinstance(M, np.ndarray) else M.data
         own *= 3
@@ -318,7 +306,7 @@ def test_a_small_problem_takes_few_functions_and_one_look_at_the_cost():
 def test_costs_by_name(metric):
     x, y, a, b = draw(11)
     M = {"euclidean": ot.dist(x, y, "euclidean"), "cosine": ot.dist(x, y, "cosine"), "inner": -x @ y.T}[metric]
-    P = ot.sinkhorn(a, b, M - M.min(), REG, stopThr=1e-13, numItermax=100_000)
+    P = pot_plan(M - M.min(), a, b, REG)
     np.testing.assert_allclose(of.solve_sample(x, y, a, b, reg=REG, tol=1e-10, metric=metric).plan, P, atol=1e-9)
     points = torch.tensor(x, requires_grad=True)
     of.solve_sample(points, torch.tensor(y), reg=REG, metric=metric).value.backward()
@@ -329,8 +317,8 @@ def test_costs_by_name(metric):
 def test_forbidden_pairs_have_no_mass(solver):
     """Against POT with a cost so high that its kernel is 0 there; gradients by finite differences."""
     x, y, a, b = draw(12)
-    C, allowed = cost(x, y), np.random.default_rng(0).random((12, 9)) > 0.3
-    high = ot.sinkhorn(a, b, np.where(allowed, C, 1e3), REG, stopThr=1e-13, numItermax=100_000)
+    C, allowed = squared_cost(x, y), np.random.default_rng(0).random((12, 9)) > 0.3
+    high = pot_plan(np.where(allowed, C, 1e3), a, b, REG)
     for M, mask in ((C, allowed), (np.where(allowed, C, np.inf), None)):
         found = of.solve(M, a, b, reg=REG, tol=1e-9, mask=mask, solver=solver)
         np.testing.assert_allclose(found.plan, high, atol=1e-8)
@@ -345,7 +333,7 @@ def test_forbidden_pairs_have_no_mass(solver):
 
 
 def test_the_default_weights_of_one_side_have_the_mass_of_the_other():
-    C = cost(*draw(13)[:2])
+    C = squared_cost(*draw(13)[:2])
     assert of.solve(C, a=np.ones(12)).plan.sum() == pytest.approx(12)
     assert of.solve(C, b=np.ones(9)).plan.sum() == pytest.approx(9)
     assert of.solve_batch([(C, np.ones(12))])[0].plan.sum() == pytest.approx(12)
@@ -367,6 +355,60 @@ def test_results_have_pots_names_and_say_their_own_error():
     np.testing.assert_allclose(found.marginal_b, found.plan.sum(0))
     assert found.status.startswith("converged: marginal error")
     assert found.log["u"] is found.potentials[0]
-    partial = of.solve_partial(cost(x, y), a, b, reg=REG, mass=0.5)
+    partial = of.solve_partial(squared_cost(x, y), a, b, reg=REG, mass=0.5)
     assert "mass 0.5" in repr(partial)
     assert partial.error < 1e-6 < partial.marginal_error
+
+
+def test_a_gradient_of_the_second_set_alone_is_not_lost():
+    x, y, a, b = draw(15)
+    for call in (
+        lambda y: of.solve_sample(x, y).value,
+        lambda y: of.solve_sample(x, y, metric="euclidean").value,
+        lambda y: of.solve_sample(x, y, unbalanced=1.0).value,
+        lambda y: of.solve_batch([(x, y)])[0].value,
+        lambda y: of.solve_streamed(torch.tensor(x), y).value,
+    ):
+        moving = torch.tensor(y, requires_grad=True)
+        call(moving).backward()
+        assert float(moving.grad.abs().sum()) > 1e-3
+    weights = torch.tensor(a, requires_grad=True)
+    assert of.divergence(x, y, weights, b).requires_grad
+    found = of.solve(torch.tensor(squared_cost(x, y), requires_grad=True))
+    with torch.inference_mode():
+        assert found.plan.shape == (12, 9)
+    assert found.plan.requires_grad
+
+
+@pytest.mark.parametrize("far", [-1e16, 1e18, 1e300, np.nan])
+def test_costs_of_a_point_without_mass_do_not_matter(far):
+    x, y, a, b = draw(16)
+    a[0] = 0
+    a, C = a / a.sum(), squared_cost(x, y)
+    alone = of.solve(C[1:], a[1:], b, reg=REG, tol=1e-9)
+    C[0] = far
+    for found in (of.solve(C, a, b, reg=REG, tol=1e-9), of.solve_batch([(C, a, b)], reg=REG, tol=1e-9)[0]):
+        assert found.converged
+        np.testing.assert_allclose(found.plan[1:], alone.plan, atol=1e-8)
+    assert of.solve(C, a, b, reg=REG, tol=1e-9).depth == alone.depth
+
+
+def test_arrays_of_any_layout_and_potentials_of_any_level():
+    x, y, a, b = draw(17)
+    C, mask = squared_cost(x, y), np.random.default_rng(1).random((12, 9)) > 0.2
+    turned = of.solve(C[::-1], a[::-1], b, reg=REG, mask=mask[::-1])
+    np.testing.assert_allclose(turned.plan, of.solve(C, a, b, reg=REG, mask=mask).plan[::-1], atol=1e-6)
+    of.solve(C, mask=np.broadcast_to(np.True_, (12, 9)), potentials=(np.zeros(12)[::-1], np.zeros(9, ">f8")))
+    b[0] = 0
+    start = of.solve(C + 1000, a, b / b.sum(), reg=0.01).potentials
+    cold, warm = of.solve(C, a, reg=0.01), of.solve(C, a, reg=0.01, potentials=start)
+    assert warm.converged
+    assert warm.depth <= cold.depth + 60
+
+
+def test_functions_as_metrics_are_checked():
+    x, y, *_ = draw(18)
+    with pytest.raises(ValueError, match=r"metric must give a matrix of shape \(12, 9\), got \(9, 12\)"):
+        of.solve_sample(x, y, metric=lambda x, y: squared_cost(y, x))
+    with pytest.raises(ValueError, match="metric must be a name or Features where no matrix is formed, got a function"):
+        of.solve_sample(x, y, metric=squared_cost, executor="stream")

@@ -4,13 +4,9 @@ import pytest
 import torch
 
 import otformer as of
+from oracles import points
 
 pytestmark = pytest.mark.gpu
-
-
-def points(seed, *sizes, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    return [torch.rand(*size, generator=g, dtype=dtype) for size in sizes]
 
 
 @pytest.mark.parametrize("schedule", ["gradient", "relaxed", "annealed"])

@@ -5,6 +5,7 @@ import ot
 import pytest
 import torch
 
+from oracles import pot_plan, problem
 from otformer.transport.compat import like_geomloss as samples_loss
 from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
 from otformer.transport.executors.absorbed import Absorbed
@@ -12,9 +13,8 @@ from otformer.transport.variants import debiased
 
 
 def clouds(seed=0, n=12, m=9, d=2):
-    rng = np.random.default_rng(seed)
-    a, b = rng.random(n) + 0.1, rng.random(m) + 0.1
-    return [torch.tensor(t) for t in (a / a.sum(), rng.random((n, d)), b / b.sum(), rng.random((m, d)) * 0.7)]
+    x, y, a, b = problem(seed, n, m, d)
+    return [torch.tensor(t) for t in (a, x, b, y * 0.7)]
 
 
 def cost(x, y, p):
@@ -30,7 +30,7 @@ def POT_OT(a, x, b, y, p, eps, rho):
     """OT(α, β) as GeomLoss defines it, from POT's plan."""
     M, a, b = cost(x, y, p), a.numpy(), b.numpy()
     if rho is None:
-        P = ot.sinkhorn(a, b, M, eps, stopThr=1e-13, numItermax=20_000)
+        P = pot_plan(M, a, b, eps)
         return (P * M).sum() + eps * kl(P, np.outer(a, b))
     P = ot.unbalanced.sinkhorn_unbalanced(a, b, M, eps, rho, numItermax=50_000, stopThr=1e-15)
     value = (P * M).sum() + eps * kl(P, np.outer(a, b)) + rho * kl(P.sum(1), a) + rho * kl(P.sum(0), b)
@@ -183,7 +183,7 @@ def test_divergence_in_our_conventions():
     expected = 0.0
     for weight, (p, s, q, t) in ((1, (a, x, b, y)), (-0.5, (a, x, a, x)), (-0.5, (b, y, b, y))):
         M = ot.dist(s.numpy(), t.numpy())
-        P = ot.sinkhorn(p.numpy(), q.numpy(), M, 0.1, stopThr=1e-13, numItermax=10_000)
+        P = pot_plan(M, p, q, 0.1)
         expected += weight * ((P * M).sum() + 0.1 * (P * np.log(P)).sum())
     ours = divergence(x.numpy(), y.numpy(), a.numpy(), b.numpy(), reg=0.1)
     assert isinstance(ours, float)

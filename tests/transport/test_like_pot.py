@@ -8,6 +8,7 @@ import ot
 import pytest
 import torch
 
+from oracles import pot_plan
 from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
 
 METHODS = ["sinkhorn", "sinkhorn_log", "greenkhorn", "sinkhorn_stabilized", "sinkhorn_epsilon_scaling"]
@@ -29,7 +30,7 @@ def gaussians(n=100):
 def test_plan_equals_POTs(method, n, m, reg):
     a, b, M = clouds(n, n, m)
     ours = sinkhorn(a, b, M, reg, method=method, stopThr=1e-12)
-    theirs = ot.sinkhorn(a, b, M, reg, method="sinkhorn_log", stopThr=1e-13, numItermax=20_000)
+    theirs = pot_plan(M, a, b, reg)
     assert np.abs(ours - theirs).max() < 1e-11
     np.testing.assert_allclose(ours.sum(1), a, atol=1e-14)
 
@@ -39,7 +40,7 @@ def test_empty_weights_are_uniform(method):
     x = np.random.default_rng(0).standard_normal((60, 2))
     M = ot.dist(x, x)
     G, log = sinkhorn([], [], M, 1, stopThr=1e-10, method=method, log=True)
-    np.testing.assert_allclose(G, ot.sinkhorn(ot.unif(60), ot.unif(60), M, 1, stopThr=1e-13, numItermax=10_000), atol=1e-11)
+    np.testing.assert_allclose(G, pot_plan(M, None, None, 1), atol=1e-11)
     assert log["err"][-1] < 1e-10
 
 
@@ -151,8 +152,7 @@ def test_zero_weights():
     b[4] = 0
     a, b = a / a.sum(), b / b.sum()
     G, log = sinkhorn(a, b, M, 0.05, stopThr=1e-12, log=True)
-    theirs = ot.sinkhorn(a[a > 0], b[b > 0], M[a > 0][:, b > 0], 0.05, stopThr=1e-13, numItermax=20_000)
-    np.testing.assert_allclose(G[a > 0][:, b > 0], theirs, atol=1e-11)
+    np.testing.assert_allclose(G, pot_plan(M, a, b, 0.05), atol=1e-11)
     assert (G[a == 0] == 0).all()
     assert (G[:, b == 0] == 0).all()
     assert (log["u"][a == 0] == 0).all()

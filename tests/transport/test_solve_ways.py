@@ -5,12 +5,8 @@ import pytest
 import torch
 
 import otformer as of
+from oracles import problem
 
-
-def problem(seed, n, m, d=3):
-    rng = np.random.default_rng(seed)
-    a, b = rng.random(n) + 0.1, rng.random(m) + 0.1
-    return rng.random((n, d)), rng.random((m, d)), a / a.sum(), b / b.sum()
 
 def test_executors_of_solve_sample_agree_and_a_matrix_too_large_is_not_formed():
     x, y, a, b = problem(11, 40, 50)

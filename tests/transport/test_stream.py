@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.streams import COSTS, clouds, duals, pair, stream_of, weights
+from oracles import pot_plan, squared_cost
 from otformer.network.features import Features, squared_euclidean
 from otformer.network.schedule import named
 from otformer.transport.executors.dense import Dense, run
@@ -55,7 +56,7 @@ def test_float32_points_far_from_the_origin_lose_nothing() -> None:
     """(x + 1000 as float32 numbers) against the same numbers in float64: norms of 10⁶ would leave no digit at λ = 0.01."""
     x, y = (points.float() + 1000 for points in clouds(200, 150, 3))
     stream = stream_of(x, y)
-    C = (x.double()[:, None] - y.double()[None]).square().sum(-1)
+    C = squared_cost(x.double(), y.double())
     dense = Dense(C, stream.log_a.double(), stream.log_b.double())
     u, v = duals(dense, 0.01, torch.float32)
     expected = dense.log_ratio(u.double(), v.double(), 0.01, rows=False)
@@ -104,16 +105,13 @@ def test_a_plan_of_nothing_moves_nothing() -> None:
 
 @pytest.mark.slow
 def test_blocks_on_a_stream_reach_the_plan_of_pot() -> None:
-    import ot  # the GPU machine, which runs this file too, may be without it
-
     x, y = clouds(60, 45, 3)
     a, b = weights(60), weights(45, 2)
     stream = stream_of(x, y, a, b)
     for u, v, error, _ in annealed(stream, stream.spread, 0.005, 1e-11, 4000):  # noqa: B007
         pass
     assert error < 1e-11
-    M = (x[:, None] - y[None]).square().sum(-1).numpy()
-    expected = ot.sinkhorn(a.numpy(), b.numpy(), M, 0.005, method="sinkhorn_log", stopThr=1e-13, numItermax=100_000)
+    expected = pot_plan(squared_cost(x, y).numpy(), a, b, 0.005)
     P = stream.apply(u, v, 0.005, torch.eye(45, dtype=torch.float64))
     np.testing.assert_allclose(P.numpy(), expected, atol=1e-10)
 

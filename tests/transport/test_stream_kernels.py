@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from helpers.streams import COSTS, cast, clouds, duals, pair, stream_of
+from oracles import squared_cost
 from otformer.network.features import squared_euclidean
 from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.stream import Stream
@@ -93,7 +94,7 @@ def test_kernels_see_far_clusters_copies_and_light_points(reg: float) -> None:
     log_a = torch.linspace(-69, 0, 1500, dtype=torch.float64)
     given = cast(squared_euclidean(x, y), torch.float32, "cuda")
     stream = Stream(given, log_a.float().cuda(), torch.zeros(1285).cuda())
-    C = (given.x.double()[:, None] - given.y.double()[None]).square().sum(-1).cpu()
+    C = squared_cost(given.x.double(), given.y.double()).cpu()
     v = -1 + 0.2 * torch.rand(1285, generator=torch.Generator().manual_seed(6))
     expected = Dense(C, log_a.float().double(), torch.zeros(1285)).log_ratio(torch.zeros(1500), v.double(), reg, rows=True)
     got = stream.log_ratio(torch.zeros(1500).cuda(), v.cuda(), reg, rows=True).double().cpu()

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 import otformer as of
+from oracles import marginal_error
 from otformer.benchmarks.problems import FAMILIES, make
 
 PROBLEMS = 2000
@@ -41,12 +42,6 @@ def draw(seed: int):
     mass, off = 10.0 ** rng.integers(-8, 5) if seed % 5 == 0 else 1.0, 5e-6 if seed % 11 == 0 else 0.0
     a, b = mass * a, mass * (1 + off) * b
     return C, x, y, a, b, 10 ** rng.uniform(-4, 1) * max(float(C.max()), 1e-3)
-
-
-def plan_error(plan, a, b) -> float:
-    P = np.asarray(plan.dense() if hasattr(plan, "dense") else plan, dtype=np.float64)
-    assert np.isfinite(P).all()
-    return float(np.abs(P.sum(1) - a).sum() + np.abs(P.sum(0) - b).sum())
 
 
 def single(C, x, y, a, b, reg, dtype):
@@ -102,7 +97,7 @@ def test_converged_is_true(part):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             r, a, b = way(C, x, y, a, b, reg, dtype)
-        error = plan_error(r.plan, a.astype(float), b.astype(float))
+        error = marginal_error(r.plan, a.astype(float), b.astype(float))
         assert r.converged == (r.marginal_error < TOL * min(1.0, float(a.astype(float).sum()))), (seed, way.__name__)
         mass = float(a.astype(float).sum())
         assert not r.converged or error < TOL * min(1.0, mass), (seed, way.__name__, error)
@@ -127,7 +122,7 @@ def test_a_sharded_result_is_true_too():
                 warnings.simplefilter("ignore", RuntimeWarning)
                 r = of.solve_sharded(x, y, a, b, reg=reg, tol=TOL, max_depth=1000)
             u, v = (np.asarray(t) for t in r.potentials)
-            error = plan_error(np.exp((u[:, None] + v - C) / reg - 1), a, b)
+            error = marginal_error(np.exp((u[:, None] + v - C) / reg - 1), a, b)
             assert not r.converged or error < TOL * min(1.0, a.sum()), seed
     finally:
         dist.destroy_process_group()

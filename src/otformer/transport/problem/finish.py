@@ -45,9 +45,7 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
         rows, columns = rounded.sum(1), rounded.sum(0)
     error = float(abs(rows - problem.a).sum() + abs(columns - problem.target).sum())
     if not math.isfinite(error):
-        raise ValueError(
-            f"schedule and max_depth do not fit this problem: after {solved.depth} layers its plan is still infinite"
-        )
+        raise ValueError(f"schedule and max_depth do not fit: after {solved.depth} layers the plan is still infinite")
     whole_u, whole_P = u + problem.low, P
     if problem.kept is not None:
         whole_u, v, whole_P = problem.whole(whole_u, 0), problem.whole(v, 1), problem.whole_plan(P)

@@ -42,8 +42,7 @@ def read_weights(
     kept = None
     if n and not (least_a > 0 and least_b > 0):
         rows, columns = (w.nonzero()[0] if device is None else w.nonzero()[:, 0] for w in (w_a, target))  # type: ignore
-        kept = Kept(rows, columns, shape)
-        w_a, target = w_a[kept.rows], target[kept.columns]
+        kept, w_a, target = Kept(rows, columns, shape), w_a[rows], target[columns]
     b = target * (mass / mass_b) if n and balanced else target
     return Weights(w_a, b, target, mass if n else 0.0, kept)
 

@@ -10,10 +10,22 @@ from torch import Tensor
 from otformer.transport.solvers.anderson import Anderson
 from otformer.transport.solvers.annealing import STAGE_ERROR, STAGE_LAYERS, temperatures
 from otformer.transport.solvers.blocks import LAYERS
-from otformer.transport.solvers.least import Least
 
 # z [..., k] → T(z) [..., k], mass still to move [...], error of z [...], the other side's potential [..., l]
 Step = Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
+
+
+class Least:
+    """The best iterate so far of every problem of a batch: ``state``, tensors [..., k], at the least ``error`` [...]."""
+
+    def __init__(self, *state: Tensor) -> None:
+        self.state = state
+        self.error = torch.full(state[0].shape[:-1], torch.inf, dtype=state[0].dtype, device=state[0].device)
+
+    def see(self, error: Tensor, *state: Tensor) -> None:
+        better = error < self.error
+        self.error = torch.where(better, error, self.error)
+        self.state = tuple(torch.where(better[..., None], new, old) for new, old in zip(state, self.state, strict=True))
 
 
 def fixed_point(step: Step, z: Tensor, weight: Tensor, reach: float) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:

@@ -22,7 +22,7 @@ from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.stream import Stream
 from otformer.transport.problem.problem import ABSENT_WEIGHT
 from otformer.transport.solvers.annealing import annealed, least_error
-from otformer.transport.solvers.least import Least
+from otformer.transport.solvers.fixed_point import Least
 from otformer.transport.variants.unbalanced import damped
 
 MAX_DEPTH = 10_000  # layers
