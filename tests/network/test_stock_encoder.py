@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from network.test_stock import cost, damped_sinkhorn, gap, points, weights
+from network.test_stock import damped_sinkhorn, gap, weights
+from oracles import points, squared_cost
 from otformer.network.schedule import Annealed, Relaxed
 from otformer.network.stock_encoder import StockEncoder
 from otformer.network.transformer import AligningTransformer
@@ -37,19 +38,19 @@ def updated_sink(C: Tensor, reg: float, depth: int) -> list[tuple[Tensor, Tensor
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize(("d", "n", "reg"), [(1, 1, 1.0), (2, 8, 0.05), (5, 33, 0.1)])
 def test_frozen_sink_is_gradient_descent_at_every_layer(d: int, n: int, reg: float, norm_first: bool) -> None:
-    x, y = points(n, n, d)
+    x, y = points(0, (n, d), (n, d))
     encoder = StockEncoder(AligningTransformer(d, reg, 1000), norm_first=norm_first)
-    assert gap(encoder(x, y), gradient_descent(cost(x, y), reg, reg), 1000) < 1e-12
+    assert gap(encoder(x, y), gradient_descent(squared_cost(x, y), reg, reg), 1000) < 1e-12
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("marginals", [True, False])
 def test_token_sink_is_the_papers_network(marginals: bool) -> None:
-    x, y = points(8, 8, 2)
+    x, y = points(0, (8, 2), (8, 2))
     encoder = StockEncoder(AligningTransformer(2, 0.1, 1000, sink="token", marginals=marginals))
     run = encoder(x, y)
-    assert gap(run, updated_sink(cost(x, y), 0.1, 1000), 1000) < 1e-12
-    assert gap(run, gradient_descent(cost(x, y), 0.1, 0.1), 1000) > 0.1  # and that is not gradient descent
+    assert gap(run, updated_sink(squared_cost(x, y), 0.1, 1000), 1000) < 1e-12
+    assert gap(run, gradient_descent(squared_cost(x, y), 0.1, 0.1), 1000) > 0.1  # and that is not gradient descent
 
 
 def test_modules_are_torchs_own() -> None:
@@ -69,36 +70,36 @@ def test_modules_are_torchs_own() -> None:
 @pytest.mark.parametrize("heads", [2, 3, 4])
 def test_weights_sizes_schedules_heads(schedule: Relaxed | Annealed, heads: int) -> None:
     """n ≠ m: the absent points are masked. λ = 0.001 is far enough for the null token to be tried hard."""
-    x, y = points(7, 4, 2)
+    x, y = points(0, (7, 2), (4, 2))
     a, b = weights(7, 1.0, seed=3), weights(4, 1.0, seed=4)
     for reg in (0.001, 0.05):
         encoder = StockEncoder(AligningTransformer(2, reg, 120, schedule), heads)
-        iterates = damped_sinkhorn(cost(x, y), schedule, reg, 120, a, b)
+        iterates = damped_sinkhorn(squared_cost(x, y), schedule, reg, 120, a, b)
         assert gap(encoder(x, y, a, b), iterates, 120) < 1e-12
 
 
 def test_fast_path_of_torch() -> None:
     """In eval mode torch runs one fused kernel instead of the module's lines; both give the same."""
-    x, y = points(6, 6, 2)
+    x, y = points(0, (6, 2), (6, 2))
     encoder = StockEncoder(AligningTransformer(2, 0.1, 200))
     was = torch.backends.mha.get_fastpath_enabled()
     try:
         for fast in (True, False):
             torch.backends.mha.set_fastpath_enabled(fast)
-            assert gap(encoder(x, y), gradient_descent(cost(x, y), 0.1, 0.1), 200) < 1e-12
+            assert gap(encoder(x, y), gradient_descent(squared_cost(x, y), 0.1, 0.1), 200) < 1e-12
     finally:
         torch.backends.mha.set_fastpath_enabled(was)
 
 
 def test_float32() -> None:
-    x, y = points(8, 8, 2)
+    x, y = points(0, (8, 2), (8, 2))
     encoder = StockEncoder(AligningTransformer(2, 0.1, 200), dtype=torch.float32)
-    assert gap(encoder(x.float(), y.float()), gradient_descent(cost(x, y), 0.1, 0.1), 200) < 1e-5
+    assert gap(encoder(x.float(), y.float()), gradient_descent(squared_cost(x, y), 0.1, 0.1), 200) < 1e-5
 
 
 def error(encoder: StockEncoder) -> float:
-    x, y = points(8, 8, 2)
-    return gap(encoder(x, y), updated_sink(cost(x, y), 0.1, 100), 100)
+    x, y = points(0, (8, 2), (8, 2))
+    return gap(encoder(x, y), updated_sink(squared_cost(x, y), 0.1, 100), 100)
 
 
 @pytest.mark.slow
@@ -140,10 +141,10 @@ def dual_gap(Z: Tensor, encoder: StockEncoder, iterates: Iterator[tuple[Tensor, 
 
 def anchored(depth: int) -> tuple[StockEncoder, Tensor, Callable[[Tensor], float]]:
     """An encoder, a prompt for it, and the error of its output after ``depth`` layers."""
-    x, y = points(6, 6, 2)
+    x, y = points(0, (6, 2), (6, 2))
     encoder = StockEncoder(AligningTransformer(2, 0.1, depth))
     Z = encoder.embed(encoder.prompt(x, y))
-    return encoder, Z, lambda out: dual_gap(out, encoder, gradient_descent(cost(x, y), 0.1, 0.1), depth)
+    return encoder, Z, lambda out: dual_gap(out, encoder, gradient_descent(squared_cost(x, y), 0.1, 0.1), depth)
 
 
 def test_transformer_encoder() -> None:
@@ -209,6 +210,6 @@ def test_bad_input() -> None:
         StockEncoder(net, dtype=torch.float16)
     with pytest.raises(ValueError, match="eps must be a positive, finite number, got 0"):
         StockEncoder(net, eps=0)
-    x, y = points(3, 3, 2)
+    x, y = points(0, (3, 2), (3, 2))
     with pytest.raises(ValueError, match="x must be float64, the dtype of the modules, got float32"):
         StockEncoder(net)(x.float(), y.float())
