@@ -98,8 +98,7 @@ def solve(
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         return solve_unbalanced(M, a, b, reg=reg, reg_m=unbalanced, tol=tol, max_depth=max_depth, mask=mask)
     problem = read_cost(M, a, b, reg, potentials, mask)
-    ours = solver is None and isinstance(schedule, str) and schedule == "auto"
-    chosen = None if ours else given_solver(solver, schedule)
+    chosen = None if solver is None and isinstance(schedule, str) and schedule == "auto" else given_solver(solver, schedule)
     return solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen)
 
 

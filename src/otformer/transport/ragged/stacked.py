@@ -126,7 +126,7 @@ def _relaxed(old: Array, new: Array, omega: float) -> Array:
 def _newton(K: Array, a: Array, b: Array, p: Array, q: Array, columns: Array) -> Array:
     """The next q, where p makes the rows exact and ``columns`` is Kᵀ p."""
     xp = _module(K)
-    S, c = -coupling(K, p, q, a), q * columns
+    S, c = -coupling(K, p / a**0.5, q), q * columns
     each, pinned, diagonal = _indices(len(b), b), b.argmax(1), _indices(b.shape[1], b)
     S[:, diagonal, diagonal] += (1 + RIDGE) * c + TINY
     S[each, pinned, pinned] += c[each, pinned]

@@ -53,9 +53,8 @@ class Mixed:
         stubborn = min(problem.cost.shape) <= self.newton_up_to and self.newton_after < goal.max_depth
         limit = self.newton_after if stubborn else goal.max_depth
         first = None if problem.start is None else problem.start[1]
-        states = direct_then_annealed(
-            executor, first, problem.spread, problem.reg, goal.tol, limit, self.memory, self.ridge
-        )
+        mixing = self.memory, self.ridge
+        states = direct_then_annealed(executor, first, problem.spread, problem.reg, goal.tol, limit, *mixing)
         u, v, _, depth = least_error(states)
         name = "Sinkhorn blocks, Anderson-mixed" if self.memory else "Sinkhorn blocks"
         if not stubborn or depth + LAYERS <= self.newton_after:

@@ -128,10 +128,10 @@ def newton(
     return Found(stage.u0 + stage.reg * (np.log(stage.p) + 1), stage.v0 + stage.reg * stage.x, P, depth, stage.errors)
 
 
-def coupling(K: Any, p: Any, q: Any, a: Any) -> Any:
-    """Pᵀ diag(1/a) P of plans P = p K q, [..., m, m]: what Newton's matrix is the diagonal less of; numpy or tensors."""
+def coupling(K: Any, p: Any, q: Any) -> Any:
+    """Pᵀ P of plans P = p K q, [..., m, m]: with p/√a for p what Newton's matrix is the diagonal less of; any arrays."""
     Q = K * q[..., None, :]
-    Q *= (p / a**0.5)[..., :, None]
+    Q *= p[..., :, None]
     return Q.swapaxes(-1, -2) @ Q
 
 
@@ -139,7 +139,8 @@ class _Stage:
     """Steps at one λ; x = (v − v⁰)/λ, measured from the v⁰ that is absorbed in K. Attributes are of the best x so far."""
 
     def __init__(self, C: Array, a: Array, b: Array, reg: float, v: Array, size: Callable[[Array], float] | None) -> None:
-        self.C, self.a, self.b, self.log_b, self.reg, self.size = C, a, b, np.log(b), reg, size
+        self.C, self.a, self.b, self.reg, self.size = C, a, b, reg, size
+        self.root_a, self.log_b = np.sqrt(a), np.log(b)
         self.error, self.depth = math.inf, 0
         self.errors: list[float] = []
         self._absorb(v)
@@ -196,7 +197,7 @@ class _Stage:
         """δ of the formula above from the best x, and its μ: raised until δ is not much longer than a plain step."""
         longest = min(max(TRUST, 2 * float(np.abs(self.r).max())), LONGEST)
         if mu <= 100 and self._gram is None:
-            self._gram = np.outer(self.b, self.b / self.b.sum()) - coupling(self.K, self.p, self.q, self.a)
+            self._gram = np.outer(self.b, self.b / self.b.sum()) - coupling(self.K, self.p / self.root_a, self.q)
             self.depth += 2
         while mu <= 100:
             S = self._gram.copy()  # type: ignore[union-attr]
