@@ -132,7 +132,7 @@ def read_sides(file: Path) -> dict[str, Sentences]:
     """What `write_sides` wrote."""
     if not file.exists():
         raise ValueError(f"text must be a folder made by `prepare`, got no {file}")
-    arrays = np.load(file)
+    arrays = np.load(file, allow_pickle=False)
     names = dict.fromkeys(key.rpartition(".")[0] for key in arrays.files)
     return {name: Sentences(arrays[f"{name}.tokens"], arrays[f"{name}.starts"]) for name in names}
 
