@@ -53,7 +53,7 @@ except ImportError:  # a machine without a GPU reads this module, it does not ru
 
 
 if TYPE_CHECKING:
-    from otformer.transport.executors.stream import Cloud
+    from otformer.transport.executors.clouds import Cloud
 
 NEAREST = 8  # the most dimensions for `_near`
 ROWS, COLUMNS = 32, {torch.float32: 64, torch.float64: 32}  # `_near`: a row for each thread of one warp; columns of a tile

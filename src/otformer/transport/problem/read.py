@@ -113,7 +113,7 @@ def _stream_problem(
     X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any
 ) -> Problem:
     """The problem between points for a cost with features, which is never formed."""
-    from otformer.transport.executors.stream import box_spread, centred, own_costs
+    from otformer.transport.executors.clouds import box_spread, centred, own_costs
 
     features = _read_features(X_a, X_b, metric)
     n, m, device = len(features.x), len(features.y), features.x.device

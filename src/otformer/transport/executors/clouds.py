@@ -1,0 +1,129 @@
+r"""Clouds of points, as a stream reads them: about the origin, along a curve, in tiles of neighbours, thinned."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from otformer.network.features import Features
+
+TILE = 128  # points in a tile of the torch path
+MASKS = 0x1F00000000FFFF, 0x1F0000FF0000FF, 0x100F00F00F00F00F, 0x10C30C30C30C30C3, 0x1249249249249249  # of `morton`
+
+
+class Rule(NamedTuple):
+    """Which cost a stream has between two points, and which pairs may match.
+
+    c_ij = ‖x_i − y_j‖², or ‖x_i − y_j‖ with ``root``. Given ``labels``, whole numbers [n] and [m], a pair is allowed only
+    if its labels are equal (``same``), or only if they differ (not ``same``).
+    """
+
+    root: bool = False
+    labels: tuple[Tensor, Tensor] | None = None
+    same: bool = True
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """One side's points in Morton order, with the boxes around its tiles."""
+
+    points: Tensor  # [n, d]
+    order: Tensor  # [n], where each point stood in the list given
+    shift: Tensor  # [n], p or q: the part of the cost that is this side's own
+    low: Tensor  # [tiles, d], corners of the boxes
+    high: Tensor
+
+    @classmethod
+    def build(cls, points: Tensor, shift: Tensor) -> Cloud:
+        order = morton(points)
+        points = points[order].contiguous()
+        tiles = torch.cat([points, points[-1:].expand(-len(points) % TILE, -1)]).view(-1, TILE, points.shape[1])
+        return cls(points, order, shift[order], tiles.amin(1), tiles.amax(1))
+
+    def sort(self, potential: Tensor) -> Tensor:
+        """h = potential − shift, in this order, [n]."""
+        return potential[self.order] - self.shift
+
+    def tops(self, h: Tensor) -> Tensor:
+        """The greatest h of every tile, [tiles]."""
+        return torch.nn.functional.pad(h, (0, -len(h) % TILE), value=-torch.inf).view(-1, TILE).amax(1)
+
+    @cached_property
+    def laid(self) -> Any:
+        """As the kernels read it; None where they do not run."""
+        from otformer.transport.executors import stream_kernels as kernels
+
+        return kernels.lay(self) if kernels.fit(self.points) else None
+
+    @cached_property
+    def box(self) -> Tensor:
+        """Opposite corners of the box around all points, [2, d]."""
+        return torch.stack([self.low.amin(0), self.high.amax(0)])
+
+
+def morton(points: Tensor) -> Tensor:
+    """Indices that put points [n, d] in the order of a Z-shaped curve through their three widest coordinates, 20 bits each.
+
+    >>> morton(torch.tensor([[0.0, 0.0], [1.0, 1.0], [0.1, 0.0], [0.9, 1.0]])).tolist()
+    [0, 2, 3, 1]
+    """
+    low, high = points.amin(0), points.amax(0)
+    axes = (high - low).topk(min(3, points.shape[1])).indices
+    size = (high - low)[axes].clamp_min(torch.finfo(points.dtype).tiny)
+    cell = ((points[:, axes] - low[axes]).double() / size * (2**20 - 1)).long()  # [n, ≤ 3]
+    for shift, mask in zip((32, 16, 8, 4, 2), MASKS, strict=True):  # two zeros come before every bit: halves move apart, …
+        cell = (cell | cell << shift) & mask
+    return (cell << torch.arange(len(axes), device=cell.device)).sum(1).argsort(stable=True)
+
+
+def thin(cloud: Cloud, log_weights: Tensor, stride: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Means of every ``stride`` neighbours: points, x_sq and log of the mass. C is linear in (x, x_sq): its mean too."""
+    numbers = torch.cat([cloud.points, ((cloud.points * cloud.points).sum(1) + cloud.shift)[:, None]], 1)
+    if stride == 1:  # in the order given
+        numbers = numbers[cloud.order.argsort()]
+        return numbers[:, :-1], numbers[:, -1], log_weights
+    pad, fill = torch.nn.functional.pad, -len(numbers) % stride
+    logs = pad(log_weights[cloud.order], (0, fill), value=-torch.inf).view(-1, stride)
+    groups = pad(numbers, (0, 0, 0, fill)).view(-1, stride, numbers.shape[1])
+    means = (logs.softmax(1)[..., None] * groups).sum(1)
+    return means[:, :-1], means[:, -1], logs.logsumexp(1)
+
+
+def box_spread(x: Tensor, y: Tensor) -> float:
+    """The greatest squared distance between the boxes around two sets of points, [·, d]."""
+    far = torch.maximum(x.amax(0) - y.amin(0), y.amax(0) - x.amin(0))
+    return float((far * far).sum())
+
+
+def own_costs(features: Features) -> tuple[Tensor, Tensor]:
+    """p [n] and q [m]; the norms as `squared_euclidean` takes them, so that they vanish exactly for its features."""
+    return features.x_sq - (features.x * features.x).sum(-1), features.y_sq - (features.y * features.y).sum(-1)
+
+
+def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same costs ‖x_i − y_j‖² + p_i + q_j from clouds that lie about the origin, each moved by its own middle.
+
+    With x = x' + c, y = y' + e and δ = c − e:  ‖x − y‖² = ‖x' − y'‖² + 2 δ·x' + ‖δ‖² − 2 δ·y', cross terms of one side each.
+
+    >>> x, y, p, q = centred(*(torch.tensor(t) for t in ([[7.0], [9.0]], [[1.0]], [0.0, 0.0], [0.0])))
+    >>> x.tolist(), y.tolist(), (p + q).tolist()
+    ([[-1.0], [1.0]], [[0.0]], [35.0, 63.0])
+    """
+    c, e = _middle(x.detach()), _middle(y.detach())
+    x, y, gap = x - c, y - e, c - e
+    return x, y, p + 2 * (x * gap).sum(-1) + (gap * gap).sum(), q - 2 * (y * gap).sum(-1)
+
+
+def _middle(points: Tensor) -> Tensor:
+    """The middle of a cloud, [d], to a thousandth of its size: with so few digits, points lose none by x − middle."""
+    low, high = points.amin(0), points.amax(0)
+    size = float((high - low).max())
+    if not size:
+        return low
+    step = 2.0 ** (math.frexp(size)[1] - 10)
+    return ((low / 2 + high / 2) / step).round() * step
