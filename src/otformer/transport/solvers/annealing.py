@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import torch
 from torch import Tensor
 
-from otformer.transport.solvers.blocks import LAYERS, Blocks, Executor
+from otformer.transport.solvers.blocks import LAYERS, Executor, nothing, steps
 
 State = tuple[Tensor, Tensor, float, int]  # u, v, marginal error, layers so far
 ANNEAL_ABOVE = 200.0  # spread of the costs, in units of λ, up to which λ itself is the first temperature
@@ -58,14 +57,13 @@ def annealed(
 ) -> Iterator[State]:
     """Blocks at falling λ, then at the final one to ``tol``; the states of the final λ. ``spread``: the range of costs."""
     mass = float(executor.log_b.exp().sum())
-    v, depth = torch.zeros_like(executor.log_b), 0
+    v, depth = nothing(executor.log_b), 0
     for lam in temperatures(spread, reg):
         final = lam == reg  # before it at most half of the layers: the next stage needs no more than a rough answer
         limit, enough = (max_depth, tol) if final else (min(depth + STAGE_LAYERS, max_depth // 2), STAGE_ERROR * mass)
-        steps = Blocks(executor, lam, v, spread, memory, ridge)
+        stage = steps(executor, lam, v, spread, memory, ridge)
         while depth + LAYERS <= limit:
-            u, v, errors = next(steps)
-            error = float(errors.sum())
+            u, v, error = next(stage)
             depth += LAYERS
             if final:
                 yield u, v, error, depth
@@ -79,9 +77,9 @@ def direct_then_annealed(
 ) -> Iterator[State]:  # fmt: skip
     """Blocks at the final λ from v (None: from 0); `annealed` instead, once GIVE_UP_AT says that this is too far."""
     mass, depth = float(executor.log_b.exp().sum()), 0
-    first = torch.zeros_like(executor.log_b) if v is None else v
-    for u, v, errors in Blocks(executor, reg, first, spread, memory, ridge):
-        error, depth = float(errors.sum()), depth + LAYERS
+    first = nothing(executor.log_b) if v is None else v
+    for u, v, error in steps(executor, reg, first, spread, memory, ridge):
+        depth += LAYERS
         yield u, v, error if math.isfinite(error) else math.inf, depth
         if error < tol or depth + LAYERS > max_depth:
             return

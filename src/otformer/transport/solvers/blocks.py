@@ -12,6 +12,7 @@ forgets and goes on from the best plain step.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Protocol
 
 import torch
@@ -31,6 +32,21 @@ class Executor(Protocol):
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of the rows [..., n] or log(S/b) of the columns [..., m], S the sums of exp((u + v − C)/λ − 1)."""
         ...
+
+
+def steps(
+    executor: Executor, reg: float, v: Tensor, spread: float, memory: int, ridge: float
+) -> Iterator[tuple[Tensor, Tensor, float]]:
+    """(u, v, marginal error) from v, for ever: `Blocks`, or what an executor has of its own in their place."""
+    if hasattr(executor, "steps"):
+        yield from executor.steps(reg, v, memory, ridge)
+    for u, v, errors in Blocks(executor, reg, v, spread, memory, ridge):
+        yield u, v, float(errors.sum())
+
+
+def nothing(log_weights: Tensor) -> Tensor:
+    """Potentials 0, and −∞ where there is no mass."""
+    return torch.where(log_weights > -math.inf, 0.0, log_weights)
 
 
 class Blocks:

@@ -1,0 +1,1 @@
+"""Streams on a CUDA device: points laid out for the kernels, passes, products with the plan, and steps of a solver."""

@@ -1,0 +1,83 @@
+"""The stream of a CUDA device for everybody else: vectors in the order the points were given, p and q included."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from otformer.transport.executors.clouds import Rule
+from otformer.transport.executors.gpu.layout import MIXED, SINGLE, Side
+from otformer.transport.executors.gpu.products import product
+from otformer.transport.executors.gpu.stream import GpuStream
+
+ORDER_ABOVE = 200.0  # spread of the costs, in units of λ, from where tiles of neighbours are worth the sorting
+ORDER_LARGE_ABOVE = 40.0  # the same for many pairs
+MANY_PAIRS = 2e8
+
+
+class OnGpu:
+    """The interface of `executors.stream.Stream`, in kernels.
+
+    Points x [n, d], y [m, d] about the origin, float64; C_ij = c_ij + p_i + q_j; logs of positive weights. ``reg`` is the λ
+    it will be used at, for what is worth the while at it.
+    """
+
+    def __init__(
+        self, x: Tensor, y: Tensor, p: Tensor, q: Tensor, log_a: Tensor, log_b: Tensor, spread: float, reg: float, rule: Rule
+    ) -> None:
+        many = len(x) * len(y) > MANY_PAIRS
+        ordered = spread > (ORDER_LARGE_ABOVE if many else ORDER_ABOVE) * reg
+        labels = rule.labels or (None, None)
+        self.log_a, self.log_b, self.rule = log_a, log_b, rule
+        self.sides = Side.build(x, log_a, p, ordered, labels[0]), Side.build(y, log_b, q, ordered, labels[1])
+        self.stream = GpuStream(*self.sides, rule, MIXED)
+
+    @cached_property
+    def spread(self) -> float:
+        return self.stream.spread
+
+    def precise(self, tol: float, reg: float) -> OnGpu:
+        """The same with passes and products whose rounding is far below ``tol``."""
+        out = object.__new__(OnGpu)
+        out.__dict__.update(self.__dict__, stream=self.stream.deciding(tol, reg))
+        return out
+
+    def lay(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Potentials as the layout has them: without p and q, in its order."""
+        x, y = self.sides
+        return x.lay(u) - x.shift, y.lay(v) - y.shift
+
+    def take(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Potentials of the layout, as the points were given."""
+        x, y = self.sides
+        return x.take(u + x.shift), y.take(v + y.shift)
+
+    @torch.no_grad()
+    def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        """log(S/a) of the rows [n], or of the columns [m]."""
+        return self.sides[not rows].take(self.stream.log_ratio(*self.lay(u, v), reg, rows))
+
+    def apply(self, u: Tensor, v: Tensor, reg: float, values: Tensor, inverse: bool = False) -> Tensor:
+        """Σ_j P_ij g_ij values_j for values [m] or [m, k]; g is 1, or ``inverse`` 1/‖x_i − y_j‖."""
+        return self._product(u, v, reg, values, "inverse" if inverse else "one", rows=True)
+
+    def apply_transposed(self, u: Tensor, v: Tensor, reg: float, values: Tensor, inverse: bool = False) -> Tensor:
+        """The same with the plan transposed, values [n] or [n, k]."""
+        return self._product(u, v, reg, values, "inverse" if inverse else "one", rows=False)
+
+    def cost_sums(self, u: Tensor, v: Tensor, reg: float, rows: bool = True) -> Tensor:
+        """Σ_j P_ij c_ij of the rows [n], or Σ_i P_ij c_ij of the columns [m]."""
+        return self._product(u, v, reg, torch.ones_like(v if rows else u), "cost", rows)
+
+    @torch.no_grad()
+    def _product(self, u: Tensor, v: Tensor, reg: float, values: Tensor, gain: str, rows: bool) -> Tensor:
+        potentials, (own, other) = self.lay(u, v), self.sides if rows else self.sides[::-1]
+        mine, theirs = potentials if rows else potentials[::-1]
+        columns = values.double().reshape(len(values), -1)
+        columns = columns if other.order is None else columns[other.order]
+        columns = torch.nn.functional.pad(columns, (0, 0, 0, len(other.log_w) - other.size))
+        stream = self.stream if self.stream.precision is not SINGLE else self.stream.at(MIXED, self.stream.tol)
+        out = product(stream.passes, own, other, mine, theirs, columns, stream.numbers(reg), gain)
+        return own.take(out).reshape(own.size, *values.shape[1:])

@@ -1,0 +1,144 @@
+r"""Points as the kernels read them, and how exactly a pass computes.
+
+**Order.** Vectors here are in the order of the layout, filled up to whole blocks; `Side.lay` and `Side.take` go to it and back.
+A potential is kept as h_j = v_j − q_j, without the side's own part of the cost C_ij = c_ij + p_i + q_j; filling has h = −∞.
+
+**Precision.** A pass is log Σ_j exp((h_j − c_ij)/λ). With float32 numbers its logits err by 2⁻²⁴ C/λ and more: good for steps,
+not for a verdict. So there are three kinds:
+
+    SINGLE   all in float32
+    MIXED    logits in float64, their exponentials in float32
+    DOUBLE   all in float64
+
+Rounding of a MIXED pass. Take z_ij = (h_j − c_ij)/(λ ln 2) − top_i in float64 (errors of 10⁻¹⁶ |z|, nothing beside the rest)
+and round it to float32: the term 2^z changes by at most |z| 2⁻²⁴ ln 2. Averaged with the terms' shares w_j of their sum that
+is Σ w_j log₂(1/w_j) 2⁻²⁴ ln 2 at most, an entropy: no more than ln m units of 2⁻²⁴, 17 for m = 2²⁴. The hardware's 2^z is right to 4 units,
+a float32 sum of 32 of them to 31, tiles left out are under 2, and sums over tiles are float64. Together 54 units of 2⁻²⁴ ≤
+``ROUNDING`` = 2⁻¹⁸ of a row's sum, whatever λ and the costs are. A marginal error is a sum over rows: it errs by no more than
+that share of the mass. tests/transport/test_gpu_passes.py measures it against float64.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from otformer.transport.executors.clouds import morton
+
+NEAREST = 8  # the most dimensions in which coordinates are subtracted; beyond, entries are matrix products
+DEPTH = 64  # coordinates of points in many dimensions are filled up to a multiple of this with zeros; up to 32, to 32
+BLOCK = 256  # every layout is filled up to a multiple of this
+ROUNDING = 2.0**-18  # of a sum in a MIXED pass, as a share of it
+DOUBLE_ROUNDING = 2.0**-40  # of a sum in a DOUBLE pass: 10⁻¹⁶ C/λ for costs up to 10³ λ, and more than its terms' rounding
+
+
+class Precision(NamedTuple):
+    """What the numbers of a pass are; ``columns`` of a tile, of which one thread adds up exponentials; least bits kept."""
+
+    numbers: torch.dtype
+    exponentials: torch.dtype
+    columns: int
+    rounding: float
+
+
+SINGLE = Precision(torch.float32, torch.float32, 64, math.inf)
+MIXED = Precision(torch.float64, torch.float32, 32, ROUNDING)
+DOUBLE = Precision(torch.float64, torch.float64, 32, DOUBLE_ROUNDING)
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One cloud, n points filled up to N with copies of the last; what a pass reads is made when it is first asked for."""
+
+    points: Tensor  # float64; [d, N] in few dimensions, [N, d] in many
+    log_w: Tensor  # [N] float64, −∞ for filling
+    shift: Tensor  # [N] float64, p or q
+    order: Tensor | None  # [n], where each point stood in the list given; None: as given
+    size: int  # n
+    labels: Tensor | None = None  # [N] int32
+
+    @classmethod
+    def build(cls, points: Tensor, log_w: Tensor, shift: Tensor, ordered: bool, labels: Tensor | None = None) -> Side:
+        """Points [n, d]; ``ordered`` along a curve (first by label), so that tiles are of neighbours."""
+        n, d = points.shape
+        order = None
+        if ordered and d <= NEAREST:
+            order = morton(points)
+            if labels is not None:
+                order = order[labels[order].argsort(stable=True)]
+            points, log_w, shift = points[order], log_w[order], shift[order]
+            labels = None if labels is None else labels[order]
+        fill, pad = -n % BLOCK, torch.nn.functional.pad
+        if fill:
+            points = torch.cat([points, points[-1:].expand(fill, -1)])
+            log_w, shift = pad(log_w, (0, fill), value=-math.inf), pad(shift, (0, fill))
+            labels = None if labels is None else torch.cat([labels, labels[-1:].expand(fill)])
+        labels = None if labels is None else labels.to(torch.int32)
+        points = points.mT if d <= NEAREST else pad(points, (0, -d % (32 if d <= 32 else DEPTH)))
+        return cls(points.contiguous(), log_w, shift, order, n, labels)
+
+    @property
+    def near(self) -> bool:
+        """Whether entries are sums of squared differences."""
+        return self.points.shape[0] <= NEAREST
+
+    @cached_property
+    def squares(self) -> Tensor:
+        """‖x‖² [N] float64: of points in many dimensions."""
+        return torch.linalg.vector_norm(self.points, dim=1).square_()
+
+    @cached_property
+    def single(self) -> Tensor:
+        """The points in float32."""
+        return self.points.float()
+
+    def numbers(self, precision: Precision) -> Tensor:
+        return self.single if precision.numbers == torch.float32 else self.points
+
+    def boxes(self, precision: Precision) -> Tensor:
+        """[2d, tiles]: least and greatest coordinates of the tiles of columns, in few dimensions."""
+        return self._single_boxes if precision.numbers == torch.float32 else self._double_boxes
+
+    @cached_property
+    def _single_boxes(self) -> Tensor:
+        return self._boxes(self.single, SINGLE.columns)
+
+    @cached_property
+    def _double_boxes(self) -> Tensor:
+        return self._boxes(self.points, MIXED.columns)
+
+    def _boxes(self, points: Tensor, columns: int) -> Tensor:
+        tiles = points.view(len(points), -1, columns)
+        return torch.cat([tiles.amin(2), tiles.amax(2)])
+
+    def lay(self, t: Tensor, fill: float = -math.inf) -> Tensor:
+        """A vector [n] of the list given, in this order, [N] float64."""
+        t = t.double() if self.order is None else t.double()[self.order]
+        return torch.nn.functional.pad(t, (0, len(self.log_w) - self.size), value=fill)
+
+    def take(self, t: Tensor) -> Tensor:
+        """A vector [N] or columns [N, k] of this order, as the list was given."""
+        t = t[: self.size]
+        return t if self.order is None else torch.empty_like(t).index_copy_(0, self.order, t)
+
+    def thinned(self, stride: int, root: bool) -> Side:
+        """Every ``stride`` neighbours as one point with their mass.
+
+        ‖x − y‖² + p is linear in (x, p + ‖x‖²), so the mean cost is exact; of distances (``root``) it is a lower bound.
+        """
+        if stride == 1:
+            return self
+        n, pad = self.size, torch.nn.functional.pad
+        fill = -n % stride
+        logs = pad(self.log_w[:n], (0, fill), value=-math.inf).view(-1, stride)
+        share = logs.softmax(1)
+        points = pad(self.points[:, :n], (0, fill)).view(len(self.points), -1, stride)
+        means = (points * share).sum(2)  # [d, n/stride]
+        squares = (points * points).sum(0) + pad(self.shift[:n], (0, fill)).view(-1, stride)
+        shift = torch.zeros_like(means[0]) if root else (squares * share).sum(1) - (means * means).sum(0)
+        return Side.build(means.mT, logs.logsumexp(1), shift, ordered=False)

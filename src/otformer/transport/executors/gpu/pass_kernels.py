@@ -1,0 +1,257 @@
+# mypy: ignore-errors
+# ruff: noqa: RUF005
+# Kernels are not Python to a type checker, and the forms that ruff prefers are not Triton.
+r"""Triton kernels of a pass, G_i = λ log Σ_j exp((h_j − c_ij)/λ), c_ij = ‖x_i − y_j‖² or ‖x_i − y_j‖.
+
+A program takes one tile of rows and a share of the tiles of columns; `settle` puts the shares together. Shares are made
+when there are too few tiles of rows to keep the device busy. Logits are in base 2: s = log₂e/λ, and with t_ij the entry
+h_j − c_ij the sum is 2^top_i Σ_j 2^(s t_ij − top_i), top_i at or above the greatest s t_ij so far.
+
+- `near`, in few dimensions, takes differences of coordinates, so nothing cancels. A thread holds a row and goes through
+  the columns: maxima and sums need no other thread. Tiles of columns that cannot matter are left out, see below.
+- `far`, in many, is a tiled matrix product of the centred points, −‖x_i − y_j‖² + ‖x_i‖² = 2 x_i·y_j − ‖y_j‖², the ‖x_i‖²
+  taken off at the end. In float32 the product is ``tf32x3``: each factor is split into two TF32 numbers that together hold
+  all but its last bits, and three products are summed in float32. This is not TF32, which keeps 10 bits.
+
+Leaving tiles out. Let I be the box around a tile of rows and J that of a tile of columns, top_J its greatest h. Then
+t_ij ≤ top_J − dist(I, J)² for every pair, and for the column with h_j = top_J also t_ij ≥ top_J − reach(I, J)², reach the
+greatest distance between points of the boxes. The tile that promises most is looked at first. Terms are positive, so
+the sum over it, or over all tiles so far, bounds the whole sum of a row from below: let 2^(s floor) be the least bound of
+a row in I. A tile with top_J − dist(I, J)² < floor − cut holds only terms under 2^(−s cut) of every row's sum. With s cut =
+log₂(m/ε) all that is left out is under ε of the sum. No comparison with NaN is true, and then the tile stays.
+
+``params`` holds float64 numbers, which a kernel's arguments are not: s, λ, s as float32 holds it, and cut.
+Only executors/gpu/passes.py imports this module. With TRITON_INTERPRET=1 the kernels run on CPU tensors.
+"""
+
+from __future__ import annotations
+
+try:
+    import triton
+    import triton.language as tl
+
+    jit, LEAST = triton.jit, tl.constexpr(-1e30)  # the second stands for −∞ where a difference of two of them is taken
+except ImportError:  # a machine without a GPU reads this module, it does not run it
+    triton = None
+
+    def jit(kernel):
+        return kernel
+
+
+@jit
+def bound_of(low, high, tops, boxes, J, tiles, D: tl.constexpr, FARTHEST: tl.constexpr, ROOT: tl.constexpr):
+    """top_J − dist(I, J)² for the tiles J [CHUNK], or with FARTHEST top_J − reach(I, J)²; −∞ past the last tile."""
+    inside = tiles > J
+    bound = tl.load(tops + J, mask=inside, other=-float("inf"))
+    apart = tl.zeros_like(bound)
+    for k in tl.static_range(D):
+        low_j = tl.load(boxes + k * tiles + J, mask=inside, other=0.0)
+        high_j = tl.load(boxes + (D + k) * tiles + J, mask=inside, other=0.0)
+        if FARTHEST:
+            gap = tl.maximum(high[k] - low_j, high_j - low[k])
+        else:
+            gap = tl.maximum(tl.maximum(low_j - high[k], low[k] - high_j), 0.0)
+        apart += gap * gap
+    if ROOT:
+        apart = tl.sqrt(apart)
+    return bound - apart
+
+
+@jit
+def entries(
+    xs, y, h, label, labels, J, m,
+    D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr,
+):  # fmt: skip
+    """t_ij = h_j − c_ij of the rows and tile J of columns, and c_ij, both [COLUMNS, ROWS]: threads lie along the rows.
+
+    PAIRS: 0 all, 1 those of equal labels, 2 those of different ones; t is −∞ for the others.
+    """
+    columns = J * COLUMNS + tl.arange(0, COLUMNS)
+    gap = tl.load(y + columns)[:, None] - xs[0][None, :]
+    c = gap * gap
+    for k in tl.static_range(1, D):
+        gap = tl.load(y + k * m + columns)[:, None] - xs[k][None, :]
+        c += gap * gap
+    if ROOT:
+        c = tl.sqrt(c)
+    t = tl.load(h + columns)[:, None] - c
+    if PAIRS > 0:
+        equal = tl.load(labels + columns)[:, None] == label[None, :]
+        t = tl.where(equal if PAIRS == 1 else ~equal, t, -float("inf"))
+    return t, c
+
+
+@jit
+def add(t, top, total, scale, AXIS: tl.constexpr, MIXED: tl.constexpr):
+    """top and total [ROWS] with the terms 2^(s t − top) of a tile added; in a MIXED pass top is a whole number."""
+    if MIXED:
+        e = (t * tl.expand_dims(scale, AXIS) - tl.expand_dims(top, AXIS)).to(tl.float32)
+        if tl.max(tl.max(e, AXIS), 0) > 0:  # seldom, for the tile that promised most came first
+            new = tl.maximum(top, tl.ceil(tl.max(t, AXIS) * scale))
+            total = total * tl.exp2(top - new)
+            top = new
+            e = (t * tl.expand_dims(scale, AXIS) - tl.expand_dims(top, AXIS)).to(tl.float32)
+        total += tl.sum(tl.exp2(e), AXIS).to(tl.float64)
+    else:
+        new = tl.maximum(top, tl.max(t, AXIS) * scale)
+        e = t * tl.expand_dims(scale, AXIS) - tl.expand_dims(new, AXIS)
+        total = total * tl.exp2(top - new) + tl.sum(tl.exp2(e), AXIS)
+        top = new
+    return top, total
+
+
+@jit
+def rows_of(x, labels, rows, n, D: tl.constexpr, PAIRS: tl.constexpr):
+    """Coordinates of the rows, a tuple; the box around them; their labels."""
+    xs, low, high = (), (), ()
+    for k in tl.static_range(D):
+        x_k = tl.load(x + k * n + rows)
+        xs, low, high = xs + (x_k,), low + (tl.min(x_k, 0),), high + (tl.max(x_k, 0),)
+    label = rows
+    if PAIRS > 0:
+        label = tl.load(labels + rows)
+    return xs, low, high, label
+
+
+@jit
+def near(
+    x, y, h, tops, boxes, labels_x, labels_y, out_top, out_total, params, n, m,
+    D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
+    PAIRS: tl.constexpr, MIXED: tl.constexpr,
+):  # fmt: skip
+    split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
+    rows, lanes = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK)
+    number = h.dtype.element_ty
+    scale, cut = tl.zeros([ROWS], number) + tl.load(params).to(number), tl.load(params + 3).to(number)
+    xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
+
+    best, where = tl.full([CHUNK], -float("inf"), number), tl.zeros([CHUNK], tl.int32)
+    for start in range(0, tiles, CHUNK):
+        bound = bound_of(low, high, tops, boxes, start + lanes, tiles, D, True, ROOT)
+        where = tl.where(bound > best, start + lanes, where)
+        best = tl.where(bound > best, bound, best)
+    nearest = tl.min(tl.where(best == tl.max(best, 0), where, tiles - 1), 0)
+    t, _ = entries(xs, y, h, label, labels_y, nearest, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+    top = tl.maximum(tl.max(t, 0) * scale, LEAST)
+    if MIXED:
+        top = tl.ceil(top)
+    least = top + tl.log2(tl.sum(tl.exp2((t * scale[None, :] - top[None, :]).to(tl.float32)), 0)).to(number)
+
+    # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them.
+    total = tl.zeros([ROWS], tl.float64)
+    for start in range(split, tiles, CHUNK * splits):
+        J = start + splits * lanes
+        floor = tl.min(tl.maximum(least, top + tl.log2(total.to(tl.float32)).to(number)) / scale, 0) - cut
+        keep = (tiles > J) & ~(bound_of(low, high, tops, boxes, J, tiles, D, False, ROOT) < floor)
+        tile = tl.min(tl.where(keep, J, tiles), 0)
+        while tile < tiles:
+            t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+            top, total = add(t, top, total, scale, 0, MIXED)
+            tile = tl.min(tl.where(keep & (tile < J), J, tiles), 0)
+    tl.store(out_top + split * n + rows, top)
+    tl.store(out_total + split * n + rows, total)
+
+
+@jit
+def far_entries(
+    x_at, y, h, squares_x, squares_y, label, labels, columns, d,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """t_ij [BM, BN] = h_j − c_ij, but for ‖x_i‖² unless ROOT; h comes with −‖y_j‖² in it unless ROOT."""
+    depth = tl.arange(0, BK)
+    y_at = y + columns.to(tl.int64)[None, :] * d + depth[:, None]
+    number = h.dtype.element_ty
+    products = tl.zeros([BM, BN], number)
+    for k in range(0, d, BK):
+        products = tl.dot(tl.load(x_at + k), tl.load(y_at + k), products, input_precision=PRECISION, out_dtype=number)
+    if ROOT:
+        squares = squares_x[:, None] + tl.load(squares_y + columns)[None, :] - 2.0 * products
+        t = tl.load(h + columns)[None, :] - tl.sqrt(tl.maximum(squares, 0.0))
+    else:
+        t = 2.0 * products + tl.load(h + columns)[None, :]
+    if PAIRS > 0:
+        equal = tl.load(labels + columns)[None, :] == label[:, None]
+        t = tl.where(equal if PAIRS == 1 else ~equal, t, -float("inf"))
+    return t
+
+
+@jit
+def far(
+    x, y, h, squares_x, squares_y, labels_x, labels_y, out_top, out_total, params, n, m, d, share,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, MIXED: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    split, rows = tl.program_id(1), tl.program_id(0) * BM + tl.arange(0, BM)
+    number = h.dtype.element_ty
+    scale = tl.zeros([BM], number) + tl.load(params).to(number)
+    x_at = x + rows.to(tl.int64)[:, None] * d + tl.arange(0, BK)[None, :]
+    squares, label = scale, rows
+    if ROOT:
+        squares = tl.load(squares_x + rows)
+    if PAIRS > 0:
+        label = tl.load(labels_x + rows)
+    top, total = tl.full([BM], LEAST, number), tl.zeros([BM], tl.float64)
+    for start in range(split * share, tl.minimum((split + 1) * share, m), BN):
+        columns = start + tl.arange(0, BN)
+        t = far_entries(x_at, y, h, squares, squares_y, label, labels_y, columns, d, BM, BN, BK, ROOT, PAIRS, PRECISION)
+        top, total = add(t, top, total, scale, 1, MIXED)
+    tl.store(out_top + split * n + rows, top)
+    tl.store(out_total + split * n + rows, total)
+
+
+@jit
+def pass_columns(g, i, squares, h, tops, inside, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr):
+    """Potentials as the next pass reads them, and the greatest of every tile."""
+    if SQUARES:
+        g = g - tl.load(squares + i, mask=inside, other=0.0)
+    g = g.to(h.dtype.element_ty)
+    tl.store(h + i, g, mask=inside)
+    tiles = tl.program_id(0) * (BLOCK // COLUMNS) + tl.arange(0, BLOCK // COLUMNS)
+    tl.store(tops + tiles, tl.max(tl.reshape(g, [BLOCK // COLUMNS, COLUMNS]), 1))
+
+
+@jit
+def spread(potentials, squares, h, tops, n, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr):
+    """Potentials [N] float64 as a pass reads them."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    pass_columns(tl.load(potentials + i), i, squares, h, tops, i < n, BLOCK, COLUMNS, SQUARES)
+
+
+@jit
+def _settled(tops, totals, log_w, squares, params, i, n, splits, BLOCK: tl.constexpr, SQUARES: tl.constexpr):
+    """λ(log w + 1) − G: the potential that makes a side exact, [BLOCK] float64."""
+    top = tl.full([BLOCK], LEAST, tl.float64)
+    total = tl.zeros([BLOCK], tl.float64)
+    for k in range(splits):
+        share = tl.load(tops + k * n + i).to(tl.float64)
+        new = tl.maximum(top, share)
+        total = total * tl.exp2(top - new) + tl.load(totals + k * n + i) * tl.exp2(share - new)
+        top = new
+    reg = tl.load(params + 1)
+    scale = tl.load(params + 2) if tops.dtype.element_ty == tl.float32 else tl.load(params)
+    g = reg * (tl.load(log_w + i) + 1.0 - tl.log(total)) - top / scale
+    if SQUARES:
+        g = g + tl.load(squares + i)
+    return g
+
+
+@jit
+def settle(
+    tops, totals, log_w, squares, params, out, h, out_tops, n, splits,
+    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr,
+):  # fmt: skip
+    """A block: the potential that makes a side exact, and the same as the next pass reads it."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    g = _settled(tops, totals, log_w, squares, params, i, n, splits, BLOCK, SQUARES)
+    tl.store(out + i, g)
+    pass_columns(g, i, squares, h, out_tops, i < n, BLOCK, COLUMNS, SQUARES)
+
+
+@jit
+def residual(
+    tops, totals, log_w, squares, params, potential, out, n, splits, BLOCK: tl.constexpr, SQUARES: tl.constexpr
+):  # fmt: skip
+    """f = the potential that makes a side exact − the present one; 0 for filling."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    g = _settled(tops, totals, log_w, squares, params, i, n, splits, BLOCK, SQUARES)
+    tl.store(out + i, tl.where(tl.load(log_w + i) > -float("inf"), g - tl.load(potential + i), 0.0))

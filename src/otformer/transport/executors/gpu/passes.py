@@ -1,0 +1,148 @@
+"""Passes on a CUDA device: which kernel runs over which tiles, in which precision (executors/gpu/pass_kernels.py)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from otformer.transport.executors.clouds import Rule
+from otformer.transport.executors.gpu import mixing_kernels as mixing
+from otformer.transport.executors.gpu import pass_kernels as kernels
+from otformer.transport.executors.gpu.layout import BLOCK, MIXED, SINGLE, Precision, Side
+
+ROWS = 32  # `near`: a row for each thread of one warp
+CHUNK = 128  # `near`: tiles of columns judged at once
+PROGRAMS = 16  # programs wanted for each multiprocessor
+# `far`: block of rows, of columns and of coordinates; in float32 the second where there are more than 32 coordinates.
+FAR_SINGLE: tuple[dict[str, int], dict[str, int]] = (
+    {"BM": 64, "BN": 64, "BK": 32, "num_warps": 4, "num_stages": 3},
+    {"BM": 128, "BN": 64, "BK": 64, "num_warps": 8, "num_stages": 2},
+)
+FAR_DOUBLE = {"BM": 64, "BN": 32, "BK": 16, "num_warps": 4, "num_stages": 3}
+PRECISION = "tf32x3"  # of float32 products in `far`
+
+
+class Columns(NamedTuple):
+    """Potentials as a pass reads them: h [N] in the pass's numbers (less ‖y‖² in many dimensions), its greatest per tile."""
+
+    h: Tensor
+    tops: Tensor
+
+
+class Sums(NamedTuple):
+    """Shares of the sums of rows: tops and totals, both [splits, N]."""
+
+    tops: Tensor
+    totals: Tensor
+
+
+def params(reg: float, bits: float, device: torch.device) -> Tensor:
+    """What the kernels need of λ, and how far below a row's sum a tile may be left out: a share of 2^−bits."""
+    scale = math.log2(math.e) / reg
+    return torch.tensor([scale, reg, ctypes.c_float(scale).value, bits / scale], dtype=torch.float64, device=device)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Passes of one precision and cost; kernels are launched, nothing is waited for."""
+
+    precision: Precision
+    rule: Rule
+
+    @property
+    def pairs(self) -> int:
+        return 0 if self.rule.labels is None else 1 if self.rule.same else 2
+
+    def columns(self, side: Side, potential: Tensor) -> Columns:
+        """Potentials [N] float64, as a pass over this side reads them."""
+        out = self._new_columns(side)
+        kernels.spread[(len(potential) // BLOCK,)](
+            potential, self._squares(side), *out, len(potential), BLOCK=BLOCK, COLUMNS=self.precision.columns,
+            SQUARES=self._with_squares(side),
+        )  # fmt: skip
+        return out
+
+    def sums(self, own: Side, other: Side, columns: Columns, numbers: Tensor) -> Sums:
+        """The sums of the rows of ``own`` over the columns of ``other``."""
+        n, m, device = len(own.log_w), len(other.log_w), own.points.device
+        x, y, mixed = own.numbers(self.precision), other.numbers(self.precision), self.precision is MIXED
+        labels = own.labels if self.pairs else own.log_w, other.labels if self.pairs else own.log_w
+        options = dict(ROOT=self.rule.root, PAIRS=self.pairs, MIXED=mixed)
+        if own.near:
+            tiles, width = n // ROWS, self.precision.columns
+            splits = splits_of(tiles, m // width, device)
+        else:
+            far = self._far(own)
+            tiles, shares = n // far["BM"], m // (4 * far["BN"])
+            splits = splits_of(tiles, shares, device)
+        tops, totals = x.new_empty(splits, n), x.new_empty(splits, n, dtype=torch.float64)
+        if own.near:
+            kernels.near[(tiles, splits)](
+                x, y, *columns, other.boxes(self.precision), *labels, tops, totals, numbers, n, m,
+                D=len(x), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, num_warps=ROWS // 32, **options,
+            )  # fmt: skip
+        else:
+            share = -(-(m // far["BN"]) // splits) * far["BN"]
+            precision = PRECISION if x.dtype == torch.float32 else "ieee"
+            kernels.far[(tiles, splits)](
+                x, y, columns.h, own.squares, other.squares, *labels, tops, totals, numbers, n, m, x.shape[1], share,
+                PRECISION=precision, **far, **options,
+            )  # fmt: skip
+        return Sums(tops, totals)
+
+    def settle(self, own: Side, sums: Sums, numbers: Tensor) -> tuple[Tensor, Columns]:
+        """The potential [N] that makes this side exact, λ(log w + 1) − G, and the same as a pass reads it."""
+        out, columns, n = torch.empty_like(own.log_w), self._new_columns(own), len(own.log_w)
+        kernels.settle[(n // BLOCK,)](
+            *sums, own.log_w, self._squares(own), numbers, out, *columns, n, len(sums.tops), BLOCK=BLOCK,
+            COLUMNS=self.precision.columns, SQUARES=self._with_squares(own),
+        )  # fmt: skip
+        return out, columns
+
+    def residual(self, own: Side, sums: Sums, numbers: Tensor, potential: Tensor) -> Tensor:
+        """How far a potential is from the one that makes this side exact, [N]."""
+        out, n = torch.empty_like(own.log_w), len(own.log_w)
+        kernels.residual[(n // BLOCK,)](
+            *sums, own.log_w, self._squares(own), numbers, potential, out, n, len(sums.tops), BLOCK=BLOCK,
+            SQUARES=self._with_squares(own),
+        )  # fmt: skip
+        return out
+
+    def advance(self, own: Side, v: Tensor, f: Tensor, moves: Tensor, theta: Any) -> tuple[Tensor, Columns]:
+        """v + f − Σ_k θ_k moves_k [N], and the same as a pass reads it."""
+        out, columns, used = torch.empty_like(v), self._new_columns(own), 0 if theta is None else len(theta)
+        shares = torch.as_tensor(theta, device=v.device) if used else v
+        mixing.advance[(len(v) // BLOCK,)](
+            v, f, moves, shares, self._squares(own), out, *columns, len(v), used, MEMORY=1 << (len(moves) - 1).bit_length(),
+            BLOCK=BLOCK, COLUMNS=self.precision.columns, SQUARES=self._with_squares(own),
+        )  # fmt: skip
+        return out, columns
+
+    def _with_squares(self, side: Side) -> bool:
+        """Whether ‖x‖² is left out of the entries, and put into the potentials."""
+        return not side.near and not self.rule.root
+
+    def _squares(self, side: Side) -> Tensor:
+        return side.log_w if side.near else side.squares
+
+    def _new_columns(self, side: Side) -> Columns:
+        n = len(side.log_w)
+        h = side.log_w.new_empty(n, dtype=self.precision.numbers)
+        return Columns(h, h.new_empty(n // self.precision.columns))
+
+    def _far(self, side: Side) -> dict[str, Any]:
+        return FAR_SINGLE[side.points.shape[1] > 32] if self.precision is SINGLE else FAR_DOUBLE
+
+
+@functools.cache
+def splits_of(tiles: int, shares: int, device: torch.device) -> int:
+    """Into how many parts the columns are cut: enough programs for the device, and no empty part."""
+    count = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    wanted = max(1, min(-(-PROGRAMS * count // tiles), shares))
+    return -(-shares // -(-shares // wanted)) if shares else 1

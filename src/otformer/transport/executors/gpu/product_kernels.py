@@ -1,0 +1,95 @@
+# mypy: ignore-errors
+# Kernels are not Python to a type checker.
+r"""Triton kernels of products with the plan, Σ_j P_ij g_ij W_jk, P never formed.
+
+As in a pass (executors/gpu/pass_kernels.py) a program takes a tile of rows and a share of the columns. What it makes is
+relative to the weight of the row: P_ij/a_i = 2^(s t_ij + r_i), r_i = s h_i − log₂e − log₂a_i, so that light points keep their
+digits; exponents are float64 numbers, exponentials those of the precision. A tile whose greatest entry is 2^(−s cut) of a_i is left out.
+GAIN says what g is: 0 one, 1 the cost c_ij, 2 its inverse distance 1/‖x_i − y_j‖, 0 where points coincide.
+"""
+
+from __future__ import annotations
+
+from otformer.transport.executors.gpu.pass_kernels import bound_of, entries, far_entries, jit, rows_of
+
+try:
+    import triton.language as tl
+except ImportError:  # a machine without a GPU reads this module, it does not run it
+    tl = None
+
+
+@jit
+def _gained(P, c, GAIN: tl.constexpr, ROOT: tl.constexpr):
+    if GAIN == 1:
+        P = P * c.to(P.dtype)
+    if GAIN == 2:
+        apart = c
+        if not ROOT:
+            apart = tl.sqrt(c)
+        P = tl.where(apart > 0, P / tl.where(apart > 0, apart, 1.0).to(P.dtype), 0.0)
+    return P
+
+
+@jit
+def near_products(
+    x, y, h, tops, boxes, labels_x, labels_y, rest, w, out, params, n, m,
+    D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
+    PAIRS: tl.constexpr, GAIN: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """out [chunk of W, share, n, WIDTH] of W [m, chunks · WIDTH]; ``rest`` is r [n], +∞ for filling."""
+    split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
+    rows, lanes, wide = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK), tl.arange(0, WIDTH)
+    scale, cut = tl.load(params), tl.load(params + 3)
+    xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
+    own = tl.load(rest + rows)
+    floor = -tl.max(tl.where(own < float("inf"), own, -float("inf")), 0) / scale - cut
+    own = tl.where(own < float("inf"), own, -float("inf"))
+    total = tl.zeros([ROWS, WIDTH], w.dtype.element_ty)
+    w_at = w + tl.program_id(2) * WIDTH + wide[None, :]
+    stride = tl.num_programs(2) * WIDTH
+    for start in range(split, tiles, CHUNK * splits):
+        J = start + splits * lanes
+        keep = (tiles > J) & ~(bound_of(low, high, tops, boxes, J, tiles, D, False, ROOT) < floor)
+        tile = tl.min(tl.where(keep, J, tiles), 0)
+        while tile < tiles:
+            t, c = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+            P = tl.exp2((t * scale + own[None, :]).to(w.dtype.element_ty))
+            P = _gained(P, c, GAIN, ROOT)
+            values = tl.load(w_at + (tile * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)[:, None] * stride)
+            total = tl.dot(tl.trans(P), values, total, input_precision=PRECISION, out_dtype=w.dtype.element_ty)
+            tile = tl.min(tl.where(keep & (tile < J), J, tiles), 0)
+    place = ((tl.program_id(2) * splits + split) * n + rows).to(tl.int64)
+    tl.store(out + place[:, None] * WIDTH + wide[None, :], total)
+
+
+@jit
+def far_products(
+    x, y, h, squares_x, squares_y, labels_x, labels_y, rest, w, out, params, n, m, d, share,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, GAIN: tl.constexpr,
+    WIDTH: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same in many dimensions; ``rest`` comes with −s ‖x‖² in it unless ROOT, h with −‖y‖²."""
+    split, splits = tl.program_id(1), tl.num_programs(1)
+    rows, wide = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, WIDTH)
+    scale, own = tl.load(params), tl.load(rest + rows)
+    own = tl.where(own < float("inf"), own, -float("inf"))
+    x_at = x + rows.to(tl.int64)[:, None] * d + tl.arange(0, BK)[None, :]
+    squares, label = tl.load(squares_x + rows), rows
+    if PAIRS > 0:
+        label = tl.load(labels_x + rows)
+    total = tl.zeros([BM, WIDTH], w.dtype.element_ty)
+    w_at = w + tl.program_id(2) * WIDTH + wide[None, :]
+    stride = tl.num_programs(2) * WIDTH
+    for start in range(split * share, tl.minimum((split + 1) * share, m), BN):
+        columns = start + tl.arange(0, BN)
+        t = far_entries(x_at, y, h, squares, squares_y, label, labels_y, columns, d, BM, BN, BK, ROOT, PAIRS, "ieee")
+        P = tl.exp2((t * scale + own[:, None]).to(w.dtype.element_ty))
+        if GAIN > 0:
+            reach = tl.load(h + columns)[None, :] - t
+            if not ROOT:
+                reach += squares[:, None] + tl.load(squares_y + columns)[None, :]
+            P = _gained(P, tl.where(t > -float("inf"), tl.maximum(reach, 0.0), 0.0), GAIN, ROOT)
+        values = tl.load(w_at + columns.to(tl.int64)[:, None] * stride)
+        total = tl.dot(P, values, total, input_precision=PRECISION, out_dtype=w.dtype.element_ty)
+    place = ((tl.program_id(2) * splits + split) * n + rows).to(tl.int64)
+    tl.store(out + place[:, None] * WIDTH + wide[None, :], total)

@@ -1,0 +1,115 @@
+"""A stream on a CUDA device: an executor whose vectors are in the order of its layout (executors/gpu/layout.py)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from otformer.transport.executors.clouds import Rule, box_spread
+from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE, Precision, Side
+from otformer.transport.executors.gpu.passes import Columns, Passes, params
+from otformer.transport.executors.gpu.steps import GpuSteps
+
+STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its ROUNDING
+LOOSE_BITS = 10  # below ``tol``: how small the terms are that a DOUBLE pass leaves out, all of them together, or SINGLE each
+DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say whether it is met
+
+
+@dataclass(frozen=True, eq=False)
+class GpuStream:
+    """Two clouds and the precision of passes between them; potentials are h = u − p [N] and v − q [M], float64.
+
+    ``tol`` is the error, as a share of the mass, that passes are to lead to: terms that cannot matter to it are left out.
+    """
+
+    x: Side
+    y: Side
+    rule: Rule = Rule()
+    precision: Precision = SINGLE
+    tol: float = 0.0
+
+    @property
+    def log_a(self) -> Tensor:
+        return self.x.log_w
+
+    @property
+    def log_b(self) -> Tensor:
+        return self.y.log_w
+
+    @cached_property
+    def mass(self) -> float:
+        return float(self.log_b.exp().sum())
+
+    @cached_property
+    def passes(self) -> Passes:
+        only_double = self.rule.root and not self.x.near  # squares of near points cancel
+        return Passes(MIXED if only_double and self.precision is SINGLE else self.precision, self.rule)
+
+    @cached_property
+    def spread(self) -> float:
+        """A bound on the range of the costs, from the boxes around both clouds and, in many dimensions, their norms."""
+        own = sum(float(s.shift[: s.size].max() - s.shift[: s.size].min()) for s in (self.x, self.y))
+        if self.x.near:
+            squared = box_spread(self.x.points.mT, self.y.points.mT)
+        else:
+            squared = (float(self.x.squares.max()) ** 0.5 + float(self.y.squares.max()) ** 0.5) ** 2
+        return (squared**0.5 if self.rule.root else squared) + own
+
+    def at(self, precision: Precision, tol: float) -> GpuStream:
+        """The same clouds with passes of another precision."""
+        return replace(self, precision=precision, tol=tol)
+
+    def deciding(self, tol: float, reg: float) -> GpuStream:
+        """The same with passes exact enough to decide whether an error is below ``tol``, a share of the mass."""
+        mixed = self.at(MIXED, tol)
+        return mixed if tol >= DECIDES * mixed.rounding(reg) else self.at(DOUBLE, tol)
+
+    def rounding(self, reg: float) -> float:
+        """A bound on the error of a side's sums, as a share of the mass; infinite in float32."""
+        return self.passes.precision.rounding + 2.0**-50 * self.spread / reg
+
+    def numbers(self, reg: float) -> Tensor:
+        """λ and what follows from it, as the kernels read them; see `Passes` for what may be left out."""
+        points = math.log2(max(self.x.size, self.y.size))
+        wanted = -math.log2(max(self.tol, 1e-14))
+        bits = {SINGLE: LOOSE_BITS + wanted, MIXED: STRICT_BITS + points, DOUBLE: LOOSE_BITS + wanted + points}
+        return params(reg, bits[self.precision], self.x.points.device)
+
+    def columns(self, potential: Tensor, rows: bool) -> Columns:
+        """A potential of the rows (x), or of the columns (y), as a pass over it reads it."""
+        return self.passes.columns(self.x if rows else self.y, potential)
+
+    def block(self, columns: Columns, numbers: Tensor, rows: bool) -> tuple[Tensor, Columns]:
+        """The potential that makes rows (or columns) exact, given that of the other side."""
+        own, other = (self.x, self.y) if rows else (self.y, self.x)
+        return self.passes.settle(own, self.passes.sums(own, other, columns, numbers), numbers)
+
+    def residual(self, columns: Columns, numbers: Tensor, potential: Tensor) -> Tensor:
+        """How far from exact the potential of the columns is, given that of the rows, [M]."""
+        return self.passes.residual(self.y, self.passes.sums(self.y, self.x, columns, numbers), numbers, potential)
+
+    def steps(self, reg: float, v: Tensor, memory: int, ridge: float) -> GpuSteps:
+        """Sinkhorn steps from v at one λ, Anderson-mixed."""
+        return GpuSteps(self, reg, v, memory, ridge)
+
+    @torch.no_grad()
+    def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        """log(S/w) of the rows [N] or the columns [M], 0 for filling."""
+        numbers = self.numbers(reg)
+        own, other, mine, potential = (self.x, self.y, u, v) if rows else (self.y, self.x, v, u)
+        exact, _ = self.block(self.columns(potential, not rows), numbers, rows)
+        return torch.where(own.log_w > -math.inf, (mine - exact) / reg, 0.0)
+
+    @property
+    def dimension(self) -> int:
+        return len(self.x.points) if self.x.near else self.x.points.shape[1]
+
+    def thinned(self, rows: int, columns: int) -> GpuStream:
+        """Every ``rows`` neighbours of x along the curve and every ``columns`` of y as one point, with their mass."""
+        if rows == columns == 1:
+            return self
+        return replace(self, x=self.x.thinned(rows, self.rule.root), y=self.y.thinned(columns, self.rule.root))
