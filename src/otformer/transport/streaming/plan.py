@@ -13,12 +13,21 @@ have this form (transport/derivatives/implicit.py has the derivations, H and w):
     the potentials, with H w = g:                       M_ij = −λ P_ij (w_i + w_j), and λ w_i in a_i, λ w_j in b_j.
 
 H w = g is solved by conjugate gradients, two passes a step.
+
+For plain distances, c_ij = ‖x_i − y_j‖ and log P_ij = (u_i + v_j − c_ij)/λ − 1, the derivative in x_i has the unit vectors
+(x_i − y_j)/c_ij instead (0 where points coincide), so its sums are products with P_ij/c_ij, the ``inverse`` ones:
+
+    −Σ_j M_ij (x_i − y_j)/(λ c_ij) = −(x_i Σ_j M_ij/c_ij − Σ_j M_ij y_j/c_ij)/λ  in x_i.
+
+c is homogeneous, c = x·∂c/∂x + y·∂c/∂y, so Σ M_ij c_ij, a part of the derivative in λ, is −λ Σ x_i·g_i − λ Σ y_j·g_j with
+those gradients g in x_i and y_j.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,7 +37,7 @@ from torch.autograd import Function
 
 from otformer import checks
 from otformer.transport.derivatives.implicit import solve_marginals
-from otformer.transport.executors.stream import Stream
+from otformer.transport.executors.stream import Stream, distances
 
 Parts = tuple[Tensor, ...]  # x [n, d], y [m, d], p [n], q [m], u [n], v [m], λ []: what a plan is a function of
 WIDTH = 64  # columns in one product, about
@@ -47,25 +56,45 @@ class Operator:
     def T(self) -> Operator:
         return Operator(self.stream, turn(self.parts), not self.turned)
 
-    def right(self, w: Tensor) -> Tensor:
-        """P @ w, for w [m] or [m, k]."""
+    def right(self, w: Tensor, inverse: bool = False) -> Tensor:
+        """P @ w, for w [m] or [m, k]; with ``inverse`` every P_ij is divided by ‖x_i − y_j‖."""
         *_, u, v, reg = self.parts
         if self.turned:
-            return self.stream.apply_transposed(v, u, float(reg), w)
-        return self.stream.apply(u, v, float(reg), w)
+            return self.stream.apply_transposed(v, u, float(reg), w, inverse)
+        return self.stream.apply(u, v, float(reg), w, inverse)
 
-    def left(self, w: Tensor) -> Tensor:
-        """Pᵀ @ w, for w [n] or [n, k]."""
-        return self.T.right(w)
+    def left(self, w: Tensor, inverse: bool = False) -> Tensor:
+        """Pᵀ @ w, for w [n] or [n, k]; ``inverse`` as in `right`."""
+        return self.T.right(w, inverse)
+
+    def cost_sums(self) -> Tensor:
+        """Σ_j P_ij c_ij, [n]."""
+        *_, u, v, reg = self.parts
+        return self.stream.cost_sums(*((v, u) if self.turned else (u, v)), float(reg), rows=not self.turned)
+
+    def allowed(self, start: int, stop: int) -> Tensor | None:
+        """Which pairs of rows start to stop labels allow, [stop − start, m]; None for all."""
+        rule = self.stream.rule
+        if rule.labels is None:
+            return None
+        own, other = rule.labels[::-1] if self.turned else rule.labels
+        return rule.may_match(own[start:stop], other)
 
     def pull(self, G: Tensor, W: Tensor, needed: tuple[bool, ...]) -> Parts:
         """Gradients in the parts of a loss with M = P ∘ (G Wᵀ), G [n, k], W [m, k]; 0 for x, y and λ if not ``needed``."""
         x, y, p, q, u, v, reg = self.parts
-        in_x, in_y = needed[0] or needed[6], needed[1]
-        rows, near_x = _sums(self.right, G, W, y if in_x else y[:, :0])
-        columns, near_y = _sums(self.left, W, G, x if in_y else x[:, :0])
-        g_x, g_y = (2 / reg * t if used else torch.zeros_like(of) for t, used, of in ((near_x, in_x, x), (near_y, in_y, y)))
-        logs = (rows * (u - p)).sum() + (columns * (v - q)).sum() + (reg * (g_x * x).sum())  # λ Σ M (log P + 1)
+        root = self.stream.rule.root
+        in_x, in_y = needed[0] or needed[6], needed[1] or (root and needed[6])
+        rows, near_x = _sums(self.right, G, W, y if in_x and not root else y[:, :0])
+        columns, near_y = _sums(self.left, W, G, x if in_y and not root else x[:, :0])
+        g_x, g_y = torch.zeros_like(x), torch.zeros_like(y)
+        if root:
+            g_x = units(self.right, G, W, x, y) / reg if in_x else g_x
+            g_y = units(self.left, W, G, y, x) / reg if in_y else g_y
+        else:
+            g_x, g_y = 2 / reg * near_x if in_x else g_x, 2 / reg * near_y if in_y else g_y
+        moments = (g_x * x).sum() + ((g_y * y).sum() if root else 0.0)  # Σ M (2 x·y)/λ, or −Σ M c/λ
+        logs = (rows * (u - p)).sum() + (columns * (v - q)).sum() + reg * moments  # λ Σ M (log P + 1)
         return g_x, g_y, -rows / reg, -columns / reg, rows / reg, columns / reg, -logs / reg**2
 
 
@@ -77,6 +106,12 @@ def _sums(product: Callable[[Tensor], Tensor], G: Tensor, W: Tensor, points: Ten
         columns = product((w[:, :, None] * points[:, None]).flatten(1)).unflatten(1, (-1, d))  # [n, k, 1 + d]
         total += (g[:, :, None] * columns).sum(1)
     return total[:, 0], total[:, 1:]
+
+
+def units(product: Callable[..., Tensor], G: Tensor, W: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """−Σ_j M_ij (x_i − y_j)/‖x_i − y_j‖, [n, d]."""
+    sums, near = _sums(partial(product, inverse=True), G, W, y)
+    return near - x * sums[:, None]
 
 
 def turn(parts: Parts) -> Parts:
@@ -96,7 +131,7 @@ class Product(Function):
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
-        _only_once()
+        only_once()
         (W,) = ctx.saved_tensors
         _, in_W, *in_parts = ctx.needs_input_grad
         through = ctx.operator.pull(G, W, in_parts) if any(in_parts) else (None,) * 7
@@ -113,7 +148,7 @@ class StreamedValue(Function):
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        _only_once()
+        only_once()
         *_, u, v, reg = ctx.operator.parts
         *in_sides, in_reg = ctx.needs_input_grad[4:]
         if not any((*in_sides, in_reg)):
@@ -133,7 +168,7 @@ class StreamedPotentials(Function):
 
     @staticmethod
     def backward(ctx: Any, g_u: Tensor, g_v: Tensor) -> tuple[Tensor | None, ...]:
-        _only_once()
+        only_once()
         operator: Operator = ctx.operator
         reg, (*in_sides, in_reg) = operator.parts[6], ctx.needs_input_grad[3:]
         w_u, w_v = solve_marginals(operator.right, operator.left, g_u, g_v)
@@ -142,7 +177,7 @@ class StreamedPotentials(Function):
         return None, reg * w_u, reg * w_v, x, y, p, q, lam
 
 
-def _only_once() -> None:
+def only_once() -> None:
     if torch.is_grad_enabled():  # gradients are numbers here: a derivative of them would be wrong without a word
         raise RuntimeError("a streamed result can be differentiated once only: create_graph=True is not supported")
 
@@ -204,8 +239,10 @@ class StreamedPlan:
         rows, columns = self.present
         low, high = torch.searchsorted(rows, torch.tensor([start, max(start, stop)], device=rows.device)).tolist()
         x, y, p, q, u, v, reg = self.parts
-        inner = 2 * x[low:high] @ y.mT
-        block = ((inner + (u - p)[low:high, None] + (v - q)) / reg - 1).exp()
+        root, allowed = self.operator.stream.rule.root, self.operator.allowed(low, high)
+        inner = -distances(x[low:high], y) if root else 2 * x[low:high] @ y.mT
+        logs = (inner + (u - p)[low:high, None] + (v - q)) / reg - 1
+        block = (logs if allowed is None else logs.masked_fill(~allowed, -torch.inf)).exp()
         shape = max(0, stop - start), self.shape[1]
         if tuple(block.shape) == shape:
             return block
