@@ -128,9 +128,12 @@ def thin(cloud: Cloud, log_weights: Tensor, stride: int) -> tuple[Tensor, Tensor
 
 
 def box_spread(x: Tensor, y: Tensor, rule: Rule = PLAIN) -> float:
-    """The greatest c between the boxes around two sets of points, [·, d]."""
+    """A bound on c between two sets of points, [·, d]: from the boxes around them, or in many dimensions the balls."""
     far = torch.maximum(x.amax(0) - y.amin(0), y.amax(0) - x.amin(0))
-    return float(rule.cost((far * far).sum()))
+    reach = float((far * far).sum())
+    if x.shape[1] > 8:
+        reach = min(reach, sum(float(torch.linalg.vector_norm(points, dim=1).max()) for points in (x, y)) ** 2)
+    return reach**0.5 if rule.root else reach
 
 
 def own_costs(features: Features) -> tuple[Tensor, Tensor]:

@@ -80,6 +80,10 @@ class Stream:
             float(side.shift.max() - side.shift.min()) for side in (self.x, self.y)
         )
 
+    @property
+    def dimension(self) -> int:
+        return self.x.points.shape[1]
+
     def in_float32(self) -> Stream:
         """The same points and weights, rounded."""
         points = (side.points[side.order.argsort()].float() for side in (self.x, self.y))

@@ -17,13 +17,17 @@ from otformer.transport.problem.result import Result
 
 
 class Solved(NamedTuple):
-    """Potentials u [n], v [m] of a problem; layers run, and which they were; the plan, or its stream, if at hand."""
+    """Potentials u [n], v [m] of a problem; layers run, and which they were.
+
+    If at hand: the plan, or its stream; and a bound on the marginal error, where its rows are exact.
+    """
 
     u: Array
     v: Array
     depth: int
     method: str
     plan: Any = None
+    error: float | None = None
 
 
 def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> Result:

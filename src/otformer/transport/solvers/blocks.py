@@ -38,10 +38,10 @@ def steps(
     executor: Executor, reg: float, v: Tensor, spread: float, memory: int, ridge: float
 ) -> Iterator[tuple[Tensor, Tensor, float]]:
     """(u, v, marginal error) from v, for ever: `Blocks`, or what an executor has of its own in their place."""
-    if hasattr(executor, "steps"):
-        yield from executor.steps(reg, v, memory, ridge)
-    for u, v, errors in Blocks(executor, reg, v, spread, memory, ridge):
-        yield u, v, float(errors.sum())
+    own = getattr(executor, "steps", None)
+    if own is not None:
+        return own(reg, v, memory, ridge)
+    return ((u, here, float(errors.sum())) for u, here, errors in Blocks(executor, reg, v, spread, memory, ridge))
 
 
 def nothing(log_weights: Tensor) -> Tensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
-from otformer.transport.executors.stream import Stream
 from otformer.transport.solvers.annealing import STAGE_ERROR, STAGE_LAYERS, State, direct_then_annealed, temperatures
+from otformer.transport.solvers.blocks import nothing
 
 FEWEST_POINTS = {"cuda": 16384, "cpu": 2048}  # of a coarse stage: a pass over fewer is no faster
 POINTS_PER_BALL = 4  # points of a coarse stage for every ball of radius √λ
@@ -15,18 +16,21 @@ FULL_STAGE_ERROR = {"cuda": 3e-3, "cpu": 1e-3}  # marginal error, as a share of 
 
 
 def coarse_to_fine(
-    stream: Stream, reg: float, tol: float, max_depth: int, memory: int = 32, ridge: float = 1e-12
+    stream: Any, reg: float, tol: float, max_depth: int, memory: int = 32, ridge: float = 1e-12
 ) -> Iterator[State]:
     """`annealing.annealed`, its stages on fewer points where that is enough; the states of the last one, on all points.
+
+    ``stream`` is a `Stream` or a `GpuStream`: an executor that can be ``thinned`` and knows the ``spread`` of its costs.
 
     A plan at λ is blurred over √λ: a stage there has ``POINTS_PER_BALL`` for every ball of that size, (spread/λ)^(d/2) balls
     in all, but not under ``FEWEST_POINTS``. Its u gives the next stage its first v, by a column block from the points of the
     one to those of the other. Beyond three dimensions neighbours on the curve are not near, and all stages have all points.
     """
-    d, spread, mass = stream.x.points.shape[1], stream.spread, float(stream.log_b.exp().sum())
-    u, v, here, depth = torch.zeros_like(stream.log_a), torch.zeros_like(stream.log_b), stream, 0
+    d, spread, mass = stream.dimension, stream.spread, float(stream.log_b.exp().sum())
+    u, v, here, depth = nothing(stream.log_a), nothing(stream.log_b), stream, 0
     before, last = (1, 1), reg  # strides along both curves, and λ, of the stage before
-    for lam, coarse in [*((lam, d <= 3) for lam in temperatures(spread, reg)), (reg, False)]:
+    few = d <= 3 and stream.rule.labels is None  # neighbours may differ in their labels
+    for lam, coarse in [*((lam, few) for lam in temperatures(spread, reg)), (reg, False)]:
         size = max(FEWEST_POINTS[v.device.type], POINTS_PER_BALL * (spread / lam) ** (d / 2)) if coarse else torch.inf
         rows, columns = (max(1, int(len(w) / size)) for w in (stream.log_a, stream.log_b))
         final = lam == reg and rows == columns == 1
@@ -34,8 +38,10 @@ def coarse_to_fine(
             continue  # no layers left for a stage on the way
         if (rows, columns) != before:
             across, here = stream.thinned(before[0], columns), stream.thinned(rows, columns)
-            v = -last * across.log_ratio(u, torch.zeros_like(here.log_b), last, rows=False)
-            v, depth = v - v.mean(), depth + 1  # small numbers: a constant is free, and it would cost float32 its digits
+            v = -last * across.log_ratio(u, nothing(here.log_b), last, rows=False)
+            # Small numbers: a constant is free, and it would cost float32 its digits.
+            v -= (v * here.log_b.exp()).sum() / mass
+            v, depth = v + nothing(here.log_b), depth + 1
         before, last = (rows, columns), lam
         fair = (FULL_STAGE_ERROR[v.device.type] if rows == columns == 1 else STAGE_ERROR) * mass
         enough = tol if lam == reg else fair

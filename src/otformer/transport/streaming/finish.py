@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from otformer.transport.executors.clouds import Rule
-from otformer.transport.executors.stream import Stream
+from otformer.transport.executors.open import open_stream
 from otformer.transport.problem.finish import Solved, tell
-from otformer.transport.problem.problem import Goal, Problem, Sides, Wanted
+from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.problem.result import Result
 from otformer.transport.streaming.distances import Distances
 from otformer.transport.streaming.plan import Operator, Parts, Product, StreamedPlan, StreamedPotentials, StreamedValue
@@ -26,22 +26,22 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
     if not len(u):
         nothing = {"plan": form.give(a.new_zeros(problem.shape)), "value_linear": form.number(0.0)}
         return Result((form.give(u), form.give(v)), form.number(0.0), 0.0, True, 0, solved.method, 0.0, 0.0, nothing)
-    reg = torch.as_tensor(problem.reg, dtype=u.dtype, device=u.device)
-    features = sides.features()
-    still = (features.x, features.y, *_own(features.x, features.y, sides.rule))
-    operator = Operator(solved.plan or Stream(features, a.log(), b.log(), rule=sides.rule), (*still, u, v, reg))
-    wanted = problem.wanted or Wanted(tuple(sides[:4]), a, b, reg)
-    x, y, p, q = wanted.cost
-    alone = (x, y, *_own(x, y, sides.rule), wanted.reg)  # the problem without p and q
-    with torch.no_grad():
-        r, c = operator.right(torch.ones_like(v)), operator.left(torch.ones_like(u))
-        error = float((r - a).abs().sum() + (c - problem.target).abs().sum())
-        value, mass = r @ u + c @ v - reg * r.sum(), float(r.sum())
-    value = StreamedValue.apply(operator, value, wanted.a, wanted.b, *alone)
-    # Σ r (u + p) + Σ c (v + q) − λ Σ P: p and q do not change the plan and have no other part in the value.
-    value = value + (wanted.a + (r - wanted.a).detach()) @ p + (wanted.b + (c - wanted.b).detach()) @ q
-    moving = StreamedPotentials.apply(operator, wanted.a, wanted.b, *alone)
-    parts: Parts = (*alone[:4], *moving, wanted.reg)
+    reg = torch.as_tensor(problem.reg, dtype=u.dtype)  # on the CPU: to read it is to wait for nobody
+    still = (sides.x, sides.y, *_own(sides.x, sides.y, sides.rule))
+    stream = solved.plan or open_stream(sides, a.log(), b.log(), problem.spread, problem.reg)
+    operator = Operator(stream, (*still, u, v, reg))
+    error, mass = (solved.error, problem.mass) if solved.error is not None else _measured(operator, a, problem.target)
+    # The dual, Σ a u + Σ b v − λ Σ P, is the value to second order in the error.
+    value = a @ u + b @ v - problem.reg * mass
+    wanted = problem.wanted
+    p, q, parts = sides.p, sides.q, operator.parts
+    if wanted is not None:
+        x, y, p, q = wanted.cost
+        alone = (x, y, *_own(x, y, sides.rule), wanted.reg)  # the problem without p and q, which do not change the plan
+        value = StreamedValue.apply(operator, value, wanted.a, wanted.b, *alone)
+        parts = (*alone[:4], *StreamedPotentials.apply(operator, wanted.a, wanted.b, *alone), wanted.reg)
+        a, b = wanted.a, wanted.b
+    value = value + a @ p + b @ q
     plan = StreamedPlan(operator, parts, (rows, columns), problem.shape, numpy=form.device is None)
     whole = problem.whole(u + sides.p, 0), problem.whole(v + sides.q, 1)
     potentials = form.give(whole[0], double=True), form.give(whole[1], double=True)
@@ -51,6 +51,13 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
         tell(error, solved.depth, goal, problem.reg)
     number, converged = _number(problem, value), error < goal.tol
     return Result(potentials, number, error, converged, solved.depth, solved.method, mass, error, found)
+
+
+def _measured(operator: Operator, a: Tensor, b: Tensor) -> tuple[float, float]:
+    """Marginal error and mass of a plan, in float64, by two products."""
+    *_, u, v, _ = operator.parts
+    r, c = operator.right(torch.ones_like(v)), operator.left(torch.ones_like(u))
+    return float((r - a).abs().sum() + (c - b).abs().sum()), float(r.sum())
 
 
 def _own(x: Tensor, y: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:

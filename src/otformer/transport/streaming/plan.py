@@ -37,7 +37,7 @@ from torch.autograd import Function
 
 from otformer import checks
 from otformer.transport.derivatives.implicit import solve_marginals
-from otformer.transport.executors.stream import Stream, distances
+from otformer.transport.executors.stream import distances
 
 Parts = tuple[Tensor, ...]  # x [n, d], y [m, d], p [n], q [m], u [n], v [m], λ []: what a plan is a function of
 WIDTH = 64  # columns in one product, about
@@ -48,7 +48,7 @@ BLOCK = 2**22  # entries of the plan held at once where the plan itself is read
 class Operator:
     """P and Pᵀ as products, float64; ``turned`` exchanges the two. ``parts`` are numbers only, without derivatives."""
 
-    stream: Stream
+    stream: Any  # a `Stream` or `OnGpu`
     parts: Parts
     turned: bool = False
 

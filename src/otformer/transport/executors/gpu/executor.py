@@ -1,13 +1,11 @@
-"""The stream of a CUDA device for everybody else: vectors in the order the points were given, p and q included."""
+"""The stream of a CUDA device for everybody else: vectors in the order the points were given."""
 
 from __future__ import annotations
-
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from otformer.transport.executors.clouds import Rule
+from otformer.transport.executors.clouds import PLAIN, Rule
 from otformer.transport.executors.gpu.layout import MIXED, SINGLE, Side
 from otformer.transport.executors.gpu.products import product
 from otformer.transport.executors.gpu.stream import GpuStream
@@ -20,23 +18,19 @@ MANY_PAIRS = 2e8
 class OnGpu:
     """The interface of `executors.stream.Stream`, in kernels.
 
-    Points x [n, d], y [m, d] about the origin, float64; C_ij = c_ij + p_i + q_j; logs of positive weights. ``reg`` is the λ
-    it will be used at, for what is worth the while at it.
+    Points x [n, d], y [m, d] about the origin, float64; the cost is c_ij; logs of positive weights. ``spread`` bounds the
+    range of costs, and ``reg`` is the λ it will be used at: with both it is known whether sorting is worth the while.
     """
 
     def __init__(
-        self, x: Tensor, y: Tensor, p: Tensor, q: Tensor, log_a: Tensor, log_b: Tensor, spread: float, reg: float, rule: Rule
+        self, x: Tensor, y: Tensor, log_a: Tensor, log_b: Tensor, spread: float, reg: float, rule: Rule = PLAIN
     ) -> None:
         many = len(x) * len(y) > MANY_PAIRS
         ordered = spread > (ORDER_LARGE_ABOVE if many else ORDER_ABOVE) * reg
         labels = rule.labels or (None, None)
         self.log_a, self.log_b, self.rule = log_a, log_b, rule
-        self.sides = Side.build(x, log_a, p, ordered, labels[0]), Side.build(y, log_b, q, ordered, labels[1])
-        self.stream = GpuStream(*self.sides, rule, MIXED)
-
-    @cached_property
-    def spread(self) -> float:
-        return self.stream.spread
+        self.sides = Side.build(x, log_a, ordered, labels[0]), Side.build(y, log_b, ordered, labels[1])
+        self.stream, self.spread = GpuStream(*self.sides, spread, rule, MIXED), spread
 
     def precise(self, tol: float, reg: float) -> OnGpu:
         """The same with passes and products whose rounding is far below ``tol``."""
@@ -45,14 +39,12 @@ class OnGpu:
         return out
 
     def lay(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Potentials as the layout has them: without p and q, in its order."""
-        x, y = self.sides
-        return x.lay(u) - x.shift, y.lay(v) - y.shift
+        """Potentials in the order of the layout."""
+        return self.sides[0].lay(u), self.sides[1].lay(v)
 
     def take(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Potentials of the layout, as the points were given."""
-        x, y = self.sides
-        return x.take(u + x.shift), y.take(v + y.shift)
+        return self.sides[0].take(u), self.sides[1].take(v)
 
     @torch.no_grad()
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:

@@ -1,7 +1,7 @@
 r"""Points as the kernels read them, and how exactly a pass computes.
 
 **Order.** Vectors here are in the order of the layout, filled up to whole blocks; `Side.lay` and `Side.take` go to it and back.
-A potential is kept as h_j = v_j − q_j, without the side's own part of the cost C_ij = c_ij + p_i + q_j; filling has h = −∞.
+Filling has potentials −∞.
 
 **Precision.** A pass is log Σ_j exp((h_j − c_ij)/λ). With float32 numbers its logits err by 2⁻²⁴ C/λ and more: good for steps,
 not for a verdict. So there are three kinds:
@@ -57,13 +57,12 @@ class Side:
 
     points: Tensor  # float64; [d, N] in few dimensions, [N, d] in many
     log_w: Tensor  # [N] float64, −∞ for filling
-    shift: Tensor  # [N] float64, p or q
     order: Tensor | None  # [n], where each point stood in the list given; None: as given
     size: int  # n
     labels: Tensor | None = None  # [N] int32
 
     @classmethod
-    def build(cls, points: Tensor, log_w: Tensor, shift: Tensor, ordered: bool, labels: Tensor | None = None) -> Side:
+    def build(cls, points: Tensor, log_w: Tensor, ordered: bool, labels: Tensor | None = None) -> Side:
         """Points [n, d]; ``ordered`` along a curve (first by label), so that tiles are of neighbours."""
         n, d = points.shape
         order = None
@@ -71,16 +70,16 @@ class Side:
             order = morton(points)
             if labels is not None:
                 order = order[labels[order].argsort(stable=True)]
-            points, log_w, shift = points[order], log_w[order], shift[order]
+            points, log_w = points[order], log_w[order]
             labels = None if labels is None else labels[order]
         fill, pad = -n % BLOCK, torch.nn.functional.pad
         if fill:
             points = torch.cat([points, points[-1:].expand(fill, -1)])
-            log_w, shift = pad(log_w, (0, fill), value=-math.inf), pad(shift, (0, fill))
+            log_w = pad(log_w, (0, fill), value=-math.inf)
             labels = None if labels is None else torch.cat([labels, labels[-1:].expand(fill)])
         labels = None if labels is None else labels.to(torch.int32)
         points = points.mT if d <= NEAREST else pad(points, (0, -d % (32 if d <= 32 else DEPTH)))
-        return cls(points.contiguous(), log_w, shift, order, n, labels)
+        return cls(points.contiguous(), log_w, order, n, labels)
 
     @property
     def near(self) -> bool:
@@ -126,19 +125,16 @@ class Side:
         t = t[: self.size]
         return t if self.order is None else torch.empty_like(t).index_copy_(0, self.order, t)
 
-    def thinned(self, stride: int, root: bool) -> Side:
+    def thinned(self, stride: int) -> Side:
         """Every ``stride`` neighbours as one point with their mass.
 
-        ‖x − y‖² + p is linear in (x, p + ‖x‖²), so the mean cost is exact; of distances (``root``) it is a lower bound.
+        ‖x − y‖² is linear in (x, ‖x‖²): the mean cost of the neighbours is that of their mean, and a term of this side alone,
+        which changes no plan.
         """
         if stride == 1:
             return self
         n, pad = self.size, torch.nn.functional.pad
         fill = -n % stride
         logs = pad(self.log_w[:n], (0, fill), value=-math.inf).view(-1, stride)
-        share = logs.softmax(1)
         points = pad(self.points[:, :n], (0, fill)).view(len(self.points), -1, stride)
-        means = (points * share).sum(2)  # [d, n/stride]
-        squares = (points * points).sum(0) + pad(self.shift[:n], (0, fill)).view(-1, stride)
-        shift = torch.zeros_like(means[0]) if root else (squares * share).sum(1) - (means * means).sum(0)
-        return Side.build(means.mT, logs.logsumexp(1), shift, ordered=False)
+        return Side.build((points * logs.softmax(1)).sum(2).mT, logs.logsumexp(1), False)

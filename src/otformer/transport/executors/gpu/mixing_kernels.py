@@ -14,7 +14,7 @@ except ImportError:  # a machine without a GPU reads this module, it does not ru
 
 @jit
 def remember(
-    v, f, last_v, last_f, log_w, params, moves, changes, out, m, width, slot, BLOCK: tl.constexpr
+    v, f, last_v, last_f, log_w, consts, moves, changes, out, m, width, slot, BLOCK: tl.constexpr
 ):  # fmt: skip
     """ΔF = f − last f and ΔV + ΔF into ``slot`` (none if it is negative), and sums over a block of points, weighted with w.
 
@@ -28,7 +28,7 @@ def remember(
     residual = tl.load(f + j)
     out += block * width
     if k == 0:
-        off = tl.abs(tl.exp(-residual / tl.load(params + 1)) - 1.0)
+        off = tl.abs(tl.exp(-residual / tl.load(consts + 1)) - 1.0)
         tl.store(out, tl.sum(tl.where(there, w * off, 0.0), 0))
     if slot >= 0:
         change = residual - tl.load(last_f + j)

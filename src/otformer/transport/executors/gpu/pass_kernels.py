@@ -20,7 +20,7 @@ the sum over it, or over all tiles so far, bounds the whole sum of a row from be
 a row in I. A tile with top_J − dist(I, J)² < floor − cut holds only terms under 2^(−s cut) of every row's sum. With s cut =
 log₂(m/ε) all that is left out is under ε of the sum. No comparison with NaN is true, and then the tile stays.
 
-``params`` holds float64 numbers, which a kernel's arguments are not: s, λ, s as float32 holds it, and cut.
+``consts`` holds float64 numbers, which a kernel's arguments are not: s, λ, s as float32 holds it, and cut.
 Only executors/gpu/passes.py imports this module. With TRITON_INTERPRET=1 the kernels run on CPU tensors.
 """
 
@@ -115,14 +115,14 @@ def rows_of(x, labels, rows, n, D: tl.constexpr, PAIRS: tl.constexpr):
 
 @jit
 def near(
-    x, y, h, tops, boxes, labels_x, labels_y, out_top, out_total, params, n, m,
+    x, y, h, tops, boxes, labels_x, labels_y, out_top, out_total, consts, n, m,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
     PAIRS: tl.constexpr, MIXED: tl.constexpr,
 ):  # fmt: skip
     split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
     rows, lanes = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK)
     number = h.dtype.element_ty
-    scale, cut = tl.zeros([ROWS], number) + tl.load(params).to(number), tl.load(params + 3).to(number)
+    scale, cut = tl.zeros([ROWS], number) + tl.load(consts).to(number), tl.load(consts + 3).to(number)
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
 
     best, where = tl.full([CHUNK], -float("inf"), number), tl.zeros([CHUNK], tl.int32)
@@ -177,13 +177,13 @@ def far_entries(
 
 @jit
 def far(
-    x, y, h, squares_x, squares_y, labels_x, labels_y, out_top, out_total, params, n, m, d, share,
+    x, y, h, squares_x, squares_y, labels_x, labels_y, out_top, out_total, consts, n, m, d, share,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, MIXED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     split, rows = tl.program_id(1), tl.program_id(0) * BM + tl.arange(0, BM)
     number = h.dtype.element_ty
-    scale = tl.zeros([BM], number) + tl.load(params).to(number)
+    scale = tl.zeros([BM], number) + tl.load(consts).to(number)
     x_at = x + rows.to(tl.int64)[:, None] * d + tl.arange(0, BK)[None, :]
     squares, label = scale, rows
     if ROOT:
@@ -218,7 +218,7 @@ def spread(potentials, squares, h, tops, n, BLOCK: tl.constexpr, COLUMNS: tl.con
 
 
 @jit
-def _settled(tops, totals, log_w, squares, params, i, n, splits, BLOCK: tl.constexpr, SQUARES: tl.constexpr):
+def _settled(tops, totals, log_w, squares, consts, i, n, splits, BLOCK: tl.constexpr, SQUARES: tl.constexpr):
     """λ(log w + 1) − G: the potential that makes a side exact, [BLOCK] float64."""
     top = tl.full([BLOCK], LEAST, tl.float64)
     total = tl.zeros([BLOCK], tl.float64)
@@ -227,8 +227,8 @@ def _settled(tops, totals, log_w, squares, params, i, n, splits, BLOCK: tl.const
         new = tl.maximum(top, share)
         total = total * tl.exp2(top - new) + tl.load(totals + k * n + i) * tl.exp2(share - new)
         top = new
-    reg = tl.load(params + 1)
-    scale = tl.load(params + 2) if tops.dtype.element_ty == tl.float32 else tl.load(params)
+    reg = tl.load(consts + 1)
+    scale = tl.load(consts + 2) if tops.dtype.element_ty == tl.float32 else tl.load(consts)
     g = reg * (tl.load(log_w + i) + 1.0 - tl.log(total)) - top / scale
     if SQUARES:
         g = g + tl.load(squares + i)
@@ -237,21 +237,21 @@ def _settled(tops, totals, log_w, squares, params, i, n, splits, BLOCK: tl.const
 
 @jit
 def settle(
-    tops, totals, log_w, squares, params, out, h, out_tops, n, splits,
+    tops, totals, log_w, squares, consts, out, h, out_tops, n, splits,
     BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr,
 ):  # fmt: skip
     """A block: the potential that makes a side exact, and the same as the next pass reads it."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    g = _settled(tops, totals, log_w, squares, params, i, n, splits, BLOCK, SQUARES)
+    g = _settled(tops, totals, log_w, squares, consts, i, n, splits, BLOCK, SQUARES)
     tl.store(out + i, g)
     pass_columns(g, i, squares, h, out_tops, i < n, BLOCK, COLUMNS, SQUARES)
 
 
 @jit
 def residual(
-    tops, totals, log_w, squares, params, potential, out, n, splits, BLOCK: tl.constexpr, SQUARES: tl.constexpr
+    tops, totals, log_w, squares, consts, potential, out, n, splits, BLOCK: tl.constexpr, SQUARES: tl.constexpr
 ):  # fmt: skip
     """f = the potential that makes a side exact − the present one; 0 for filling."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    g = _settled(tops, totals, log_w, squares, params, i, n, splits, BLOCK, SQUARES)
+    g = _settled(tops, totals, log_w, squares, consts, i, n, splits, BLOCK, SQUARES)
     tl.store(out + i, tl.where(tl.load(log_w + i) > -float("inf"), g - tl.load(potential + i), 0.0))

@@ -32,14 +32,14 @@ def _gained(P, c, GAIN: tl.constexpr, ROOT: tl.constexpr):
 
 @jit
 def near_products(
-    x, y, h, tops, boxes, labels_x, labels_y, rest, w, out, params, n, m,
+    x, y, h, tops, boxes, labels_x, labels_y, rest, w, out, consts, n, m,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
     PAIRS: tl.constexpr, GAIN: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """out [chunk of W, share, n, WIDTH] of W [m, chunks · WIDTH]; ``rest`` is r [n], +∞ for filling."""
     split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
     rows, lanes, wide = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK), tl.arange(0, WIDTH)
-    scale, cut = tl.load(params), tl.load(params + 3)
+    scale, cut = tl.load(consts), tl.load(consts + 3)
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
     own = tl.load(rest + rows)
     floor = -tl.max(tl.where(own < float("inf"), own, -float("inf")), 0) / scale - cut
@@ -64,14 +64,14 @@ def near_products(
 
 @jit
 def far_products(
-    x, y, h, squares_x, squares_y, labels_x, labels_y, rest, w, out, params, n, m, d, share,
+    x, y, h, squares_x, squares_y, labels_x, labels_y, rest, w, out, consts, n, m, d, share,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, GAIN: tl.constexpr,
     WIDTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The same in many dimensions; ``rest`` comes with −s ‖x‖² in it unless ROOT, h with −‖y‖²."""
     split, splits = tl.program_id(1), tl.num_programs(1)
     rows, wide = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, WIDTH)
-    scale, own = tl.load(params), tl.load(rest + rows)
+    scale, own = tl.load(consts), tl.load(rest + rows)
     own = tl.where(own < float("inf"), own, -float("inf"))
     x_at = x + rows.to(tl.int64)[:, None] * d + tl.arange(0, BK)[None, :]
     squares, label = tl.load(squares_x + rows), rows

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from otformer.transport.executors.clouds import Rule, box_spread
+from otformer.transport.executors.clouds import PLAIN, Rule
 from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE, Precision, Side
 from otformer.transport.executors.gpu.passes import Columns, Passes, params
 from otformer.transport.executors.gpu.steps import GpuSteps
@@ -21,14 +21,15 @@ DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say
 
 @dataclass(frozen=True, eq=False)
 class GpuStream:
-    """Two clouds and the precision of passes between them; potentials are h = u − p [N] and v − q [M], float64.
+    """Two clouds and the precision of passes between them; potentials are u [N] and v [M], float64.
 
     ``tol`` is the error, as a share of the mass, that passes are to lead to: terms that cannot matter to it are left out.
     """
 
     x: Side
     y: Side
-    rule: Rule = Rule()
+    spread: float  # a bound on the range of the costs
+    rule: Rule = PLAIN
     precision: Precision = SINGLE
     tol: float = 0.0
 
@@ -48,16 +49,6 @@ class GpuStream:
     def passes(self) -> Passes:
         only_double = self.rule.root and not self.x.near  # squares of near points cancel
         return Passes(MIXED if only_double and self.precision is SINGLE else self.precision, self.rule)
-
-    @cached_property
-    def spread(self) -> float:
-        """A bound on the range of the costs, from the boxes around both clouds and, in many dimensions, their norms."""
-        own = sum(float(s.shift[: s.size].max() - s.shift[: s.size].min()) for s in (self.x, self.y))
-        if self.x.near:
-            squared = box_spread(self.x.points.mT, self.y.points.mT)
-        else:
-            squared = (float(self.x.squares.max()) ** 0.5 + float(self.y.squares.max()) ** 0.5) ** 2
-        return (squared**0.5 if self.rule.root else squared) + own
 
     def at(self, precision: Precision, tol: float) -> GpuStream:
         """The same clouds with passes of another precision."""
@@ -100,7 +91,7 @@ class GpuStream:
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/w) of the rows [N] or the columns [M], 0 for filling."""
         numbers = self.numbers(reg)
-        own, other, mine, potential = (self.x, self.y, u, v) if rows else (self.y, self.x, v, u)
+        own, mine, potential = (self.x, u, v) if rows else (self.y, v, u)
         exact, _ = self.block(self.columns(potential, not rows), numbers, rows)
         return torch.where(own.log_w > -math.inf, (mine - exact) / reg, 0.0)
 
@@ -110,6 +101,4 @@ class GpuStream:
 
     def thinned(self, rows: int, columns: int) -> GpuStream:
         """Every ``rows`` neighbours of x along the curve and every ``columns`` of y as one point, with their mass."""
-        if rows == columns == 1:
-            return self
-        return replace(self, x=self.x.thinned(rows, self.rule.root), y=self.y.thinned(columns, self.rule.root))
+        return replace(self, x=self.x.thinned(rows), y=self.y.thinned(columns))
