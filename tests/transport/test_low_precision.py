@@ -29,7 +29,6 @@ WAYS = {
     "solve_sample, unbalanced": lambda x, y, **o: of.solve_sample(x, y, unbalanced=1.0, **o),
     "solve_streamed": of.solve_streamed,
     "solve_streamed, euclidean": lambda x, y, **o: of.solve_streamed(x, y, cost="euclidean", **o),
-    "solve_batch": lambda x, y, **o: of.solve_batch([(x, y)], **o)[0],
 }
 
 
@@ -103,6 +102,21 @@ def test_numbers_at_the_ends_of_float16_neither_overflow_nor_vanish() -> None:
             assert found.converged
             assert float(found.value) == pytest.approx(float(truth.value), rel=1e-5)
             assert bool(found.map(there).isfinite().all())
+
+
+def test_batches_and_losses_take_it_too() -> None:
+    x, y = draw(torch.bfloat16)
+    low, single = (of.solve_batch([(x.to(kind), y.to(kind))], reg=REG)[0] for kind in (torch.bfloat16, torch.float32))
+    assert low.plan.dtype == torch.float32
+    torch.testing.assert_close(low.plan, single.plan, rtol=0, atol=1e-6)
+    for loss in (lambda x, y: of.divergence(x, y, tol=1e-6), of.SamplesLoss()):
+        moving = x.clone().requires_grad_()
+        found = loss(moving, y)
+        assert found.dtype == torch.float32
+        assert float(found.detach()) == float(loss(x.float(), y.float()))
+        found.backward()
+        assert moving.grad is not None
+        assert moving.grad.dtype == torch.bfloat16
 
 
 def test_numpy_has_float16_too() -> None:
