@@ -184,7 +184,8 @@ def solve_streamed(
     -------
     Result
         ``value``, ``value_linear`` and products (``result.apply``, ``result.map``, ``result.plan @ w``) are differentiable
-        as in `solve`, but once only, in X_a, X_b (or the features), a, b, reg and the vectors, in O(n + m) memory.
+        as in `solve`, in X_a, X_b (or the features), a, b, reg and the vectors, in O(n + m) memory: ``value`` twice, for
+        Hessian-vector products, the others once.
 
     Examples
     --------

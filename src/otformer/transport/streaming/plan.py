@@ -13,6 +13,10 @@ have this form (transport/derivatives/implicit.py has the derivations, H and w):
     the potentials, with H w = g:                       M_ij = −λ P_ij (w_i + w_j), and λ w_i in a_i, λ w_j in b_j.
 
 H w = g is solved by conjugate gradients, two passes a step.
+
+**Second derivatives** of the value are first ones of its gradient, a function of the above: −2 P y in x, u in a, v in b. In p
+it is P1, which is a whatever else moves: as a function of the problem it is a itself. So a Hessian-vector product is one
+product's derivatives and one solution of H w = g.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer import checks
-from otformer.transport.derivatives.implicit import solve_marginals
+from otformer.transport.derivatives.implicit import CG_RESIDUAL, solve_marginals
 from otformer.transport.executors.stream import Stream
 
 Parts = tuple[Tensor, ...]  # x [n, d], y [m, d], p [n], q [m], u [n], v [m], λ []: what a plan is a function of
@@ -37,15 +41,19 @@ BLOCK = 2**22  # entries of the plan held at once where the plan itself is read
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """P and Pᵀ as products, float64; ``turned`` exchanges the two. ``parts`` are numbers only, without derivatives."""
+    """P and Pᵀ as products, float64; ``turned`` exchanges the two. ``parts`` are numbers only, without derivatives.
+
+    ``residual``: where conjugate gradients stop, relative to their start; what the products' own precision allows.
+    """
 
     stream: Stream
     parts: Parts
     turned: bool = False
+    residual: float = CG_RESIDUAL
 
     @property
     def T(self) -> Operator:
-        return Operator(self.stream, turn(self.parts), not self.turned)
+        return Operator(self.stream, turn(self.parts), not self.turned, self.residual)
 
     def right(self, w: Tensor) -> Tensor:
         """P @ w, for w [m] or [m, k]."""
@@ -104,16 +112,22 @@ class Product(Function):
 
 
 class StreamedValue(Function):
-    """A value already known, Σ P C + λ Σ P log P, with the derivatives of the envelope theorem in a, b, x, y, p, q and λ."""
+    """A value already known, Σ P C + λ Σ P log P, with the derivatives of the envelope theorem in a, b, x, y, p, q and λ.
+
+    Those of squared distances can be differentiated once more.
+    """
 
     @staticmethod
     def forward(ctx: Any, operator: Operator, value: Tensor, a: Tensor, b: Tensor, *sides: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b, *sides)
         ctx.operator = operator
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        _only_once()
+        if torch.is_grad_enabled():
+            moving = _moving_gradients(ctx.operator, ctx.needs_input_grad[4:], *ctx.saved_tensors)
+            return None, None, *(None if t is None else g * t for t in moving)
         *_, u, v, reg = ctx.operator.parts
         *in_sides, in_reg = ctx.needs_input_grad[4:]
         if not any((*in_sides, in_reg)):
@@ -136,15 +150,36 @@ class StreamedPotentials(Function):
         _only_once()
         operator: Operator = ctx.operator
         reg, (*in_sides, in_reg) = operator.parts[6], ctx.needs_input_grad[3:]
-        w_u, w_v = solve_marginals(operator.right, operator.left, g_u, g_v)
+        w_u, w_v = solve_marginals(operator.right, operator.left, g_u, g_v, operator.residual)
         G, W = torch.stack([w_u, torch.ones_like(w_u)], 1), torch.stack([torch.ones_like(w_v), w_v], 1)
         x, y, p, q, _, _, lam = (-reg * t for t in operator.pull(G, W, (*in_sides, False, False, in_reg)))
         return None, reg * w_u, reg * w_v, x, y, p, q, lam
 
 
+def _moving_gradients(
+    operator: Operator, needed: tuple[bool, ...], a: Tensor, b: Tensor, *sides: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Gradients of the value in a, b, x, y, p, q and λ, with derivatives of their own; None for sides not ``needed``."""
+    if operator.stream.rule.root:
+        raise RuntimeError("the value of streamed plain distances can be differentiated once only, that of squared ones twice")
+    x, y, p, q, reg = sides
+    in_x, in_y, *_, in_reg = needed
+    u, v = StreamedPotentials.apply(operator, a, b, *sides)
+    parts = (x, y, p, q, u, v, reg)
+    with torch.no_grad():
+        off_a, off_b = operator.right(torch.ones_like(b)) - a, operator.left(torch.ones_like(a)) - b
+    r, c = a + off_a, b + off_b
+    g_x = -2 * Product.apply(operator, y, *parts) if in_x or in_reg else None
+    g_y = -2 * Product.apply(operator.T, x, *turn(parts)) if in_y else None
+    if g_x is None or not in_reg:
+        return u, v, g_x, g_y, r, c, None
+    logs = (r * (u - p)).sum() + (c * (v - q)).sum() - (g_x * x).sum()  # λ Σ P (log P + 1)
+    return u, v, g_x, g_y, r, c, logs / reg - r.sum()
+
+
 def _only_once() -> None:
     if torch.is_grad_enabled():  # gradients are numbers here: a derivative of them would be wrong without a word
-        raise RuntimeError("a streamed result can be differentiated once only: create_graph=True is not supported")
+        raise RuntimeError("products of a streamed result, and its plan, can be differentiated once only, its value twice")
 
 
 @dataclass(frozen=True, eq=False)
