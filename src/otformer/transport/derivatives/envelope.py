@@ -7,10 +7,14 @@ is refused; so is the derivative of a part of the solution that nobody has compu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, is_grad_enabled
 from torch.autograd import Function
+
+Slope = Tensor | Callable[[], Tensor]  # a gradient, or a function that finds it
+ONCE = "this loss can be differentiated once only: create_graph=True is not supported"
 
 
 class Envelope(Function):
@@ -24,8 +28,24 @@ class Envelope(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         if is_grad_enabled():
-            raise RuntimeError("this loss can be differentiated once only: create_graph=True is not supported")
+            raise RuntimeError(ONCE)
         return None, None, *(g.reshape((*g.shape, *[1] * (t.ndim - g.ndim))) * t for t in ctx.saved_tensors)
+
+
+class LazyEnvelope(Function):
+    """A value () whose gradients are found when they are asked for, and those only."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, slopes: list[Slope], *inputs: Tensor) -> Tensor:
+        ctx.slopes = slopes
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        if is_grad_enabled():
+            raise RuntimeError(ONCE)
+        asked = zip(ctx.slopes, ctx.needs_input_grad[2:], strict=True)
+        return None, None, *(g * (slope() if callable(slope) else slope) if needed else None for slope, needed in asked)
 
 
 class NotDifferentiable(Function):

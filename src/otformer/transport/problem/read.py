@@ -83,7 +83,7 @@ def read_points(
             x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
     known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
     if executor == "stream" or (executor == "auto" and known and mask is None and len(x) * len(y) > STREAM_ABOVE):
-        return _stream_problem(X_a, X_b, metric, form, a, b, reg, potentials)
+        return _stream_problem(X_a, X_b, metric, form, a, b, reg, potentials, balanced)
     if isinstance(metric, Features):
         return read_cost(metric, a, b, reg, potentials, mask, balanced)
     if not isinstance(metric, str) or metric not in ("sqeuclidean", "euclidean"):
@@ -110,7 +110,7 @@ def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[
 
 
 def _stream_problem(
-    X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any
+    X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any, balanced: bool
 ) -> Problem:
     """The problem between points for a cost with features, which is never formed."""
     from otformer.transport.executors.clouds import box_spread, centred, own_costs
@@ -119,7 +119,7 @@ def _stream_problem(
     n, m, device = len(features.x), len(features.y), features.x.device
     if (n == 0) != (m == 0):
         raise ValueError(f"X_a and X_b must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
-    lam, weights = _read_reg(reg), read_weights(a, b, (n, m), device)
+    lam, weights = _read_reg(reg), read_weights(a, b, (n, m), device, balanced)
     kept = weights.kept
     w_a, w_b, target = (torch.as_tensor(w, device=device) for w in (weights.a, weights.b, weights.target))
     start = None if potentials is None else read_potentials(potentials, features.x[:, 0], features.y[:, 0])
@@ -136,7 +136,7 @@ def _stream_problem(
     _check_ratio(lam, spread)
     wanted = None
     if wants_gradient(*sides, a, b, reg):
-        wanted, form = _wanted(sides, a, b, reg, weights, device), Form(device, form.single)
+        wanted, form = _wanted(sides, a, b, reg, weights, device, balanced), Form(device, form.single)
     return Problem(still, w_a, w_b, target, lam, weights.mass, 0.0, spread, form, kept, wanted, start)
 
 

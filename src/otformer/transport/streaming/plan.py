@@ -14,9 +14,9 @@ have this form (transport/derivatives/implicit.py has the derivations, H and w):
 
 H w = g is solved by conjugate gradients, two passes a step.
 
-**Second derivatives** of the value are first ones of its gradient, a function of the above: −2 P y in x, u in a, v in b. In p
-it is P1, which is a whatever else moves: as a function of the problem it is a itself. So a Hessian-vector product is one
-product's derivatives and one solution of H w = g.
+**Second derivatives** of the value are first ones of its gradient, −2 P y in x, u in a, v in b. In p that is P1, which is a
+whatever else moves: as a function of the problem, a itself. A Hessian-vector product is thus the derivative of one product,
+and one solution of H w = g.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Operator:
     def T(self) -> Operator:
         return Operator(self.stream, turn(self.parts), not self.turned, self.residual)
 
-    def right(self, w: Tensor) -> Tensor:
-        """P @ w, for w [m] or [m, k]."""
+    def right(self, w: Tensor, inverse: bool = False) -> Tensor:
+        """P @ w, for w [m] or [m, k]; with ``inverse`` of P_ij/‖x_i − y_j‖."""
         *_, u, v, reg = self.parts
         if self.turned:
-            return self.stream.apply_transposed(v, u, float(reg), w)
-        return self.stream.apply(u, v, float(reg), w)
+            return self.stream.apply_transposed(v, u, float(reg), w, inverse)
+        return self.stream.apply(u, v, float(reg), w, inverse)
 
     def left(self, w: Tensor) -> Tensor:
         """Pᵀ @ w, for w [n] or [n, k]."""
@@ -91,6 +91,14 @@ def turn(parts: Parts) -> Parts:
     """The parts of the transposed plan."""
     x, y, p, q, u, v, reg = parts
     return y, x, q, p, v, u, reg
+
+
+def cost_slope(operator: Operator) -> Tensor:
+    """Σ_j P_ij ∂c_ij/∂x_i [n, d]: 2 (x_i r_i − (P y)_i), r = P1; of plain distances half of that, with P_ij/‖x_i − y_j‖."""
+    x, y, *_ = operator.parts
+    root = operator.stream.rule.root
+    sums = operator.right(torch.cat([torch.ones_like(y[:, :1]), y], 1), inverse=root)
+    return (1 if root else 2) * (x * sums[:, :1] - sums[:, 1:])
 
 
 class Product(Function):
@@ -161,7 +169,7 @@ def _moving_gradients(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the value in a, b, x, y, p, q and λ, with derivatives of their own; None for sides not ``needed``."""
     if operator.stream.rule.root:
-        raise RuntimeError("the value of streamed plain distances can be differentiated once only, that of squared ones twice")
+        raise RuntimeError("a streamed value of plain distances can be differentiated once only, of squared ones twice")
     x, y, p, q, reg = sides
     in_x, in_y, *_, in_reg = needed
     u, v = StreamedPotentials.apply(operator, a, b, *sides)
