@@ -93,9 +93,12 @@ def turn(parts: Parts) -> Parts:
     return y, x, q, p, v, u, reg
 
 
-def cost_slope(operator: Operator) -> Tensor:
-    """Σ_j P_ij ∂c_ij/∂x_i [n, d]: 2 (x_i r_i − (P y)_i), r = P1; of plain distances half of that, with P_ij/‖x_i − y_j‖."""
-    x, y, *_ = operator.parts
+def cost_slope(operator: Operator, apart: Tensor | float = 0.0) -> Tensor:
+    """Σ_j P_ij ∂c_ij/∂x_i [n, d]: 2 (x_i r_i − (P y)_i), r = P1; of plain distances half of that, with P_ij/‖x_i − y_j‖.
+
+    ``apart``, [d], is added to x: where p and q are what is left of moving the clouds, theirs is a part of the slope.
+    """
+    x, y = operator.parts[0] + apart, operator.parts[1]
     root = operator.stream.rule.root
     sums = operator.right(torch.cat([torch.ones_like(y[:, :1]), y], 1), inverse=root)
     return (1 if root else 2) * (x * sums[:, :1] - sums[:, 1:])

@@ -88,7 +88,7 @@ def solve_unbalanced_streamed(problem: Problem, goal: Goal, strength: tuple[floa
     plan_parts, (f, g) = found.operator.parts, found.potentials
     if problem.wanted is not None:
         inputs = _inputs(problem)
-        value = LazyEnvelope.apply(value, _slopes(problem, found, strength, reg_type), *inputs)
+        value = LazyEnvelope.apply(value, _slopes(problem, found, strength, reg_type), None, *inputs)
         *plan_parts, f, g = NotDifferentiable.apply(REFUSED, (*plan_parts, f, g), *inputs)
     everything = [torch.arange(len(w), device=w.device) for w in (problem.a, problem.b)]
     rows, columns = everything if problem.kept is None else problem.kept[:2]
