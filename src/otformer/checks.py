@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
+LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
+FLOATS = "float16, bfloat16, float32 or float64"
 
 
 def positive(name: str, value: Any) -> float:
@@ -48,7 +50,8 @@ def _number(name: str, value: Any, expected: str) -> float:
 
 
 def array(name: str, value: Any) -> Any:
-    """Anything array-like as numbers in float32 or float64, not yet looked at; whole numbers become float64.
+    """Anything array-like as numbers in float32 or float64, not yet looked at; whole numbers become float64, float16 and
+    bfloat16 float32.
 
     What is in memory comes back as a numpy array (of a tensor without its graph, and without a copy), what is on another
     device as a tensor.
@@ -65,15 +68,27 @@ def array(name: str, value: Any) -> Any:
     kind = given.dtype.kind
     if kind not in "fiubc":
         raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}")
-    if kind in "iu":
-        return given.astype(np.float64)
+    if kind in "iu" or given.dtype.newbyteorder("=") == np.float16:
+        return given.astype(np.float64 if kind in "iu" else np.float32)
     if given.dtype.newbyteorder("=") not in (np.float64, np.float32):
-        raise ValueError(f"{name} must be float32 or float64, got dtype {given.dtype}")
+        raise ValueError(f"{name} must be {FLOATS}, got dtype {given.dtype}")
     return np.array(given, given.dtype.newbyteorder("="), order="C")
 
 
+def as_low(out: Any, given: Any) -> Any:
+    """An array in the dtype of what was given where that is float16 or bfloat16; otherwise as it is.
+
+    >>> as_low(torch.ones(2), torch.ones(2, dtype=torch.float16)).dtype
+    torch.float16
+    """
+    dtype = getattr(given, "dtype", None)
+    if isinstance(out, Tensor):
+        return out.to(dtype) if dtype in LOW else out
+    return out.astype(np.float16) if isinstance(given, np.ndarray) and dtype == np.float16 else out
+
+
 def tensor(name: str, value: Any) -> Tensor:
-    """Anything array-like as a float32 or float64 tensor of finite numbers; whole numbers become float64."""
+    """Anything array-like as a tensor of finite numbers, in float32 or float64 as in `array`."""
     if isinstance(value, Tensor):
         t = _float_tensor(name, value)
     else:
@@ -90,8 +105,10 @@ def _float_tensor(name: str, t: Tensor) -> Tensor:
         raise ValueError(f"{name} must be an ordinary array, got a tensor of layout {t.layout} on {t.device}")
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
         return t.to(torch.float64)
+    if t.dtype in LOW:
+        return t.float()
     if t.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"{name} must be float32 or float64, got dtype {str(t.dtype).removeprefix('torch.')}")
+        raise ValueError(f"{name} must be {FLOATS}, got dtype {str(t.dtype).removeprefix('torch.')}")
     return t
 
 

@@ -54,7 +54,8 @@ def solve(
     Parameters
     ----------
     M : array (n, m) or Features
-        Cost: numpy, a tensor or lists; +inf forbids a pair.
+        Cost: numpy, a tensor or lists; +inf forbids a pair. Results are float32 if it is, and if it is float16 or bfloat16:
+        a plan of entries about 1/(n m) is rounded too much there to have the marginals it is said to have.
     a, b : array (n,) and (m,), optional
         Weights of equal sum; by default uniform, with the mass of the other side, or 1. A point of weight 0 is absent.
     reg : float or Tensor
@@ -118,6 +119,8 @@ def solve_sample(
     metric: str | Features | Callable[[Any, Any], Any] = "sqeuclidean",
     solver: Solver | None = None,
     mask: Any = None,
+    labels: tuple[Any, Any] | None = None,
+    allow: str = "equal",
 ) -> Result:
     """`solve` between points, rows of X_a (n, d) and X_b (m, d), with the squared Euclidean cost (not half of it).
 
@@ -133,6 +136,10 @@ def solve_sample(
     metric : str, Features or function
         ``"sqeuclidean"`` ‖x − y‖², ``"euclidean"`` ‖x − y‖, ``"cosine"`` 1 − cos(x, y), ``"inner"`` −x·y; `Features` (then
         X_a and X_b are None); or a function of X_a and X_b that gives the cost matrix.
+    labels : pair of arrays (n,) and (m,), optional
+        Whole numbers or strings: which pairs may match, without a mask, so for ``"stream"`` too.
+    allow : str
+        ``"equal"``: only points of the same label may match; ``"different"``: only points of two labels.
 
     Returns
     -------
@@ -142,6 +149,8 @@ def solve_sample(
     --------
     >>> solve_sample([[0.0], [1.0]], [[0.1], [0.9]], reg=0.01).plan.argmax(1).tolist()
     [0, 1]
+    >>> solve_sample([[0.0], [1.0]], [[0.1], [0.9]], reg=0.01, labels=(["p", "q"], ["q", "p"])).plan.argmax(1).tolist()
+    [1, 0]
     """
     if executor not in ("auto", "dense", "stream"):
         checks.choice("executor", executor, ("auto", "dense", "stream"))
@@ -151,9 +160,9 @@ def solve_sample(
     executor = executor if ordinary else "dense"
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
-        problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, executor, balanced=False)
+        problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, executor, False, labels, allow)
         return solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
-    problem = read_points(X_a, X_b, a, b, reg, potentials, mask, metric, executor)
+    problem = read_points(X_a, X_b, a, b, reg, potentials, mask, metric, executor, labels=labels, allow=allow)
     chosen = None if ordinary else given_solver(solver, schedule)
     return solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen)
 
@@ -169,17 +178,19 @@ def solve_streamed(
     max_depth: int = 10_000,
     potentials: tuple[Any, Any] | None = None,
     cost: str | Features = "sqeuclidean",
+    labels: tuple[Any, Any] | None = None,
+    allow: str = "equal",
     unbalanced: float | tuple[float, float] | None = None,
 ) -> Result:
     """`solve_sample` in O(n + m) memory: ``plan`` is a `StreamedPlan`, an operator, not a matrix (streaming/solve.py).
 
     Parameters
     ----------
-    X_a, X_b, a, b, reg, tol, max_depth, potentials
+    X_a, X_b, a, b, reg, tol, max_depth, potentials, labels, allow
         As in `solve_sample`.
     cost : str or Features
-        ``"sqeuclidean"`` ‖x − y‖², ``"inner"`` −x·y, ``"cosine"`` 1 − cos(x, y), or `Features` of any other, with X_a and
-        X_b None.
+        ``"sqeuclidean"`` ‖x − y‖², ``"euclidean"`` ‖x − y‖, ``"inner"`` −x·y, ``"cosine"`` 1 − cos(x, y), or `Features`
+        of any other, with X_a and X_b None.
     unbalanced : float or pair, optional
         As in `solve`; not with potentials. Of the result ``value`` is differentiable, once, the rest not.
 
@@ -199,9 +210,9 @@ def solve_streamed(
     if unbalanced is not None:
         if potentials is not None:
             raise ValueError("unbalanced goes without potentials")
-        problem = read_points(X_a, X_b, a, b, reg, None, None, cost, "stream", balanced=False)
+        problem = read_points(X_a, X_b, a, b, reg, None, None, cost, "stream", False, labels, allow)
         return solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
-    problem = read_points(X_a, X_b, a, b, reg, potentials, None, cost, "stream")
+    problem = read_points(X_a, X_b, a, b, reg, potentials, None, cost, "stream", labels=labels, allow=allow)
     return solve_problem(problem, Goal.read(tol, max_depth, problem.mass))
 
 

@@ -27,23 +27,44 @@ class Rule(NamedTuple):
     labels: tuple[Tensor, Tensor] | None = None
     same: bool = True
 
+    @property
+    def plain(self) -> bool:
+        """Whether costs are squared distances and all pairs may match."""
+        return not self.root and self.labels is None
+
+    def cost(self, squares: Tensor) -> Tensor:
+        """c of squared distances."""
+        return squares.sqrt() if self.root else squares
+
+    def may_match(self, own: Tensor, other: Tensor) -> Tensor:
+        """Which pairs of labels [n] and [m] are allowed, [n, m]."""
+        equal = own[:, None] == other
+        return equal if self.same else ~equal
+
+
+PLAIN = Rule()
+
 
 @dataclass(frozen=True)
 class Cloud:
-    """One side's points in Morton order, with the boxes around its tiles."""
+    """One side's points in Morton order, those of one label together if asked for, with the boxes around its tiles."""
 
     points: Tensor  # [n, d]
     order: Tensor  # [n], where each point stood in the list given
     shift: Tensor  # [n], p or q: the part of the cost that is this side's own
     low: Tensor  # [tiles, d], corners of the boxes
     high: Tensor
+    labels: Tensor | None = None  # [n], in this order
 
     @classmethod
-    def build(cls, points: Tensor, shift: Tensor) -> Cloud:
+    def build(cls, points: Tensor, shift: Tensor, labels: Tensor | None = None, together: bool = False) -> Cloud:
         order = morton(points)
+        if labels is not None:
+            order = order[labels[order].argsort(stable=True)] if together else order
+            labels = labels[order]
         points = points[order].contiguous()
-        tiles = torch.cat([points, points[-1:].expand(-len(points) % TILE, -1)]).view(-1, TILE, points.shape[1])
-        return cls(points, order, shift[order], tiles.amin(1), tiles.amax(1))
+        tiles = _tiles(points)
+        return cls(points, order, shift[order], tiles.amin(1), tiles.amax(1), labels)
 
     def sort(self, potential: Tensor) -> Tensor:
         """h = potential − shift, in this order, [n]."""
@@ -61,9 +82,21 @@ class Cloud:
         return kernels.lay(self) if kernels.fit(self.points) else None
 
     @cached_property
+    def label_ranges(self) -> Tensor:
+        """The least and the greatest label of every tile, [2, tiles]."""
+        assert self.labels is not None
+        return torch.stack(_tiles(self.labels).aminmax(dim=1))
+
+    @cached_property
     def box(self) -> Tensor:
         """Opposite corners of the box around all points, [2, d]."""
         return torch.stack([self.low.amin(0), self.high.amax(0)])
+
+
+def _tiles(numbers: Tensor) -> Tensor:
+    """Numbers [n, ...] cut into tiles, the last filled up with copies: [tiles, TILE, ...]."""
+    fill = numbers[-1:].expand(-len(numbers) % TILE, *numbers.shape[1:])
+    return torch.cat([numbers, fill]).view(-1, TILE, *numbers.shape[1:])
 
 
 def morton(points: Tensor) -> Tensor:
@@ -94,10 +127,10 @@ def thin(cloud: Cloud, log_weights: Tensor, stride: int) -> tuple[Tensor, Tensor
     return means[:, :-1], means[:, -1], logs.logsumexp(1)
 
 
-def box_spread(x: Tensor, y: Tensor) -> float:
-    """The greatest squared distance between the boxes around two sets of points, [·, d]."""
+def box_spread(x: Tensor, y: Tensor, rule: Rule = PLAIN) -> float:
+    """The greatest c between the boxes around two sets of points, [·, d]."""
     far = torch.maximum(x.amax(0) - y.amin(0), y.amax(0) - x.amin(0))
-    return float((far * far).sum())
+    return float(rule.cost((far * far).sum()))
 
 
 def own_costs(features: Features) -> tuple[Tensor, Tensor]:
@@ -105,16 +138,29 @@ def own_costs(features: Features) -> tuple[Tensor, Tensor]:
     return features.x_sq - (features.x * features.x).sum(-1), features.y_sq - (features.y * features.y).sum(-1)
 
 
-def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same costs ‖x_i − y_j‖² + p_i + q_j from clouds that lie about the origin, each moved by its own middle.
+def middles(x: Tensor, y: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
+    """Where the two clouds lie, [d] each; the same place for plain distances, which change unless both move alike."""
+    if not rule.root:
+        return _middle(x), _middle(y)
+    middle = _middle(torch.cat([x, y]))
+    return middle, middle
 
-    With x = x' + c, y = y' + e and δ = c − e:  ‖x − y‖² = ‖x' − y'‖² + 2 δ·x' + ‖δ‖² − 2 δ·y', cross terms of one side each.
+
+def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor, rule: Rule = PLAIN) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same costs c_ij + p_i + q_j from clouds that lie about the origin, each moved by its own middle if it may be.
 
     >>> x, y, p, q = centred(*(torch.tensor(t) for t in ([[7.0], [9.0]], [[1.0]], [0.0, 0.0], [0.0])))
     >>> x.tolist(), y.tolist(), (p + q).tolist()
     ([[-1.0], [1.0]], [[0.0]], [35.0, 63.0])
     """
-    c, e = _middle(x.detach()), _middle(y.detach())
+    return moved(x, y, p, q, *middles(x.detach(), y.detach(), rule))
+
+
+def moved(x: Tensor, y: Tensor, p: Tensor, q: Tensor, c: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Clouds less their middles c and e, and what this adds to the squared distances' p and q.
+
+    With x = x' + c, y = y' + e and δ = c − e:  ‖x − y‖² = ‖x' − y'‖² + 2 δ·x' + ‖δ‖² − 2 δ·y', cross terms of one side each.
+    """
     x, y, gap = x - c, y - e, c - e
     return x, y, p + 2 * (x * gap).sum(-1) + (gap * gap).sum(), q - 2 * (y * gap).sum(-1)
 

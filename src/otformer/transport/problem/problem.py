@@ -12,6 +12,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.network.features import Features
+from otformer.transport.executors.clouds import PLAIN, Rule
 
 Array = Any  # numpy.ndarray or Tensor; within one problem always the same
 ABSENT_WEIGHT = 1e-30  # share of the mass that stands for 0 where all points of a batch must have some: far below rounding
@@ -58,15 +59,16 @@ class Wanted(NamedTuple):
 
 
 class Sides(NamedTuple):
-    """The cost C_ij = ‖x_i − y_j‖² + p_i + q_j between points x [n, d] and y [m, d], never formed."""
+    """The cost C_ij = c_ij + p_i + q_j between points x [n, d] and y [m, d], never formed; what c is, ``rule`` says."""
 
     x: Tensor
     y: Tensor
     p: Tensor
     q: Tensor
+    rule: Rule = PLAIN
 
     def features(self) -> Features:
-        """‖x_i − y_j‖² alone. A plan with given marginals is the same with p and q, its potentials u + p and v + q."""
+        """c_ij alone. A plan with given marginals is the same with p and q, its potentials u + p and v + q."""
         return Features(self.x, self.y, (self.x * self.x).sum(-1), (self.y * self.y).sum(-1))
 
 

@@ -18,6 +18,9 @@ from torch import Tensor
 from otformer import checks
 from otformer.network.features import Features, cosine, inner_product, squared_euclidean
 from otformer.transport.derivatives.implicit import SquaredDistances
+from otformer.transport.executors.clouds import Rule, box_spread, centred, own_costs
+from otformer.transport.problem.forbidden import check_reachable, greatest_allowed, masked
+from otformer.transport.problem.labels import Labels, read_labels
 from otformer.transport.problem.potentials import read_potentials, started
 from otformer.transport.problem.problem import Array, Form, Problem, Sides, Wanted, squared_distances
 from otformer.transport.problem.weights import Weights, read_weights
@@ -26,6 +29,7 @@ SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up 
 STREAM_ABOVE = 10**8  # entries of a cost matrix that is not formed any more unless asked for
 FEATURES: dict[str, Callable[[Any, Any], Features]] = {
     "sqeuclidean": squared_euclidean,
+    "euclidean": squared_euclidean,  # of which the root is taken
     "inner": inner_product,
     "cosine": cosine,
 }
@@ -42,21 +46,22 @@ def wants_gradient(*given: Any) -> bool:
 
 
 def read_cost(
-    M: Any, a: Any = None, b: Any = None, reg: Any = 0.1, potentials: Any = None, mask: Any = None, balanced: bool = True
-) -> Problem:
+    M: Any, a: Any = None, b: Any = None, reg: Any = 0.1, potentials: Any = None, mask: Any = None, balanced: bool = True,
+    labels: Labels | None = None,
+) -> Problem:  # fmt: skip
     """The problem of a cost matrix M (n, m), or of `Features`; +inf, or False in ``mask`` (n, m), forbids a pair."""
     if isinstance(M, Features):
-        M = M.cost()
+        M = _not_low(M).cost()
     C = checks.array("M", M)
     single = C.dtype == torch.float32 if isinstance(C, Tensor) else C.dtype.char == "f"
     form = Form(M.device if isinstance(M, Tensor) else None, single)
     moving = M if form.device is not None and wants_gradient(M) else None
-    return _matrix_problem(C, form, moving, a, b, reg, potentials, mask, balanced)
+    return _matrix_problem(C, form, moving, a, b, reg, potentials, mask, balanced, labels)
 
 
 def read_points(
     X_a: Any, X_b: Any, a: Any = None, b: Any = None, reg: Any = 0.1, potentials: Any = None, mask: Any = None,
-    metric: Any = "sqeuclidean", executor: str = "dense", balanced: bool = True,
+    metric: Any = "sqeuclidean", executor: str = "dense", balanced: bool = True, labels: Any = None, allow: Any = "equal",
 ) -> Problem:  # fmt: skip
     """The problem between points X_a (n, d) and X_b (m, d) for a cost by name, `Features`, or a function of both.
 
@@ -65,27 +70,30 @@ def read_points(
     if isinstance(metric, Features):
         if X_a is not None or X_b is not None:
             raise ValueError("X_a and X_b must be None where cost is Features: they have the points already")
-        x, y, form = metric.x.detach(), metric.y.detach(), Form(metric.x.device, metric.x.dtype == torch.float32)
+        x, y = _not_low(metric).x.detach(), metric.y.detach()
+        form = Form(x.device, x.dtype == torch.float32)
     elif callable(metric):
         if executor == "stream":
             raise ValueError("metric must be a name or Features where no matrix is formed, got a function")
         M = metric(X_a, X_b)
         if np.shape(M) != (len(X_a), len(X_b)):
             raise ValueError(f"metric must give a matrix of shape {(len(X_a), len(X_b))}, got {np.shape(M)}")
-        return read_cost(M, a, b, reg, potentials, mask, balanced)
+        return read_cost(M, a, b, reg, potentials, mask, balanced, read_labels(labels, allow, len(X_a), len(X_b)))
     else:
         x, y = checks.array("X_a", X_a), checks.array("X_b", X_b)
-        if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or x.dtype != y.dtype or type(X_a) is not type(X_b):
+        alike = type(X_a) is type(X_b) and getattr(X_a, "dtype", None) == getattr(X_b, "dtype", None)
+        if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or x.dtype != y.dtype or not alike:
             _agree(X_a, X_b, x, y)
         single = x.dtype == torch.float32 if isinstance(x, Tensor) else x.dtype.char == "f"
         form = Form(X_a.device if isinstance(X_a, Tensor) else None, single)
         if form.single:
             x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
+    named = None if labels is None and allow == "equal" else read_labels(labels, allow, len(x), len(y))
     known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
     if executor == "stream" or (executor == "auto" and known and mask is None and len(x) * len(y) > STREAM_ABOVE):
-        return _stream_problem(X_a, X_b, metric, form, a, b, reg, potentials, balanced)
+        return _stream_problem(X_a, X_b, metric, form, a, b, reg, potentials, balanced, named)
     if isinstance(metric, Features):
-        return read_cost(metric, a, b, reg, potentials, mask, balanced)
+        return read_cost(metric, a, b, reg, potentials, mask, balanced, named)
     if not isinstance(metric, str) or metric not in ("sqeuclidean", "euclidean"):
         C, moving = _feature_cost(X_a, X_b, x, y, metric)
     else:
@@ -95,7 +103,7 @@ def read_points(
         if metric == "euclidean":
             C, moving = C**0.5, None if moving is None else _root(moving)
     try:
-        return _matrix_problem(C, form, moving, a, b, reg, potentials, mask, balanced)
+        return _matrix_problem(C, form, moving, a, b, reg, potentials, mask, balanced, named)
     except ValueError:
         _refuse_points(x, y, C)
         raise
@@ -103,40 +111,42 @@ def read_points(
 
 def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[Array, Tensor | None]:
     """A cost by the name of its features, and the same with its graph where a gradient is wanted."""
-    features = FEATURES[checks.choice("metric", metric, ("sqeuclidean", "euclidean", "inner", "cosine"))]
+    features = FEATURES[checks.choice("metric", metric, FEATURES)]
     cost = features(x, y).cost()
     moving = features(*(torch.as_tensor(t).double() for t in (X_a, X_b))).cost() if wants_gradient(X_a, X_b) else None
     return cost.numpy() if cost.device.type == "cpu" else cost, moving
 
 
 def _stream_problem(
-    X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any, balanced: bool
-) -> Problem:
-    """The problem between points for a cost with features, which is never formed."""
-    from otformer.transport.executors.clouds import box_spread, centred, own_costs
-
+    X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any, balanced: bool,
+    labels: Labels | None,
+) -> Problem:  # fmt: skip
+    """The problem between points for a cost with features, or its root, which is never formed."""
     features = _read_features(X_a, X_b, metric)
     n, m, device = len(features.x), len(features.y), features.x.device
     if (n == 0) != (m == 0):
         raise ValueError(f"X_a and X_b must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
     lam, weights = _read_reg(reg), read_weights(a, b, (n, m), device, balanced)
-    kept = weights.kept
+    kept, rule = weights.kept, Rule(root=isinstance(metric, str) and metric == "euclidean")
+    if labels is not None:
+        labels, weights = labels.fitted(weights, device, balanced)
+        rule = labels.rule(rule.root)
     w_a, w_b, target = (torch.as_tensor(w, device=device) for w in (weights.a, weights.b, weights.target))
     start = None if potentials is None else read_potentials(potentials, features.x[:, 0], features.y[:, 0])
-    sides: tuple[Tensor, ...] = (features.x, features.y, *own_costs(features))
+    x, y, p, q = (features.x, features.y, *own_costs(features))
     if kept is not None:
         kept = kept.as_tensors(device)
-        sides = tuple(t[kept[k % 2]] for k, t in enumerate(sides))
+        x, y, p, q = x[kept.rows], y[kept.columns], p[kept.rows], q[kept.columns]
         start = None if start is None else (start[0][kept.rows], start[1][kept.columns])
-    sides = centred(*sides) if n else sides
-    still = Sides(*(t.detach() for t in sides))
-    spread = box_spread(still.x, still.y) if n else 0.0
+    sides = centred(x, y, p, q, rule) if n else (x, y, p, q)
+    still = Sides(*(t.detach() for t in sides))._replace(rule=rule)
+    spread = box_spread(still.x, still.y, rule) if n else 0.0
     if n and not math.isfinite(spread + float(still.p.abs().max() + still.q.abs().max())):
         raise ValueError("X_a and X_b must have finite squared distances, got points too far apart")
     _check_ratio(lam, spread)
     wanted = None
     if wants_gradient(*sides, a, b, reg):
-        wanted, form = _wanted(sides, a, b, reg, weights, device, balanced), Form(device, form.single)
+        wanted, form = _wanted(sides, a, b, reg, weights, device, balanced, labels), Form(device, form.single)
     return Problem(still, w_a, w_b, target, lam, weights.mass, 0.0, spread, form, kept, wanted, start)
 
 
@@ -155,6 +165,13 @@ def _read_features(X_a: Any, X_b: Any, metric: Any) -> Features:
     return FEATURES[metric](x, y)
 
 
+def _not_low(features: Features) -> Features:
+    """Features that are not computed with in low precision."""
+    if features.x.dtype in checks.LOW:
+        raise ValueError(f"cost must be Features in float32 or float64, got {features.x.dtype}: of_points(x.float(), …)")
+    return features
+
+
 def _agree(X_a: Any, X_b: Any, x: Array, y: Array) -> None:
     """Both sets are points of one dimension, dtype and device."""
     for name, t in (("X_a", x), ("X_b", y)):
@@ -163,7 +180,8 @@ def _agree(X_a: Any, X_b: Any, x: Array, y: Array) -> None:
     if x.shape[1] != y.shape[1]:
         raise ValueError(f"X_a and X_b must have the same dimension, got {tuple(x.shape)} and {tuple(y.shape)}")
     kinds = [f"{getattr(t, 'dtype', 'float64')} on {getattr(t, 'device', 'cpu')}" for t in (X_a, X_b)]
-    if x.dtype != y.dtype or kinds[0].split()[-1] != kinds[1].split()[-1]:
+    (one, here), (other, there) = (kind.removeprefix("torch.").split(" on ") for kind in kinds)
+    if x.dtype != y.dtype or here != there or (one != other and "float16" in one + other):  # bfloat16 too
         raise ValueError(f"X_a and X_b must agree, got {kinds[0]} and {kinds[1]}")
 
 
@@ -184,8 +202,9 @@ def _refuse_points(x: Array, y: Array, C: Array) -> None:
 
 
 def _matrix_problem(
-    C: Array, form: Form, moving: Tensor | None, a: Any, b: Any, reg: Any, potentials: Any, mask: Any, balanced: bool
-) -> Problem:
+    C: Array, form: Form, moving: Tensor | None, a: Any, b: Any, reg: Any, potentials: Any, mask: Any, balanced: bool,
+    labels: Labels | None,
+) -> Problem:  # fmt: skip  # fmt: skip
     """The problem of a cost matrix; ``moving`` is the same as a tensor with a graph, where a gradient is wanted in it."""
     if C.ndim != 2:
         raise ValueError(f"M must have shape (n, m), got {tuple(C.shape)}{A_BATCH if C.ndim == 3 else ''}")
@@ -197,16 +216,19 @@ def _matrix_problem(
     weights = read_weights(a, b, (n, m), device, balanced)
     kept = weights.kept
     if mask is not None:
-        C = _masked(C, mask)
+        C = masked(C, mask)
+    if labels is not None:
+        C = masked(C, labels.allowed())
+        labels, weights = labels.fitted(weights, device, balanced)
     if kept is not None:
         C = C[kept.rows][:, kept.columns]
     low, high, forbids = 0.0, 0.0, False
     if n:  # the one look at all costs
         low, high = torch.stack(torch.aminmax(C)).tolist() if isinstance(C, Tensor) else (float(C.min()), float(C.max()))
     if not (math.isfinite(low) and math.isfinite(high)):
-        high, forbids = _greatest_allowed(C, low), True
+        high, forbids = greatest_allowed(C, low), True
     if forbids:
-        _check_reachable(C)
+        check_reachable(C)
     if not (high - low) / lam < math.inf:
         _check_ratio(lam, high - low)
     C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
@@ -215,42 +237,12 @@ def _matrix_problem(
         cost = torch.as_tensor(C) if moving is None else moving.double() - low
         cost = cost if kept is None or moving is None else cost[torch.as_tensor(kept.rows)][:, torch.as_tensor(kept.columns)]
         cost = torch.where(torch.as_tensor(C).isinf(), math.inf, cost) if forbids else cost
-        wanted = _wanted((cost,), a, b, reg, weights, cost.device, balanced)
+        wanted = _wanted((cost,), a, b, reg, weights, cost.device, balanced, labels)
         form = Form(cost.device, form.single)
     problem = Problem(C, weights.a, weights.b, weights.target, lam, weights.mass, low, high - low, form, kept, wanted)
     if device is None and n * m * min(n, m) > SMALL:
         problem = problem.as_tensors()
     return problem if potentials is None else started(problem, potentials)
-
-
-def _greatest_allowed(C: Array, low: float) -> float:
-    """The greatest cost that is not infinite, where some are: +inf forbids a pair, anything else is an error."""
-    t = torch.as_tensor(C)
-    if low == -math.inf or math.isnan(low):
-        wrong = checks.first_not_finite(torch.where(t == math.inf, 0.0, t))
-        raise ValueError(f"M must be finite, or inf for a forbidden pair, got {wrong}")
-    return float(torch.where(t.isinf(), -math.inf, t).max())
-
-
-def _masked(C: Array, mask: Any) -> Array:
-    """inf where the mask is False."""
-    allowed = mask if isinstance(mask, Tensor) else torch.from_numpy(np.array(mask))
-    if allowed.dtype != torch.bool or tuple(allowed.shape) != tuple(C.shape):
-        kind = str(allowed.dtype).removeprefix("torch.")
-        expected = f"boolean of shape {tuple(C.shape)}, True where a pair may match"
-        raise ValueError(f"mask must be {expected}, got {kind} of shape {tuple(allowed.shape)}")
-    if isinstance(C, Tensor):
-        return torch.where(allowed.to(C.device), C, math.inf)
-    return np.where(allowed.cpu().numpy(), C, math.inf)
-
-
-def _check_reachable(C: Array) -> None:
-    """A point that has mass needs somebody to send it to."""
-    t = torch.as_tensor(C)
-    for side, name in ((1, "row"), (0, "column")):
-        lost = t.isinf().all(side).nonzero()
-        if len(lost):
-            raise ValueError(f"M or mask forbids every pair of {name} {int(lost[0])}, which has mass: leave that point out")
 
 
 def _read_reg(reg: Any) -> float:
@@ -269,8 +261,9 @@ def _check_ratio(reg: float, spread: float) -> None:
 
 
 def _wanted(
-    cost: tuple[Tensor, ...], a: Any, b: Any, reg: Any, weights: Weights, device: torch.device, balanced: bool = True
-) -> Wanted:
+    cost: tuple[Tensor, ...], a: Any, b: Any, reg: Any, weights: Weights, device: torch.device, balanced: bool = True,
+    labels: Labels | None = None,
+) -> Wanted:  # fmt: skip
     """Tensors with their graphs; weights that want no gradient are those read."""
     kept = weights.kept
     sides = []
@@ -282,4 +275,6 @@ def _wanted(
             sides.append(torch.as_tensor(read, device=device))
     w_a, target = sides
     w_b = target * (w_a.sum() / target.sum()) if len(target) and balanced else target
+    if labels is not None and balanced:
+        w_b = labels.scaled(w_a, target)
     return Wanted(cost, w_a, w_b, torch.as_tensor(reg, dtype=torch.float64, device=device).reshape(()))

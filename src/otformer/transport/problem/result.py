@@ -41,6 +41,9 @@ class Result:
     method : str
         Which layers they were.
 
+    What was given in float16 or bfloat16 is solved as float32, and its plan, value and products are float32: entries of a plan,
+    about 1/(nm), are below what float16 has, and in three digits they would not have the marginals reported here.
+
     POT's names work too: ``potential_a``, ``potential_b``, ``marginals``, ``marginal_a``, ``marginal_b``, ``status`` and
     ``log``.
     """
@@ -111,6 +114,8 @@ class Result:
     def map(self, values: Any) -> Any:
         """The barycentric map Σ_j P_ij values_j / Σ_j P_ij, values (m,) or (m, k); 0 for points without mass.
 
+        Means of float16 or bfloat16 values are within their range, and have their dtype.
+
         >>> from otformer import solve
         >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.01).map([[5.0, 6.0], [7.0, 8.0]]).tolist()
         [[5.0, 6.0], [7.0, 8.0]]
@@ -121,7 +126,7 @@ class Result:
         sums = self.plan @ kind.column_stack([columns, ones])  # values and masses in one product
         mass = sums[:, -1:]
         mapped = sums[:, :-1] / (mass + (mass == 0))
-        return mapped if columns.ndim == 2 else mapped[:, 0]
+        return checks.as_low(mapped if columns.ndim == 2 else mapped[:, 0], values)
 
     def _columns(self, name: str, given: Any) -> Any:
         m, like = self.plan.shape[1], self.plan

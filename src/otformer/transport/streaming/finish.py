@@ -12,11 +12,13 @@ from otformer.transport.executors.stream import Stream
 from otformer.transport.problem.finish import Solved, tell
 from otformer.transport.problem.problem import Goal, Problem, Sides, Wanted
 from otformer.transport.problem.result import Result
-from otformer.transport.streaming.plan import Operator, Parts, Product, StreamedPlan, StreamedPotentials, StreamedValue
+from otformer.transport.streaming.distances import Distances
+from otformer.transport.streaming.plan import Operator, Parts, Product, StreamedPlan, StreamedPotentials
+from otformer.transport.streaming.value import StreamedValue, own_squares
 
 
 def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) -> Result:
-    """The result of potentials (u, v) of ‖x − y‖². Its plan is known by them, and never formed."""
+    """The result of potentials (u, v) of ‖x − y‖², or of ‖x − y‖. Its plan is known by them, and never formed."""
     sides, form = problem.cost, problem.form
     assert isinstance(sides, Sides)
     u, v, a, b = solved.u, solved.v, problem.a, problem.b
@@ -26,11 +28,11 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
         return Result((form.give(u), form.give(v)), form.number(0.0), 0.0, True, 0, solved.method, 0.0, 0.0, nothing)
     reg = torch.as_tensor(problem.reg, dtype=u.dtype, device=u.device)
     features = sides.features()
-    still = (features.x, features.y, features.x_sq, features.y_sq)
-    operator = Operator(solved.plan or Stream(features, a.log(), b.log()), (*still, u, v, reg))
-    wanted = problem.wanted or Wanted(tuple(sides), a, b, reg)
+    still = (features.x, features.y, *own_squares(features.x, features.y, sides.rule))
+    operator = Operator(solved.plan or Stream(features, a.log(), b.log(), rule=sides.rule), (*still, u, v, reg))
+    wanted = problem.wanted or Wanted(tuple(sides[:4]), a, b, reg)
     x, y, p, q = wanted.cost
-    alone = (x, y, (x * x).sum(-1), (y * y).sum(-1), wanted.reg)  # the problem without p and q
+    alone = (x, y, *own_squares(x, y, sides.rule), wanted.reg)  # the problem without p and q
     with torch.no_grad():
         r, c = operator.right(torch.ones_like(v)), operator.left(torch.ones_like(u))
         error = float((r - a).abs().sum() + (c - problem.target).abs().sum())
@@ -52,7 +54,9 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
 
 
 def _linear(problem: Problem, operator: Operator, parts: Parts, p: Tensor, q: Tensor) -> Any:
-    """Σ P C = Σ_i (p_i + ‖x_i‖²) r_i + (P(q + ‖y‖²))_i − 2 x_i·(Py)_i, one pass."""
+    """Σ P C = Σ_i (p_i + ‖x_i‖²) r_i + (P(q + ‖y‖²))_i − 2 x_i·(Py)_i, one pass; Σ P c, another, for plain distances."""
+    if operator.stream.rule.root:
+        return _number(problem, Distances.apply(operator, *parts))
     x, y, x_sq, y_sq = parts[:4]
     sums = Product.apply(operator, torch.cat([torch.ones_like(q)[:, None], (y_sq + q)[:, None], y], 1), *parts)
     return _number(problem, ((x_sq + p) * sums[:, 0] + sums[:, 1] - 2 * (x * sums[:, 2:]).sum(1)).sum())

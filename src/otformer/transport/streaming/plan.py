@@ -14,15 +14,20 @@ have this form (transport/derivatives/implicit.py has the derivations, H and w):
 
 H w = g is solved by conjugate gradients, two passes a step.
 
-**Second derivatives** of the value are first ones of its gradient, −2 P y in x, u in a, v in b. In p that is P1, which is a
-whatever else moves: as a function of the problem, a itself. A Hessian-vector product is thus the derivative of one product,
-and one solution of H w = g.
+For plain distances, c_ij = ‖x_i − y_j‖ and log P_ij = (u_i + v_j − c_ij)/λ − 1, the derivative in x_i has the unit vectors
+(x_i − y_j)/c_ij instead (0 where points coincide), so its sums are products with P_ij/c_ij, the ``inverse`` ones:
+
+    −Σ_j M_ij (x_i − y_j)/(λ c_ij) = −(x_i Σ_j M_ij/c_ij − Σ_j M_ij y_j/c_ij)/λ  in x_i.
+
+c is homogeneous, c = x·∂c/∂x + y·∂c/∂y, so Σ M_ij c_ij, a part of the derivative in λ, is −λ Σ x_i·g_i − λ Σ y_j·g_j with
+those gradients g in x_i and y_j.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +37,7 @@ from torch.autograd import Function
 
 from otformer import checks
 from otformer.transport.derivatives.implicit import CG_RESIDUAL, solve_marginals
-from otformer.transport.executors.stream import Stream
+from otformer.transport.executors.stream import Stream, distances
 
 Parts = tuple[Tensor, ...]  # x [n, d], y [m, d], p [n], q [m], u [n], v [m], λ []: what a plan is a function of
 WIDTH = 64  # columns in one product, about
@@ -56,24 +61,44 @@ class Operator:
         return Operator(self.stream, turn(self.parts), not self.turned, self.residual)
 
     def right(self, w: Tensor, inverse: bool = False) -> Tensor:
-        """P @ w, for w [m] or [m, k]; with ``inverse`` of P_ij/‖x_i − y_j‖."""
+        """P @ w, for w [m] or [m, k]; with ``inverse`` every P_ij is divided by ‖x_i − y_j‖."""
         *_, u, v, reg = self.parts
         if self.turned:
             return self.stream.apply_transposed(v, u, float(reg), w, inverse)
         return self.stream.apply(u, v, float(reg), w, inverse)
 
-    def left(self, w: Tensor) -> Tensor:
-        """Pᵀ @ w, for w [n] or [n, k]."""
-        return self.T.right(w)
+    def left(self, w: Tensor, inverse: bool = False) -> Tensor:
+        """Pᵀ @ w, for w [n] or [n, k]; ``inverse`` as in `right`."""
+        return self.T.right(w, inverse)
+
+    def cost_sums(self) -> Tensor:
+        """Σ_j P_ij c_ij, [n]."""
+        *_, u, v, reg = self.parts
+        return self.stream.cost_sums(*((v, u) if self.turned else (u, v)), float(reg), rows=not self.turned)
+
+    def allowed(self, start: int, stop: int) -> Tensor | None:
+        """Which pairs of rows start to stop labels allow, [stop − start, m]; None for all."""
+        rule = self.stream.rule
+        if rule.labels is None:
+            return None
+        own, other = rule.labels[::-1] if self.turned else rule.labels
+        return rule.may_match(own[start:stop], other)
 
     def pull(self, G: Tensor, W: Tensor, needed: tuple[bool, ...]) -> Parts:
         """Gradients in the parts of a loss with M = P ∘ (G Wᵀ), G [n, k], W [m, k]; 0 for x, y and λ if not ``needed``."""
         x, y, p, q, u, v, reg = self.parts
-        in_x, in_y = needed[0] or needed[6], needed[1]
-        rows, near_x = _sums(self.right, G, W, y if in_x else y[:, :0])
-        columns, near_y = _sums(self.left, W, G, x if in_y else x[:, :0])
-        g_x, g_y = (2 / reg * t if used else torch.zeros_like(of) for t, used, of in ((near_x, in_x, x), (near_y, in_y, y)))
-        logs = (rows * (u - p)).sum() + (columns * (v - q)).sum() + (reg * (g_x * x).sum())  # λ Σ M (log P + 1)
+        root = self.stream.rule.root
+        in_x, in_y = needed[0] or needed[6], needed[1] or (root and needed[6])
+        rows, near_x = _sums(self.right, G, W, y if in_x and not root else y[:, :0])
+        columns, near_y = _sums(self.left, W, G, x if in_y and not root else x[:, :0])
+        g_x, g_y = torch.zeros_like(x), torch.zeros_like(y)
+        if root:
+            g_x = units(self.right, G, W, x, y) / reg if in_x else g_x
+            g_y = units(self.left, W, G, y, x) / reg if in_y else g_y
+        else:
+            g_x, g_y = 2 / reg * near_x if in_x else g_x, 2 / reg * near_y if in_y else g_y
+        moments = (g_x * x).sum() + ((g_y * y).sum() if root else 0.0)  # Σ M (2 x·y)/λ, or −Σ M c/λ
+        logs = (rows * (u - p)).sum() + (columns * (v - q)).sum() + reg * moments  # λ Σ M (log P + 1)
         return g_x, g_y, -rows / reg, -columns / reg, rows / reg, columns / reg, -logs / reg**2
 
 
@@ -87,21 +112,16 @@ def _sums(product: Callable[[Tensor], Tensor], G: Tensor, W: Tensor, points: Ten
     return total[:, 0], total[:, 1:]
 
 
+def units(product: Callable[..., Tensor], G: Tensor, W: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """−Σ_j M_ij (x_i − y_j)/‖x_i − y_j‖, [n, d]."""
+    sums, near = _sums(partial(product, inverse=True), G, W, y)
+    return near - x * sums[:, None]
+
+
 def turn(parts: Parts) -> Parts:
     """The parts of the transposed plan."""
     x, y, p, q, u, v, reg = parts
     return y, x, q, p, v, u, reg
-
-
-def cost_slope(operator: Operator, apart: Tensor | float = 0.0) -> Tensor:
-    """Σ_j P_ij ∂c_ij/∂x_i [n, d]: 2 (x_i r_i − (P y)_i), r = P1; of plain distances half of that, with P_ij/‖x_i − y_j‖.
-
-    ``apart``, [d], is added to x: where p and q are what is left of moving the clouds, theirs is a part of the slope.
-    """
-    x, y = operator.parts[0] + apart, operator.parts[1]
-    root = operator.stream.rule.root
-    sums = operator.right(torch.cat([torch.ones_like(y[:, :1]), y], 1), inverse=root)
-    return (1 if root else 2) * (x * sums[:, :1] - sums[:, 1:])
 
 
 class Product(Function):
@@ -115,37 +135,11 @@ class Product(Function):
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
-        _only_once()
+        only_once()
         (W,) = ctx.saved_tensors
         _, in_W, *in_parts = ctx.needs_input_grad
         through = ctx.operator.pull(G, W, in_parts) if any(in_parts) else (None,) * 7
         return None, ctx.operator.left(G) if in_W else None, *through
-
-
-class StreamedValue(Function):
-    """A value already known, Σ P C + λ Σ P log P, with the derivatives of the envelope theorem in a, b, x, y, p, q and λ.
-
-    Those of squared distances can be differentiated once more.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, operator: Operator, value: Tensor, a: Tensor, b: Tensor, *sides: Tensor) -> Tensor:
-        ctx.save_for_backward(a, b, *sides)
-        ctx.operator = operator
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            moving = _moving_gradients(ctx.operator, ctx.needs_input_grad[4:], *ctx.saved_tensors)
-            return None, None, *(None if t is None else g * t for t in moving)
-        *_, u, v, reg = ctx.operator.parts
-        *in_sides, in_reg = ctx.needs_input_grad[4:]
-        if not any((*in_sides, in_reg)):
-            return None, None, g * u, g * v, *((None,) * 5)
-        ones = torch.ones_like(u)[:, None], torch.ones_like(v)[:, None]
-        *sides, rows, _, lam = (-reg * g * t for t in ctx.operator.pull(*ones, (*in_sides, False, False, in_reg)))
-        return None, None, g * u, g * v, *sides, lam + rows.sum()  # rows: −λ Σ_j P_ij/λ
 
 
 class StreamedPotentials(Function):
@@ -158,7 +152,7 @@ class StreamedPotentials(Function):
 
     @staticmethod
     def backward(ctx: Any, g_u: Tensor, g_v: Tensor) -> tuple[Tensor | None, ...]:
-        _only_once()
+        only_once()
         operator: Operator = ctx.operator
         reg, (*in_sides, in_reg) = operator.parts[6], ctx.needs_input_grad[3:]
         w_u, w_v = solve_marginals(operator.right, operator.left, g_u, g_v, operator.residual)
@@ -167,28 +161,7 @@ class StreamedPotentials(Function):
         return None, reg * w_u, reg * w_v, x, y, p, q, lam
 
 
-def _moving_gradients(
-    operator: Operator, needed: tuple[bool, ...], a: Tensor, b: Tensor, *sides: Tensor
-) -> tuple[Tensor | None, ...]:
-    """Gradients of the value in a, b, x, y, p, q and λ, with derivatives of their own; None for sides not ``needed``."""
-    if operator.stream.rule.root:
-        raise RuntimeError("a streamed value of plain distances can be differentiated once only, of squared ones twice")
-    x, y, p, q, reg = sides
-    in_x, in_y, *_, in_reg = needed
-    u, v = StreamedPotentials.apply(operator, a, b, *sides)
-    parts = (x, y, p, q, u, v, reg)
-    with torch.no_grad():
-        off_a, off_b = operator.right(torch.ones_like(b)) - a, operator.left(torch.ones_like(a)) - b
-    r, c = a + off_a, b + off_b
-    g_x = -2 * Product.apply(operator, y, *parts) if in_x or in_reg else None
-    g_y = -2 * Product.apply(operator.T, x, *turn(parts)) if in_y else None
-    if g_x is None or not in_reg:
-        return u, v, g_x, g_y, r, c, None
-    logs = (r * (u - p)).sum() + (c * (v - q)).sum() - (g_x * x).sum()  # λ Σ P (log P + 1)
-    return u, v, g_x, g_y, r, c, logs / reg - r.sum()
-
-
-def _only_once() -> None:
+def only_once() -> None:
     if torch.is_grad_enabled():  # gradients are numbers here: a derivative of them would be wrong without a word
         raise RuntimeError("products of a streamed result, and its plan, can be differentiated once only, its value twice")
 
@@ -250,8 +223,10 @@ class StreamedPlan:
         rows, columns = self.present
         low, high = torch.searchsorted(rows, torch.tensor([start, max(start, stop)], device=rows.device)).tolist()
         x, y, p, q, u, v, reg = self.parts
-        inner = 2 * x[low:high] @ y.mT
-        block = ((inner + (u - p)[low:high, None] + (v - q)) / reg - 1).exp()
+        root, allowed = self.operator.stream.rule.root, self.operator.allowed(low, high)
+        inner = -distances(x[low:high], y) if root else 2 * x[low:high] @ y.mT
+        logs = (inner + (u - p)[low:high, None] + (v - q)) / reg - 1
+        block = (logs if allowed is None else logs.masked_fill(~allowed, -torch.inf)).exp()
         shape = max(0, stop - start), self.shape[1]
         if tuple(block.shape) == shape:
             return block

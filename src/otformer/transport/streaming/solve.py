@@ -13,8 +13,8 @@ for λ = 0.001 max C; its own passes may claim thirty times less. A ``tol`` beyo
 **Depth.** Layers are passes over the cost that lead to the potentials, ``max_depth`` at most, the one that gives a potential
 to new points of a warm start included. The two products that measure the marginals of the end are not counted.
 
-**Costs.** All with features, C_ij = ‖x_i − y_j‖² + p_i + q_j: one matrix product for each block. The distance ‖x − y‖ is
-none of them. It has no finite features; a root for each entry and other bounds on tiles would be a second executor.
+**Costs.** All with features, C_ij = ‖x_i − y_j‖² + p_i + q_j: one matrix product for each block. The distance ‖x − y‖ has no
+finite features: it is taken by differences, with a root for each entry (`Rule`), and costs a few times as much.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ START_WITHIN = 10.0  # times what potentials of a plan can differ by: a warm sta
 def run_streamed(problem: Problem, goal: Goal, memory: int, ridge: float) -> Solved:
     """Potentials of ‖x' − y'‖², without p and q."""
     assert isinstance(problem.cost, Sides)
-    stream = Stream(problem.cost.features(), problem.a.log(), problem.b.log())
+    stream = Stream(problem.cost.features(), problem.a.log(), problem.b.log(), rule=problem.cost.rule)
     single = problem.form.single or stream.log_a.is_cuda
     first, taken = None, 0
     if problem.start is not None:
-        u, v = (t - own for t, own in zip(problem.start, problem.cost[2:], strict=True))
+        u, v = (t - own for t, own in zip(problem.start, problem.cost[2:4], strict=True))
         first, taken = _first_v(stream, u, v, problem.reg, goal.max_depth)
     search = _Search(problem.reg, goal.tol, single, memory, ridge)
     u, v, _, depth = search.run(stream, first, goal.max_depth - taken)

@@ -4,9 +4,9 @@ definitions). Costs are s ‖x − y‖², as squared distances between points �
 OT(α, β) takes the streamed engine of `solve_sample`, with ``reach`` that of the unbalanced one; OT(α, α) the relaxed step
 of variants/debiased.py. A point without mass has ABSENT_WEIGHT: the plan does not feel it, and its potential is defined.
 
-**Gradients** are found when they are asked for, one product with each plan: OT has the derivative Σ_j P_ij ∂C_ij/∂x_i in x_i,
-½ OT(α, α) twice the half of it. **Second derivatives**, of the debiased loss of squared distances, balanced, are those of
-W = min Σ P C + ε Σ P log P (streaming/plan.py) in W(α, β) − ½ W(α, α) − ½ W(β, β), the same loss: entropies cancel.
+**Gradients** are found when they are asked for, one product with each plan: OT has the derivative Σ_j P_ij ∂C_ij/∂x_i in
+x_i, ½ OT(α, α) twice the half of it. **Second derivatives**, of the debiased loss of squared distances, balanced, are those
+of W = min Σ P C + ε Σ P log P (streaming/value.py) in W(α, β) − ½ W(α, α) − ½ W(β, β), the same loss: entropies cancel.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from otformer.transport.executors.clouds import Rule, box_spread, centred, middl
 from otformer.transport.executors.stream import Stream
 from otformer.transport.problem.problem import Form, Goal, Problem, Sides
 from otformer.transport.solvers.mixed import Mixed
-from otformer.transport.streaming.plan import Operator, Parts, StreamedValue, cost_slope
+from otformer.transport.streaming.plan import Operator, Parts
+from otformer.transport.streaming.value import StreamedValue, cost_slope, own_squares
 from otformer.transport.variants.debiased import MAX_DEPTH, averaged, balanced, finite, logs, phi, rounding, warn
 from otformer.transport.variants.unbalanced import damped_blocks, slack
 from otformer.transport.variants.unbalanced_streamed import Shifted
@@ -92,9 +93,7 @@ class Losses:
             strength = self.rho, self.rho
             stream = Stream(sides.features(), log_a, log_b, rule=self.rule).precise(tol * slack(self.eps, *strength))
             executor = Shifted(stream, sides.p, sides.q)
-            f, g, error, _ = damped_blocks(
-                executor, (log_a, log_b), executor.spread, self.eps, strength, tol, MAX_DEPTH
-            )
+            f, g, error, _ = damped_blocks(executor, (log_a, log_b), executor.spread, self.eps, strength, tol, MAX_DEPTH)
         warn(error, tol)
         return Term(f, g, self._operator(stream, sides, f - sides.p, g - sides.q), apart)
 
@@ -107,7 +106,7 @@ class Losses:
         return Term(f, f, self._operator(stream, sides, f, f), apart)
 
     def _sides(self, x: Tensor, y: Tensor) -> tuple[Sides, Tensor]:
-        """The cost as a squared, or a plain, distance between clouds about the origin; and how far their middles were apart."""
+        """The cost as a distance, or its square, between clouds about the origin; and how far apart their middles were."""
         x, y = self.scale**0.5 * x, self.scale**0.5 * y
         finite(box_spread(x, y), self.eps)
         c, e = middles(x.detach(), y.detach(), self.rule)
@@ -120,9 +119,8 @@ class Losses:
         return Operator(stream, (x, y, x_sq, y_sq, u, v, reg))
 
     def _alone(self, sides: Sides) -> Parts:
-        """What c is a function of, and ε; a plain distance has nothing of one side's own."""
-        own = (0.0 if self.root else 1.0) * (sides.x * sides.x).sum(-1), (0.0 if self.root else 1.0) * (sides.y * sides.y).sum(-1)
-        return sides.x, sides.y, *own, sides.x.new_tensor(self.eps)
+        """What c is a function of, and ε."""
+        return sides.x, sides.y, *own_squares(sides.x, sides.y, self.rule), sides.x.new_tensor(self.eps)
 
     def _slope(self, terms: list[Term], rows: bool) -> Tensor:
         """The gradient of the loss in x [n, d], or in y [m, d]."""

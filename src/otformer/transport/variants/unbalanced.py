@@ -182,8 +182,8 @@ def damped(
 
 
 def damped_blocks(
-    executor: AnyExecutor, log_R: tuple[Tensor, Tensor], spread: float, reg: float, strength: tuple[float, float], tol: float,
-    max_depth: int,
+    executor: AnyExecutor, log_R: tuple[Tensor, Tensor], spread: float, reg: float, strength: tuple[float, float],
+    tol: float, max_depth: int,
 ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
     """`damped` for any executor; ``spread``: the range of its costs, or a bound on it."""
     b, start = executor.log_b.exp(), torch.zeros_like(executor.log_b)

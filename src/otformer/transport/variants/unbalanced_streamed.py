@@ -27,7 +27,8 @@ from otformer.transport.executors.stream import Stream
 from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.problem.result import Result
-from otformer.transport.streaming.plan import Operator, StreamedPlan, cost_slope
+from otformer.transport.streaming.plan import Operator, StreamedPlan
+from otformer.transport.streaming.value import cost_slope, own_squares
 from otformer.transport.variants.unbalanced import REFUSED, damped_blocks, marginal_slope, relative_entropy, slack
 
 STREAMED = "damped Sinkhorn blocks, Anderson-mixed, streamed"
@@ -57,9 +58,8 @@ class _Found:
 
     def linear(self) -> Tensor:
         """Σ P M."""
-        *_, u, v, reg = self.operator.parts
         own = self.marginals[0] @ self.sides.p + self.marginals[1] @ self.sides.q
-        return self.operator.stream.cost_sums(u, v, float(reg)).sum() + own
+        return self.operator.cost_sums().sum() + own
 
     def entropic(self) -> Tensor:
         """Σ P M + λ KL(P|R)."""
@@ -107,16 +107,15 @@ def _find(problem: Problem, goal: Goal, strength: tuple[float, float], reg_type:
     """The solution, its error, and the layers it took."""
     sides, lam, log_a, log_b = problem.cost, problem.reg, problem.a.log(), problem.b.log()
     log_r, log_s = (log_a, log_b) if reg_type == "kl" else (log_a * 0, log_b * 0)
-    features = sides.features()
     # The error is what a step moves, over λ and the slack: so much more precise does a step have to be.
-    stream = Stream(features, log_a, log_b).precise(goal.tol * slack(lam, *strength))
+    stream = Stream(sides.features(), log_a, log_b, rule=sides.rule).precise(goal.tol * slack(lam, *strength))
     executor = Shifted(stream, sides.p, sides.q)
     f, g, error, depth = damped_blocks(executor, (log_r, log_s), executor.spread, lam, strength, *goal)
     u, v = f + lam * (log_r + 1), g + lam * log_s
     rows = problem.a * executor.log_ratio(u, v, lam, rows=True).exp()
     columns = problem.b * executor.log_ratio(u, v, lam, rows=False).exp()
-    still = (features.x, features.y, features.x_sq, features.y_sq)
-    operator = Operator(stream, (*still, u - sides.p, v - sides.q, f.new_tensor(lam)))
+    own = own_squares(sides.x, sides.y, sides.rule)
+    operator = Operator(stream, (sides.x, sides.y, *own, u - sides.p, v - sides.q, f.new_tensor(lam)))
     reference = log_r.exp().sum() * log_s.exp().sum()
     return _Found(operator, sides, (f, g), (rows, columns), reference), float(error), depth
 
