@@ -49,7 +49,7 @@ class SamplesLoss(torch.nn.Module):
     potentials : return (F, G), shaped as the weights, instead of the loss: f and g, less those of OT(α, α) and OT(β, β) if
         debiased. Balanced f and g are fixed up to a constant, chosen so that Σ α f = Σ β g.
     tol : ours. The relative L1 error of the marginals to reach (with reach: the error of `solve_unbalanced`), by default
-        1e-8 in float64 and 1e-4 in float32. The loss's own error is of second order in it.
+        1e-8 in float64 and 1e-4 in float32. The error of the loss itself is of second order in it.
     backend : "tensorized" works on matrices; "online" and "multiscale" without, in O(N + M) memory; "auto" forms none above
         5000² entries. All agree. A cost of one's own is always a matrix.
     diameter, scaling, truncate, cluster_scale, kernel, verbose : accepted, without effect: they trade accuracy for time,
@@ -191,7 +191,7 @@ def _plan(C: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, eps: float) -> 
 def _tol(given: float | None, points: Tensor) -> float:
     """The error to reach: what was given, else a hundredth of what GeomLoss reaches in single precision, or 1e-8.
 
-    The loss is stationary in the potentials: its own error is of second order in this, that of its gradient of first.
+    The loss is stationary in the potentials: its own error is of second order in this, its gradient's of first.
     """
     if given is None:
         return 1e-8 if points.dtype == torch.float64 else 1e-4

@@ -36,7 +36,7 @@ def transport(C: Tensor, a: Tensor, b: Tensor, eps: float, rho: float | None, to
     if rho is not None:
         f, g, error, _ = damped(C, log_a, log_b, (log_a, log_b), eps, (rho, rho), tol, MAX_DEPTH)
         warn(error, tol)
-        return f, g
+        return levelled(f, g, a, b, eps, rho)
     executor, mass = Watched(C, log_a, log_b), b.sum(-1)
     best = Least(eps * log_a, eps * log_b)
     for u, v, _, _ in annealed(executor, spread, eps, 0.0, MAX_DEPTH):
@@ -44,13 +44,23 @@ def transport(C: Tensor, a: Tensor, b: Tensor, eps: float, rho: float | None, to
         if bool((best.error < tol).all()):
             break
     warn(best.error, tol)
-    return balanced(best.state[0] - eps * log_a, best.state[1] - eps * log_b, a, b)
+    return balanced(best.state[0] - eps * log_a, best.state[1] - eps * (log_b + 1), a, b)
 
 
 def balanced(f: Tensor, g: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """With the constant that makes Σ a f = Σ b g."""
     half = ((a * f).sum(-1, keepdim=True) - (b * g).sum(-1, keepdim=True)) / (2 * b.sum(-1, keepdim=True))
     return f - half, g + half
+
+
+def levelled(f: Tensor, g: Tensor, a: Tensor, b: Tensor, eps: float, rho: float) -> tuple[Tensor, Tensor]:
+    """(f + p, g + q) of the best levels, as in `averaged`: A = Σ α exp(−f/ρ) and B = Σ β exp(−g/ρ) are the mass of the plan.
+
+    A is that already, for f is that of g: with A exp(−p/ρ) = B exp(−q/ρ) = A exp((p + q)/ε), p = −ρ q/(ρ + ε).
+    """
+    mass_a, mass_b = (torch.logsumexp(w.log() - h / rho, -1, keepdim=True) for w, h in ((a, f), (b, g)))
+    q = (mass_b - mass_a) * rho * (rho + eps) / (2 * rho + eps)
+    return f - rho / (rho + eps) * q, g + q
 
 
 def self_transport(C: Tensor, a: Tensor, eps: float, rho: float | None, tol: float) -> Tensor:
@@ -65,23 +75,23 @@ def averaged(
     executor: Absorbed | Dense | Stream, a: Tensor, spread: float, eps: float, rho: float | None, tol: float
 ) -> Tensor:
     """f = g [..., n] of the measures that an executor holds on both sides; ``spread``: the range of costs."""
-    log_a, mass = executor.log_a, a.sum(-1)
+    log_a, mass = executor.log_a.to(a), a.sum(-1)
     damping = 1.0 if rho is None else 1 / (1 + eps / rho)
     tol = max(tol, rounding(spread, eps, rho))
     f = -damping / (1 + damping) * eps * log_a  # the solution where points are far apart
     for layers in range(MAX_DEPTH):
         u = f + eps * (log_a + 0.5)
-        log_ratio = executor.log_ratio(u, u, eps, rows=True)
+        log_ratio = executor.log_ratio(u, u, eps, rows=True).to(a)
         move = damping * (f - eps * log_ratio) - f
         error = (a * torch.expm1(move / eps).abs()).sum(-1) / mass
         if bool((error < tol).all()):
             break
         f = f + (2 / (2 + damping) if layers else 1 / 2) * move
     warn(error, tol)
-    if rho is not None:
-        return f
-    # With the mass of the plan exact, Σ α f is stationary: its error is of second order.
-    return f - eps / 2 * ((a * log_ratio.exp()).sum(-1) / mass).log()[..., None]
+    # The best level: with it Σ α exp(−f/ρ) is the mass of the plan, and the loss stationary, its error of second order.
+    allowed = a.sum(-1) if rho is None else (a * (-f / rho).exp()).sum(-1)
+    level = (allowed / (a * log_ratio.exp()).sum(-1)).log() / (2 / eps + (0 if rho is None else 1 / rho))
+    return f + level[..., None]
 
 
 def phi(f: Tensor, eps: float, rho: float | None) -> Tensor:

@@ -25,7 +25,7 @@ from otformer.transport.problem.problem import Form, Goal, Problem, Sides
 from otformer.transport.solvers.mixed import Mixed
 from otformer.transport.streaming.plan import Operator, Parts
 from otformer.transport.streaming.value import StreamedValue, cost_slope, own_squares
-from otformer.transport.variants.debiased import MAX_DEPTH, averaged, balanced, finite, logs, phi, rounding, warn
+from otformer.transport.variants.debiased import MAX_DEPTH, averaged, balanced, finite, levelled, logs, phi, rounding, warn
 from otformer.transport.variants.unbalanced import damped_blocks, slack
 from otformer.transport.variants.unbalanced_streamed import Shifted
 
@@ -88,12 +88,14 @@ class Losses:
             u, v, *_, stream = Mixed().run(problem, Goal(tol * mass, MAX_DEPTH))
             missing = w_b * torch.expm1(stream.precise(tol).log_ratio(u, v, self.eps, rows=False)).abs()
             error = missing.sum() / mass
-            f, g = balanced(u + sides.p - self.eps * log_a, v + sides.q - self.eps * log_b, a, b)
+            f, g = balanced(u + sides.p - self.eps * log_a, v + sides.q - self.eps * (log_b + 1), a, b)
         else:
             strength = self.rho, self.rho
             stream = Stream(sides.features(), log_a, log_b, rule=self.rule).precise(tol * slack(self.eps, *strength))
             executor = Shifted(stream, sides.p, sides.q)
-            f, g, error, _ = damped_blocks(executor, (log_a, log_b), executor.spread, self.eps, strength, tol, MAX_DEPTH)
+            log_R = log_a, log_b
+            f, g, error, _ = damped_blocks(executor, log_R, executor.spread, self.eps, strength, tol, MAX_DEPTH)
+            f, g = levelled(f, g, a, b, self.eps, self.rho)
         warn(error, tol)
         return Term(f, g, self._operator(stream, sides, f - sides.p, g - sides.q), apart)
 
@@ -108,13 +110,14 @@ class Losses:
     def _sides(self, x: Tensor, y: Tensor) -> tuple[Sides, Tensor]:
         """The cost as a distance, or its square, between clouds about the origin; and how far apart their middles were."""
         x, y = self.scale**0.5 * x, self.scale**0.5 * y
-        finite(box_spread(x, y), self.eps)
-        c, e = middles(x.detach(), y.detach(), self.rule)
+        still = x.detach(), y.detach()
+        finite(box_spread(*still), self.eps)
+        c, e = middles(*still, self.rule)
         return Sides(*centred(x, y, x.new_zeros(len(x)), y.new_zeros(len(y)), self.rule), self.rule), c - e
 
     def _operator(self, stream: Stream, sides: Sides, f: Tensor, g: Tensor) -> Operator:
         """P_ij = α_i β_j exp((f_i + g_j − c_ij)/ε)."""
-        u, v = f + self.eps * (stream.log_a + 0.5), g + self.eps * (stream.log_b + 0.5)
+        u, v = f + self.eps * (stream.log_a.to(f) + 0.5), g + self.eps * (stream.log_b.to(g) + 0.5)
         x, y, x_sq, y_sq, reg = self._alone(sides)
         return Operator(stream, (x, y, x_sq, y_sq, u, v, reg))
 

@@ -35,15 +35,15 @@ STREAMED = "damped Sinkhorn blocks, Anderson-mixed, streamed"
 
 
 class Shifted:
-    """An executor of the cost c_ij + p_i + q_j, made of a stream of c; ``spread`` is a bound on the range of it."""
+    """An executor of the cost c_ij + p_i + q_j, made of a stream of c; in float64. ``spread`` bounds the range of costs."""
 
     def __init__(self, stream: Stream, p: Tensor, q: Tensor) -> None:
         self.stream, self.p, self.q = stream, p, q
-        self.log_a, self.log_b = stream.log_a, stream.log_b
+        self.log_a, self.log_b = stream.log_a.to(p), stream.log_b.to(q)
         self.spread = stream.spread + sum(float(own.max() - own.min()) for own in (p, q))
 
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
-        return self.stream.log_ratio(u - self.p, v - self.q, reg, rows)
+        return self.stream.log_ratio(u - self.p, v - self.q, reg, rows).to(self.p)
 
 
 @dataclass(frozen=True, eq=False)
