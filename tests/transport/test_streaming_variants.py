@@ -154,6 +154,17 @@ def test_hessian_vector_products_with_points_without_mass() -> None:
     close(*(hessian_products(result, inputs, directions) for result in results), 1e-8)
 
 
+def test_hessian_vector_products_in_float32() -> None:
+    points = cubes(40, 30)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        x, y = (t.to(dtype).requires_grad_() for t in points)
+        result = of.solve_sample(x, y, reg=0.1, tol=1e-5, executor="stream")
+        found.append(hessian_products(result, [x, y], [torch.ones_like(x), torch.ones_like(y).cumsum(0)]))
+    assert found[0][0].dtype == torch.float32
+    close([t.double() for t in found[0]], found[1], 1e-4)
+
+
 @pytest.mark.slow
 def test_hessian_vector_products_against_finite_differences() -> None:
     def value(x: Tensor, y: Tensor, theta: Tensor, log_reg: Tensor) -> Tensor:

@@ -26,8 +26,7 @@ from otformer.transport.solvers.mixed import Mixed
 from otformer.transport.streaming.plan import Operator, Parts
 from otformer.transport.streaming.value import StreamedValue, cost_slope, own_squares
 from otformer.transport.variants.debiased import MAX_DEPTH, averaged, balanced, finite, levelled, logs, phi, rounding, warn
-from otformer.transport.variants.unbalanced import damped_blocks, slack
-from otformer.transport.variants.unbalanced_streamed import Shifted
+from otformer.transport.variants.unbalanced_streamed import damped_stream
 
 
 class Term(NamedTuple):
@@ -90,12 +89,11 @@ class Losses:
             error = missing.sum() / mass
             f, g = balanced(u + sides.p - self.eps * log_a, v + sides.q - self.eps * (log_b + 1), a, b)
         else:
-            strength = self.rho, self.rho
-            stream = Stream(sides.features(), log_a, log_b, rule=self.rule).precise(tol * slack(self.eps, *strength))
-            executor = Shifted(stream, sides.p, sides.q)
-            log_R = log_a, log_b
-            f, g, error, _ = damped_blocks(executor, log_R, executor.spread, self.eps, strength, tol, MAX_DEPTH)
-            f, g = levelled(f, g, a, b, self.eps, self.rho)
+            whole, strength = Stream(sides.features(), log_a, log_b, rule=self.rule), (self.rho, self.rho)
+            executor, (f, g, error, _) = damped_stream(
+                whole, sides, (log_a, log_b), self.eps, strength, Goal(tol, MAX_DEPTH), single or x.is_cuda
+            )
+            stream, (f, g) = executor.stream, levelled(f, g, a, b, self.eps, self.rho)
         warn(error, tol)
         return Term(f, g, self._operator(stream, sides, f - sides.p, g - sides.q), apart)
 

@@ -183,13 +183,14 @@ def damped(
 
 def damped_blocks(
     executor: AnyExecutor, log_R: tuple[Tensor, Tensor], spread: float, reg: float, strength: tuple[float, float],
-    tol: float, max_depth: int,
+    tol: float, max_depth: int, start: Tensor | None = None, patience: float = math.inf,
 ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
-    """`damped` for any executor; ``spread``: the range of its costs, or a bound on it."""
-    b, start = executor.log_b.exp(), torch.zeros_like(executor.log_b)
+    """`damped` for any executor; ``spread``: the range of its costs, or a bound on it; ``start``: a g near the solution."""
+    b, first = executor.log_b.exp(), torch.zeros_like(executor.log_b) if start is None else start
     g, f, error, depth = descend(
-        lambda lam: _DampedBlocks(executor, *log_R, lam, *strength).step, start, b, b.sum(-1), spread, reg, tol, max_depth
-    )
+        lambda lam: _DampedBlocks(executor, *log_R, lam, *strength).step, first, b, b.sum(-1), spread, reg, tol, max_depth,
+        start is not None, patience,
+    )  # fmt: skip
     return f, g, error, depth
 
 

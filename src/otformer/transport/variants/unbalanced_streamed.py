@@ -27,11 +27,14 @@ from otformer.transport.executors.stream import Stream
 from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.problem.result import Result
+from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.streaming.plan import Operator, StreamedPlan
+from otformer.transport.streaming.solve import PATIENCE, SINGLE_RANGE
 from otformer.transport.streaming.value import cost_slope, own_squares
 from otformer.transport.variants.unbalanced import REFUSED, damped_blocks, marginal_slope, relative_entropy, slack
 
-STREAMED = "damped Sinkhorn blocks, Anderson-mixed, streamed"
+DAMPED = "damped Sinkhorn blocks, Anderson-mixed, streamed"
+SINGLE_ROUNDING = 2**-24  # of log(P1/a) in float32, in units of costs/λ
 
 
 class Shifted:
@@ -44,6 +47,28 @@ class Shifted:
 
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         return self.stream.log_ratio(u - self.p, v - self.q, reg, rows).to(self.p)
+
+
+def damped_stream(
+    stream: Stream, sides: Sides, log_R: tuple[Tensor, Tensor], reg: float, strength: tuple[float, float], goal: Goal,
+    single: bool,
+) -> tuple[Shifted, tuple[Tensor, Tensor, Tensor, int]]:  # fmt: skip
+    """Damped blocks on a stream, in float32 first if ``single``: the executor of the last ones, and what they found."""
+    # The error is what a step moves, over λ and the slack: so much more precise does a step have to be.
+    room = slack(reg, *strength)
+    executor = Shifted(stream.precise(goal.tol * room), sides.p, sides.q)
+    floor, start, taken = SINGLE_ROUNDING * (1 + executor.spread / reg) / room, None, 0
+    fits = max(executor.spread, 1 / reg) < SINGLE_RANGE and goal.max_depth >= 2 * LAYERS
+    if single and fits and floor < 1:
+        rough = Shifted(stream.in_float32(), sides.p.float(), sides.q.float())
+        log_r, log_s = (logs.float() for logs in log_R)
+        near, most = max(goal.tol, floor), goal.max_depth - LAYERS
+        found = damped_blocks(rough, (log_r, log_s), executor.spread, reg, strength, near, most, patience=PATIENCE)
+        start, taken = found[1].double(), found[3]
+        start = start if bool(start.isfinite().all()) else None
+    limit = goal.max_depth - taken
+    f, g, error, depth = damped_blocks(executor, log_R, executor.spread, reg, strength, goal.tol, limit, start)
+    return executor, (f, g, error, depth + taken)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,22 +125,21 @@ def solve_unbalanced_streamed(problem: Problem, goal: Goal, strength: tuple[floa
         tell(error, depth, goal, lam, name="error")
     parts = {"plan": plan, "value_linear": partial(_linear, problem, found)}
     number, mass = _number(problem, value), float(found.marginals[0].sum())
-    return Result(potentials, number, off, error < goal.tol, depth, STREAMED, mass, error, parts)
+    return Result(potentials, number, off, error < goal.tol, depth, DAMPED, mass, error, parts)
 
 
 def _find(problem: Problem, goal: Goal, strength: tuple[float, float], reg_type: str) -> tuple[_Found, float, int]:
     """The solution, its error, and the layers it took."""
     sides, lam, log_a, log_b = problem.cost, problem.reg, problem.a.log(), problem.b.log()
     log_r, log_s = (log_a, log_b) if reg_type == "kl" else (log_a * 0, log_b * 0)
-    # The error is what a step moves, over λ and the slack: so much more precise does a step have to be.
-    stream = Stream(sides.features(), log_a, log_b, rule=sides.rule).precise(goal.tol * slack(lam, *strength))
-    executor = Shifted(stream, sides.p, sides.q)
-    f, g, error, depth = damped_blocks(executor, (log_r, log_s), executor.spread, lam, strength, *goal)
+    stream = Stream(sides.features(), log_a, log_b, rule=sides.rule)
+    single = problem.form.single or stream.log_a.is_cuda
+    executor, (f, g, error, depth) = damped_stream(stream, sides, (log_r, log_s), lam, strength, goal, single)
     u, v = f + lam * (log_r + 1), g + lam * log_s
     rows = problem.a * executor.log_ratio(u, v, lam, rows=True).exp()
     columns = problem.b * executor.log_ratio(u, v, lam, rows=False).exp()
     own = own_squares(sides.x, sides.y, sides.rule)
-    operator = Operator(stream, (sides.x, sides.y, *own, u - sides.p, v - sides.q, f.new_tensor(lam)))
+    operator = Operator(executor.stream, (sides.x, sides.y, *own, u - sides.p, v - sides.q, f.new_tensor(lam)))
     reference = log_r.exp().sum() * log_s.exp().sum()
     return _Found(operator, sides, (f, g), (rows, columns), reference), float(error), depth
 
