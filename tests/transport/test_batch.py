@@ -66,7 +66,7 @@ def test_broken_problems_are_named_and_the_others_are_kept():
     x = np.random.default_rng(9).random((3, 2))
     costs = [np.ones((2, 2)), np.array([[1.0, np.nan]]), np.ones((3, 2)), (1, 2, 3, 4, 5), np.array([[1.0, -np.inf]])]
     costs += [(x, x, [-1.0, 1, 1], None), (x * np.nan, x), (x, np.ones(3), np.ones(2))]
-    costs += [torch.ones(2, 2).bfloat16(), [[1], [2, 3]]]
+    costs += [torch.ones(2, 2, dtype=torch.complex64), [[1], [2, 3]]]
     with pytest.raises(BrokenProblems, match=r"problem 1: M must be finite, .*, got nan .* \(and 7 more\)") as raised:
         solve_batch(costs)
     assert isinstance(raised.value, ValueError)
@@ -77,7 +77,7 @@ def test_broken_problems_are_named_and_the_others_are_kept():
         5: "a must not be negative, got -1",
         6: "X_a must be finite, got nan at index (0, 0)",
         7: "a and b must have the same sum, got 3 and 2",
-        8: "M must be float32 or float64, got dtype bfloat16",
+        8: "M must be float16, bfloat16, float32 or float64, got dtype complex64",
         9: "M must be an array of numbers, got list",
     }
     assert {k: raised.value.errors[k] for k in messages} == messages

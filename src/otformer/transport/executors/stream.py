@@ -40,6 +40,8 @@ LEAST = -1e30  # stands for −∞ where a difference of two of them is taken
 class Stream:
     """A problem with features, n × m never formed; ``log_ratio`` as in `Dense`.
 
+    Potentials are in the dtype of the points or in float64, and so is what comes out.
+
     ``log_a`` [n] and ``log_b`` [m] are the logs of positive weights; ``block`` is the number of entries of the cost held
     at once, by default what fits a CPU's cache (2 MB in float64).
 
@@ -117,8 +119,8 @@ class Stream:
 
             with torch.cuda.device_of(v):
                 return kernels.log_ratio(own.laid, other.laid, u, v, log_a, reg)
-        h, mine = other.sort(v), own.sort(u).double() / reg - 1 - log_a[own.order].double()
-        out = torch.full_like(log_a, -torch.inf)  # of rows without an allowed pair
+        h, mine = other.sort(v).to(other.points), own.sort(u).double() / reg - 1 - log_a[own.order].double()
+        out = torch.full_like(u, -torch.inf)  # of rows without an allowed pair
         for rows, chunks in self._tiles(own, other, h, reg, None):
             top, total = h.new_full((len(rows),), LEAST), h.new_zeros(len(rows))
             for _, logits, rest in chunks:  # noqa: B007
@@ -137,9 +139,9 @@ class Stream:
         if values.shape[:1] != other.order.shape or values.ndim > 2:
             m = len(other.order)
             raise ValueError(f"values must have shape ({m},) or ({m}, k), got {tuple(values.shape)}")
-        h, mine = other.sort(v), own.sort(u).double()
+        h, mine = other.sort(v).to(other.points), own.sort(u).double()
         columns = values.to(h).reshape(len(values), -1)[other.order]  # [m, k]
-        out = h.new_zeros(len(own.order), columns.shape[1])
+        out = u.new_zeros(len(own.order), columns.shape[1])
         least = reg * (1 + log_a[own.order].double()) - mine  # where one entry alone would be all of a_i
         apart = self.apart if own is self.x else -self.apart
         for rows, chunks in self._tiles(own, other, h, reg, least):

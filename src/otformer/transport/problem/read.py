@@ -139,7 +139,8 @@ def _stream_problem(
         x, y, p, q = x[kept.rows], y[kept.columns], p[kept.rows], q[kept.columns]
         start = None if start is None else (start[0][kept.rows], start[1][kept.columns])
     sides = centred(x, y, p, q, rule) if n else (x, y, p, q)
-    still = Sides(*(t.detach() for t in sides))._replace(rule=rule)
+    x, y, p, q = (t.detach() for t in sides)
+    still = Sides(x, y, p, q, rule)
     spread = box_spread(still.x, still.y, rule) if n else 0.0
     if n and not math.isfinite(spread + float(still.p.abs().max() + still.q.abs().max())):
         raise ValueError("X_a and X_b must have finite squared distances, got points too far apart")

@@ -41,8 +41,8 @@ class Result:
     method : str
         Which layers they were.
 
-    What was given in float16 or bfloat16 is solved as float32, and its plan, value and products are float32: entries of a plan,
-    about 1/(nm), are below what float16 has, and in three digits they would not have the marginals reported here.
+    What was given in float16 or bfloat16 is solved as float32, and its plan, value and products are float32: entries of a
+    plan, about 1/(nm), are below what float16 has, and in three digits they would not have the marginals reported here.
 
     POT's names work too: ``potential_a``, ``potential_b``, ``marginals``, ``marginal_a``, ``marginal_b``, ``status`` and
     ``log``.
