@@ -87,14 +87,18 @@ def as_low(out: Any, given: Any) -> Any:
     return out.astype(np.float16) if isinstance(given, np.ndarray) and dtype == np.float16 else out
 
 
+def unseen(name: str, value: Any) -> Tensor:
+    """Anything array-like as a tensor, in float32 or float64 as in `array`; not yet looked at."""
+    if isinstance(value, Tensor):
+        return _float_tensor(name, value)
+    given = array(name, value)
+    fit = given.flags.c_contiguous and given.flags.writeable  # torch warns about read-only memory
+    return torch.from_numpy(given if fit else np.array(given, order="C"))
+
+
 def tensor(name: str, value: Any) -> Tensor:
     """Anything array-like as a tensor of finite numbers, in float32 or float64 as in `array`."""
-    if isinstance(value, Tensor):
-        t = _float_tensor(name, value)
-    else:
-        given = array(name, value)
-        fit = given.flags.c_contiguous and given.flags.writeable  # torch warns about read-only memory
-        t = torch.from_numpy(given if fit else np.array(given, order="C"))
+    t = unseen(name, value)
     if t.numel() and not all(math.isfinite(end) for end in torch.stack(torch.aminmax(t.detach())).tolist()):
         raise ValueError(f"{name} must be finite, got {first_not_finite(t)}")
     return t

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from otformer.network.features import Features, cosine, inner_product, mahalanobis, squared_euclidean
 from otformer.transport.executors.dense import Dense
@@ -72,3 +73,15 @@ def stream_of(x: Tensor, y: Tensor, a: Tensor | None = None, b: Tensor | None = 
         for points, w in ((x, a), (y, b))
     ]
     return Stream(squared_euclidean(x, y), *logs, block)
+
+
+class Sizes(TorchDispatchMode):
+    """Records the most elements that any operation returns."""
+
+    largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        returned = out if isinstance(out, (tuple, list)) else [out]
+        self.largest = max([self.largest, *(t.numel() for t in returned if isinstance(t, Tensor))])
+        return out

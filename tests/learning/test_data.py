@@ -1,6 +1,5 @@
 """Training problems and objectives, against brute force and numbers by hand."""
 
-
 import pytest
 import torch
 

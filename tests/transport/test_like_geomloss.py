@@ -112,7 +112,9 @@ def test_gradients(p, blur, reach, debias):
 
 def test_second_derivatives_are_refused():
     a, x, b, y = clouds(2)
-    for options in ({}, {"cost": lambda x, y: (x[:, :, None] - y[:, None]).square().sum(-1)}):
+    online = {"backend": "online"}
+    refused = ({}, {"cost": lambda x, y: (x[:, :, None] - y[:, None]).square().sum(-1)})
+    for options in (*refused, {"p": 1, **online}, {"reach": 0.5, **online}, {"debias": False, **online}):
         loss = SamplesLoss(**options)(a, x.requires_grad_(), b, y)
         with pytest.raises(RuntimeError, match="can be differentiated once only"):
             torch.autograd.grad(torch.autograd.grad(loss, x, create_graph=True)[0].square().sum(), x)
@@ -195,8 +197,10 @@ def test_divergence_in_our_conventions():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("debias", [True, False])
-@pytest.mark.parametrize("blur", [0.5, 0.05])
-def test_without_matrices_all_is_the_same(blur, debias, monkeypatch):
+@pytest.mark.parametrize(
+    ("p", "blur", "reach"), [(2, 0.5, None), (2, 0.05, None), (1, 0.05, None), (2, 0.1, 0.5), (1, 0.1, 0.4)]
+)
+def test_without_matrices_all_is_the_same(p, blur, reach, debias, monkeypatch):
     """Values, gradients and potentials, in a batch, with a point without mass and far from the origin."""
     batch = [torch.stack(t) for t in zip(clouds(1, 150, 140, 3), clouds(2, 150, 140, 3), strict=True)]
     batch[0][1, 3] = 0
@@ -206,7 +210,7 @@ def test_without_matrices_all_is_the_same(blur, debias, monkeypatch):
     for backend in ("tensorized", "online", "multiscale"):
         if backend != "tensorized":
             monkeypatch.setattr(samples_loss, "transport", None)  # a matrix would be an error
-        options = {"p": 2, "blur": blur, "debias": debias, "backend": backend, "tol": 1e-11}
+        options = {"p": p, "blur": blur, "reach": reach, "debias": debias, "backend": backend, "tol": 1e-11}
         losses = SamplesLoss("sinkhorn", **options)(*inputs)
         potentials = SamplesLoss("sinkhorn", **options, potentials=True)(*inputs)
         found = [losses, *potentials, *torch.autograd.grad((losses * torch.tensor([1.0, 3.0])).sum(), inputs)]
@@ -224,8 +228,8 @@ def test_auto_forms_no_matrix_for_many_points(monkeypatch):
     monkeypatch.setattr(samples_loss, "transport", None)
     np.testing.assert_allclose((SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)), dense, rtol=1e-8)
     assert SamplesLoss()(a.float(), x.float(), b.float(), y.float()).dtype == torch.float32
-    with pytest.raises(TypeError):  # p = 1 needs one
-        SamplesLoss(p=1)(a, x, b, y)
+    with pytest.raises(TypeError):  # a cost of one's own needs one
+        SamplesLoss(cost=lambda x, y: torch.cdist(x, y))(a, x, b, y)
     inputs = [t.requires_grad_() for t in clouds(2, 4, 3)]
     monkeypatch.setattr(samples_loss, "ONLINE_ABOVE", 1)
 

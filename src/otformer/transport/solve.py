@@ -154,9 +154,9 @@ def solve_sample(
     """
     if executor not in ("auto", "dense", "stream"):
         checks.choice("executor", executor, ("auto", "dense", "stream"))
-    ordinary = unbalanced is None and solver is None and mask is None and isinstance(schedule, str) and schedule == "auto"
+    ordinary = solver is None and mask is None and isinstance(schedule, str) and schedule == "auto"
     if executor == "stream" and not ordinary:
-        raise ValueError("executor 'stream' goes with neither schedule nor unbalanced, solver or mask")
+        raise ValueError("executor 'stream' goes with neither schedule nor solver or mask")
     executor = executor if ordinary else "dense"
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
@@ -180,6 +180,7 @@ def solve_streamed(
     cost: str | Features = "sqeuclidean",
     labels: tuple[Any, Any] | None = None,
     allow: str = "equal",
+    unbalanced: float | tuple[float, float] | None = None,
 ) -> Result:
     """`solve_sample` in O(n + m) memory: ``plan`` is a `StreamedPlan`, an operator, not a matrix (streaming/solve.py).
 
@@ -190,12 +191,15 @@ def solve_streamed(
     cost : str or Features
         ``"sqeuclidean"`` ‖x − y‖², ``"euclidean"`` ‖x − y‖, ``"inner"`` −x·y, ``"cosine"`` 1 − cos(x, y), or `Features`
         of any other, with X_a and X_b None.
+    unbalanced : float or pair, optional
+        As in `solve`; not with potentials. Of the result ``value`` is differentiable, once, the rest not.
 
     Returns
     -------
     Result
         ``value``, ``value_linear`` and products (``result.apply``, ``result.map``, ``result.plan @ w``) are differentiable
-        as in `solve`, but once only, in X_a, X_b (or the features), a, b, reg and the vectors, in O(n + m) memory.
+        as in `solve`, in X_a, X_b (or the features), a, b, reg and the vectors, in O(n + m) memory: ``value`` twice, for
+        Hessian-vector products, the others once.
 
     Examples
     --------
@@ -203,6 +207,11 @@ def solve_streamed(
     >>> r.plan.argmax(1).tolist(), r.map([5.0, 7.0]).round(6).tolist()
     ([0, 1], [5.0, 7.0])
     """
+    if unbalanced is not None:
+        if potentials is not None:
+            raise ValueError("unbalanced goes without potentials")
+        problem = read_points(X_a, X_b, a, b, reg, None, None, cost, "stream", False, labels, allow)
+        return solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
     problem = read_points(X_a, X_b, a, b, reg, potentials, None, cost, "stream", labels=labels, allow=allow)
     return solve_problem(problem, Goal.read(tol, max_depth, problem.mass))
 

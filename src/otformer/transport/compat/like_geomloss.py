@@ -9,7 +9,9 @@ With ``reach`` the marginals are penalised by ρ KL instead (transport/variants/
 with φ(f) = (ρ + ε/2)(1 − exp(−f/ρ)) [Séjourné et al. 2019, prop. 12]. transport/variants/debiased.py finds f and g.
 
 **Gradients** are those of the envelope theorem: P for C, and through it for x and y; f for α (with reach
-(ρ + ε)(1 − exp(−f/ρ)) − ε/2); the same for β. They are first derivatives only; a second one is an error, not a wrong number.
+(ρ + ε)(1 − exp(−f/ρ)) − ε/2); the same for β. Without matrices they are found when they are asked for, and those of the
+balanced debiased loss of squared distances can be differentiated once more; any other second derivative is an error, not a
+wrong number.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ from otformer import checks
 from otformer.network.features import pair
 from otformer.transport.derivatives.envelope import Envelope
 from otformer.transport.derivatives.implicit import moving_squares
-from otformer.transport.variants.debiased import self_transport, streamed, transport
+from otformer.transport.variants.debiased import phi, self_transport, transport
+from otformer.transport.variants.debiased_streamed import Losses
 
 Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]
+Pair = tuple[Tensor, Tensor]
 ONLINE_ABOVE = 5000**2  # entries of a cost matrix, above which "auto" forms none; GeomLoss's number
-TOL = {torch.float64: 1e-8, torch.float32: 1e-6}
 
 
 class SamplesLoss(torch.nn.Module):
@@ -45,10 +48,10 @@ class SamplesLoss(torch.nn.Module):
     debias : S(α, β), else OT(α, β).
     potentials : return (F, G), shaped as the weights, instead of the loss: f and g, less those of OT(α, α) and OT(β, β) if
         debiased. Balanced f and g are fixed up to a constant, chosen so that Σ α f = Σ β g.
-    tol : ours. The relative L1 error of the marginals to reach, by default 1e-8 in float64 and 1e-6 in float32.
-    backend : "tensorized" works on matrices; "online" and "multiscale" without, in O(N + M) memory, if p = 2, balanced;
-        "auto" forms none above 5000² entries. All compute in float64 and agree. (p = 1, reach, a cost of one's own:
-        matrices.)
+    tol : ours. The relative L1 error of the marginals to reach (with reach: the error of `solve_unbalanced`), by default
+        1e-8 in float64 and 1e-4 in float32. The error of the loss itself is of second order in it.
+    backend : "tensorized" works on matrices; "online" and "multiscale" without, in O(N + M) memory; "auto" forms none above
+        5000² entries. All agree. A cost of one's own is always a matrix.
     diameter, scaling, truncate, cluster_scale, kernel, verbose : accepted, without effect: they trade accuracy for time,
         and here ``tol`` is reached whatever they are.
 
@@ -105,12 +108,13 @@ class SamplesLoss(torch.nn.Module):
         if self.rho is None:
             checks.same_mass(a, b, "α and β")
         points, weights = ((x, y), (a, b)) if x.ndim == 3 else ((x[None], y[None]), (a[None], b[None]))
-        tol = TOL[x.dtype] if self.tol is None else checks.not_negative("tol", self.tol)
-        cost = self.cost or (_distance if self.p == 1 else _half_squares)
+        tol = _tol(self.tol, x)
         large = {"auto": _large(x, y), "tensorized": False}.get(self.backend, True)
-        if large and cost is _half_squares and self.rho is None:
-            F, G, value = _streamed_losses(points, weights, 0.5, self.eps, tol, self.debias)
+        if large and self.cost is None:
+            loss = Losses(0.5 if self.p == 2 else 1.0, self.p == 1, self.eps, self.rho, tol, self.debias)
+            F, G, value = _streamed_losses(points, weights, loss)
         else:
+            cost = self.cost or (_distance if self.p == 1 else _half_squares)
             F, G, value = _losses(points, weights, cost, self.eps, self.rho, tol, self.debias)
         if self.potentials:
             F, G = F.to(x), G.to(x)
@@ -118,7 +122,7 @@ class SamplesLoss(torch.nn.Module):
         return value.to(x).reshape(x.shape[:-2])
 
 
-def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, tol: float = 1e-8) -> Any:
+def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, tol: float | None = None) -> Any:
     """The debiased divergence in the conventions of `solve_sample`: cost ‖x − y‖², not half of it, and reg = λ,
 
         D(x, y) = W(x, y) − ½ W(x, x) − ½ W(y, y),      W = min Σ P C + λ Σ P log P.
@@ -126,29 +130,31 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
     Not negative, and 0 only where the weighted points are the same, up to ``tol``. (Σ P log P or KL(P | a⊗b): the difference
     cancels.) It is twice ``SamplesLoss(p=2, blur=√(λ/2))``. Points (n, d) and (m, d); weights of equal sum, default uniform
     with mass 1. Tensors give a tensor, differentiable once in points and weights; arrays or lists give a float. Above 5000²
-    entries no matrix is formed: memory is O(n + m).
+    entries no matrix is formed: memory is O(n + m), and the divergence can be differentiated twice. ``tol`` as in
+    `SamplesLoss`.
 
     >>> round(divergence([[0.0], [1.0]], [[1.0], [2.0]], reg=0.01), 6)
     1.0
     """
-    reg, tol = checks.positive("reg", reg), checks.not_negative("tol", tol)
+    reg = checks.positive("reg", reg)
     checks.points("x", x), checks.points("y", y)
     p, q = pair(x, y)
+    tol = _tol(tol, p)
     w_a, w_b = _weights("a", a, p), _weights("b", b, q)
     weights = w_a[None], w_b[None]
     if _nothing(p, q):
         return p.sum() + q.sum() if isinstance(x, Tensor) or isinstance(y, Tensor) else 0.0
     checks.same_mass(w_a, w_b)
     if _large(p, q):
-        _, _, values = _streamed_losses((p[None], q[None]), weights, 1.0, reg, tol, debias=True)
+        _, _, values = _streamed_losses((p[None], q[None]), weights, Losses(1.0, False, reg, None, tol, debias=True))
     else:
         _, _, values = _losses((p[None], q[None]), weights, moving_squares, reg, None, tol, debias=True)
     return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) or values.requires_grad else float(values[0])
 
 
 def _losses(
-    points: tuple[Tensor, Tensor],
-    weights: tuple[Tensor, Tensor],
+    points: Pair,
+    weights: Pair,
     cost: Cost,
     eps: float,
     rho: float | None,
@@ -160,39 +166,36 @@ def _losses(
     costs = [_cost(cost, *pair) for pair in (((x, y), (x, x), (y, y)) if debias else ((x, y),))]
     with torch.no_grad():
         F, G = transport(costs[0], a, b, eps, rho, tol)
-        at_a, at_b = _phi(F, eps, rho), _phi(G, eps, rho)
+        at_a, at_b = phi(F, eps, rho), phi(G, eps, rho)
         plans = [_plan(costs[0], a, b, F, G, eps)]
         if debias:
             f, g = self_transport(costs[1], a, eps, rho, tol), self_transport(costs[2], b, eps, rho, tol)
-            at_a, at_b = at_a - _phi(f, eps, rho), at_b - _phi(g, eps, rho)
+            at_a, at_b = at_a - phi(f, eps, rho), at_b - phi(g, eps, rho)
             plans += [-0.5 * _plan(costs[1], a, a, f, f, eps), -0.5 * _plan(costs[2], b, b, g, g, eps)]
             F, G = F - f, G - g
         value = (a * at_a[0]).sum(-1) + (b * at_b[0]).sum(-1)
     return F, G, Envelope.apply(value, [at_a[1], at_b[1], *plans], a, b, *costs)
 
 
-def _streamed_losses(
-    points: tuple[Tensor, Tensor], weights: tuple[Tensor, Tensor], scale: float, eps: float, tol: float, debias: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """`_losses` of the cost scale·‖x − y‖², balanced, without matrices; the problems of a batch one by one."""
-    (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
-    with torch.no_grad():
-        found = [streamed(*one, scale, eps, tol, debias) for one in zip(x, y, a, b, strict=True)]
-        F, G, in_x, in_y = (torch.stack(t) for t in zip(*found, strict=True))
-        value = (a * F).sum(-1) + (b * G).sum(-1)
-    return F, G, Envelope.apply(value, [F, G, in_x, in_y], a, b, x, y)
-
-
-def _phi(f: Tensor, eps: float, rho: float | None) -> Tensor:
-    """[2, B, N]: what a unit of mass with potential f adds to the loss, and the derivative of the loss in that mass."""
-    if rho is None:
-        return torch.stack([f, f])
-    lost = -torch.expm1(-f / rho)
-    return torch.stack([(rho + eps / 2) * lost, (rho + eps) * lost - eps / 2])
+def _streamed_losses(points: Pair, weights: Pair, loss: Losses) -> tuple[Tensor, Tensor, Tensor]:
+    """`_losses` without matrices; the problems of a batch one by one."""
+    found = [loss(*one) for one in zip(*points, *weights, strict=True)]
+    F, G, values = (torch.stack(t) for t in zip(*found, strict=True))
+    return F, G, values
 
 
 def _plan(C: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, eps: float) -> Tensor:
     return a[..., :, None] * b[..., None, :] * ((f[..., :, None] + g[..., None, :] - C) / eps).exp()
+
+
+def _tol(given: float | None, points: Tensor) -> float:
+    """The error to reach: what was given, else a hundredth of what GeomLoss reaches in single precision, or 1e-8.
+
+    The loss is stationary in the potentials: its own error is of second order in this, its gradient's of first.
+    """
+    if given is None:
+        return 1e-8 if points.dtype == torch.float64 else 1e-4
+    return checks.not_negative("tol", given)
 
 
 def _large(x: Tensor, y: Tensor) -> bool:

@@ -7,10 +7,14 @@ is refused; so is the derivative of a part of the solution that nobody has compu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, is_grad_enabled
-from torch.autograd import Function
+from torch.autograd import Function, grad
+
+Slope = Tensor | Callable[[], Tensor]  # a gradient, or a function that finds it
+ONCE = "this loss can be differentiated once only: create_graph=True is not supported"
 
 
 class Envelope(Function):
@@ -24,8 +28,36 @@ class Envelope(Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         if is_grad_enabled():
-            raise RuntimeError("this loss can be differentiated once only: create_graph=True is not supported")
+            raise RuntimeError(ONCE)
         return None, None, *(g.reshape((*g.shape, *[1] * (t.ndim - g.ndim))) * t for t in ctx.saved_tensors)
+
+
+class LazyEnvelope(Function):
+    """A value () whose gradients are found when they are asked for, and those only.
+
+    ``again``, if there is one, is the same function of the inputs, but for a constant, and twice differentiable.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, value: Tensor, slopes: list[Slope], again: Callable[..., Tensor] | None, *inputs: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(*inputs)
+        ctx.slopes, ctx.again = slopes, again
+        return value.clone()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        needed = ctx.needs_input_grad[3:]
+        if not is_grad_enabled():
+            asked = zip(ctx.slopes, needed, strict=True)
+            return None, None, None, *(g * (t() if callable(t) else t) if wanted else None for t, wanted in asked)
+        if ctx.again is None:
+            raise RuntimeError(ONCE)
+        inputs = ctx.saved_tensors
+        moving = [t for t, wanted in zip(inputs, needed, strict=True) if wanted]
+        found = iter(grad(ctx.again(*inputs), moving, g, create_graph=True))
+        return None, None, None, *(next(found) if wanted else None for wanted in needed)
 
 
 class NotDifferentiable(Function):

@@ -127,8 +127,12 @@ def decompose_marginals(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Te
     return (g_u - _times(P, w_v)) / r, w_v
 
 
-def solve_marginals(right: Product, left: Product, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tensor]:
+def solve_marginals(
+    right: Product, left: Product, g_u: Tensor, g_v: Tensor, enough: float = CG_RESIDUAL
+) -> tuple[Tensor, Tensor]:
     """w with H w = g, by conjugate gradients; the plan comes as its products right(w) = P w, left(w) = Pᵀ w, two a step.
+
+    ``enough``: the relative residual at which they stop; products in float32 cannot tell less than 1e-6.
 
     Take w_u = (g_u − P w_v)/r out, r = P1; what is left is (diag c − Pᵀ diag(1/r) P) w_v = g_v − Pᵀ(g_u/r), c = Pᵀ1. In
     z = √c w_v its matrix is I − KᵀK, with K the plan scaled to the largest singular value 1, at the null vector √c, which
@@ -150,8 +154,8 @@ def solve_marginals(right: Product, left: Product, g_u: Tensor, g_v: Tensor) -> 
     z, size = torch.zeros_like(residual), _dot(residual, residual)
     # What rounding leaves where two large terms cancel is not to be solved for.
     rounding = eps * (_norm(scale * g_v) + _norm(scale * left((g_u / r).abs())))
-    start, enough = size, torch.maximum(CG_RESIDUAL * size.sqrt(), rounding).square()
-    going = size > enough
+    start, target = size, torch.maximum(enough * size.sqrt(), rounding).square()
+    going = size > target
     for _ in range(CG_STEPS):
         image = apply(direction)
         bend = _dot(direction, image)
@@ -162,8 +166,8 @@ def solve_marginals(right: Product, left: Product, g_u: Tensor, g_v: Tensor) -> 
         z, residual = z + step * direction, residual - step * image
         size, before = _dot(residual, residual), size
         direction = residual + torch.where(going, size / before, 0.0) * direction
-        going = going & (size > enough)
-    share = torch.where(size <= torch.maximum(enough, 1e-12 * start), 0.0, size / start)
+        going = going & (size > target)
+    share = torch.where(size <= torch.maximum(target, 1e-12 * start), 0.0, size / start)
     if not bool((share == 0).all()):
         left = float(share.max()) ** 0.5
         callers.warn(f"gradient not accurate: conjugate gradients left {left:.2g} of the residual; raise reg")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -141,12 +142,21 @@ def own_costs(features: Features) -> tuple[Tensor, Tensor]:
     return features.x_sq - (features.x * features.x).sum(-1), features.y_sq - (features.y * features.y).sum(-1)
 
 
-def middles(x: Tensor, y: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
-    """Where the two clouds lie, [d] each; the same place for plain distances, which change unless both move alike."""
-    if not rule.root:
-        return _middle(x), _middle(y)
-    middle = _middle(torch.cat([x, y]))
-    return middle, middle
+def ends(x: Tensor, y: Tensor) -> np.ndarray:
+    """The least and the greatest coordinates of x and of y, [4, d], in float64: one wait for a GPU."""
+    return torch.stack([*torch.aminmax(x.detach(), dim=0), *torch.aminmax(y.detach(), dim=0)]).double().cpu().numpy()
+
+
+def middles(known: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
+    """Where the two clouds of these `ends` lie, [d] each; the same array for clouds that lie about one place.
+
+    Plain distances change unless both clouds move alike: for them it is always one.
+    """
+    both = _middle(np.stack([known[::2].min(0), known[1::2].max(0)]))
+    own = _middle(known[:2])
+    if rule.root or np.abs(own - both).max(initial=0.0) <= np.ptp(known, axis=0).max(initial=0.0) / 8:
+        return both, both
+    return own, _middle(known[2:])
 
 
 def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor, rule: Rule = PLAIN) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -156,23 +166,28 @@ def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor, rule: Rule = PLAIN) -> t
     >>> x.tolist(), y.tolist(), (p + q).tolist()
     ([[-1.0], [1.0]], [[0.0]], [35.0, 63.0])
     """
-    return moved(x, y, p, q, *middles(x.detach(), y.detach(), rule))
+    return moved(x, y, p, q, *middles(ends(x, y), rule))
 
 
-def moved(x: Tensor, y: Tensor, p: Tensor, q: Tensor, c: Tensor, e: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def moved(
+    x: Tensor, y: Tensor, p: Tensor, q: Tensor, c: np.ndarray, e: np.ndarray
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Clouds less their middles c and e, and what this adds to the squared distances' p and q.
 
     With x = x' + c, y = y' + e and δ = c − e:  ‖x − y‖² = ‖x' − y'‖² + 2 δ·x' + ‖δ‖² − 2 δ·y', cross terms of one side each.
     """
-    x, y, gap = x - c, y - e, c - e
+    at = torch.as_tensor(np.stack([c, e])).to(x)
+    x, y, gap = x - at[0], y - at[1], at[0] - at[1]
+    if c is e:
+        return x, y, p, q
     return x, y, p + 2 * (x * gap).sum(-1) + (gap * gap).sum(), q - 2 * (y * gap).sum(-1)
 
 
-def _middle(points: Tensor) -> Tensor:
-    """The middle of a cloud, [d], to a thousandth of its size: with so few digits, points lose none by x − middle."""
-    low, high = points.amin(0), points.amax(0)
-    size = float((high - low).max())
-    if not size:
+def _middle(box: np.ndarray) -> np.ndarray:
+    """The middle of a box [2, d], to a thousandth of its size: with so few digits, points lose none by x − middle."""
+    low, high = box
+    size = float((high - low).max(initial=0.0))
+    if not 0 < size < math.inf:
         return low
     step = 2.0 ** (math.frexp(size)[1] - 10)
     return ((low / 2 + high / 2) / step).round() * step

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from otformer.network.features import Features, squared_euclidean
-from otformer.transport.executors.clouds import PLAIN, TILE, Cloud, Rule, box_spread, middles, moved, own_costs, thin
+from otformer.transport.executors.clouds import PLAIN, TILE, Cloud, Rule, box_spread, ends, middles, moved, own_costs, thin
 
 Block = tuple[Tensor, Tensor, Tensor]  # columns [k], logits [r, k] but for a term of the row alone, that term [r]
 LEAST = -1e30  # stands for −∞ where a difference of two of them is taken
@@ -58,10 +58,10 @@ class Stream:
         x, y = features.x.detach(), features.y.detach()
         self.log_a, self.log_b = log_a.contiguous(), log_b.contiguous()
         self.block, self.rule = block or (2**26 if x.is_cuda else 2**18), rule or PLAIN
-        c, e = middles(x, y, self.rule)
+        c, e = middles(ends(x, y), self.rule)
         p, q = (torch.zeros_like(t[:, 0]) for t in (x, y)) if self.rule.root else own_costs(features)
         x, y, p, q = moved(x, y, p.detach(), q.detach(), c, e)
-        labels, self.apart = self.rule.labels or (None, None), c - e
+        labels, self.apart = self.rule.labels or (None, None), torch.as_tensor(c - e).to(x)
         self.x, self.y = (Cloud.build(*side, self.rule.same) for side in ((x, p, labels[0]), (y, q, labels[1])))
 
     def thinned(self, rows: int, columns: int) -> Stream:
@@ -90,6 +90,10 @@ class Stream:
         """The same points and weights, rounded."""
         points = (side.points[side.order.argsort()].float() for side in (self.x, self.y))
         return Stream(squared_euclidean(*points), self.log_a.float(), self.log_b.float(), self.block, self.rule)
+
+    def precise(self, tol: float, reg: float) -> Stream:
+        """The same stream, its passes with rounding errors far below ``tol``."""
+        return self
 
     @torch.no_grad()
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:

@@ -18,11 +18,10 @@ from torch import Tensor
 from otformer import checks
 from otformer.network.features import Features, cosine, inner_product, squared_euclidean
 from otformer.transport.derivatives.implicit import SquaredDistances
-from otformer.transport.executors.clouds import Rule, box_spread, centred, own_costs
 from otformer.transport.problem.forbidden import check_reachable, greatest_allowed, masked
 from otformer.transport.problem.labels import Labels, read_labels
-from otformer.transport.problem.potentials import read_potentials, started
-from otformer.transport.problem.problem import Array, Form, Problem, Sides, Wanted, squared_distances
+from otformer.transport.problem.potentials import started
+from otformer.transport.problem.problem import Array, Form, Problem, Wanted, squared_distances
 from otformer.transport.problem.weights import Weights, read_weights
 
 SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up to here a problem is solved in numpy
@@ -91,7 +90,9 @@ def read_points(
     named = None if labels is None and allow == "equal" else read_labels(labels, allow, len(x), len(y))
     known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
     if executor == "stream" or (executor == "auto" and known and mask is None and len(x) * len(y) > STREAM_ABOVE):
-        return _stream_problem(X_a, X_b, metric, form, a, b, reg, potentials, named)
+        from otformer.transport.problem.read_stream import stream_problem
+
+        return stream_problem(X_a, X_b, metric, form, a, b, reg, potentials, balanced, named)
     if isinstance(metric, Features):
         return read_cost(metric, a, b, reg, potentials, mask, balanced, named)
     if not isinstance(metric, str) or metric not in ("sqeuclidean", "euclidean"):
@@ -115,54 +116,6 @@ def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[
     cost = features(x, y).cost()
     moving = features(*(torch.as_tensor(t).double() for t in (X_a, X_b))).cost() if wants_gradient(X_a, X_b) else None
     return cost.numpy() if cost.device.type == "cpu" else cost, moving
-
-
-def _stream_problem(
-    X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any, labels: Labels | None
-) -> Problem:
-    """The problem between points for a cost with features, or its root, which is never formed."""
-    features = _read_features(X_a, X_b, metric)
-    n, m, device = len(features.x), len(features.y), features.x.device
-    if (n == 0) != (m == 0):
-        raise ValueError(f"X_a and X_b must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
-    lam, weights = _read_reg(reg), read_weights(a, b, (n, m), device)
-    kept, rule = weights.kept, Rule(root=isinstance(metric, str) and metric == "euclidean")
-    if labels is not None:
-        labels, weights = labels.fitted(weights, device, balanced=True)
-        rule = labels.rule(rule.root)
-    w_a, w_b, target = (torch.as_tensor(w, device=device) for w in (weights.a, weights.b, weights.target))
-    start = None if potentials is None else read_potentials(potentials, features.x[:, 0], features.y[:, 0])
-    x, y, p, q = (features.x, features.y, *own_costs(features))
-    if kept is not None:
-        kept = kept.as_tensors(device)
-        x, y, p, q = x[kept.rows], y[kept.columns], p[kept.rows], q[kept.columns]
-        start = None if start is None else (start[0][kept.rows], start[1][kept.columns])
-    sides = centred(x, y, p, q, rule) if n else (x, y, p, q)
-    x, y, p, q = (t.detach() for t in sides)
-    still = Sides(x, y, p, q, rule)
-    spread = box_spread(still.x, still.y, rule) if n else 0.0
-    if n and not math.isfinite(spread + float(still.p.abs().max() + still.q.abs().max())):
-        raise ValueError("X_a and X_b must have finite squared distances, got points too far apart")
-    _check_ratio(lam, spread)
-    wanted = None
-    if wants_gradient(*sides, a, b, reg):
-        wanted, form = _wanted(sides, a, b, reg, weights, device, labels=labels), Form(device, form.single)
-    return Problem(still, w_a, w_b, target, lam, weights.mass, 0.0, spread, form, kept, wanted, start)
-
-
-def _read_features(X_a: Any, X_b: Any, metric: Any) -> Features:
-    """Features in float64, differentiably."""
-    if isinstance(metric, Features):
-        x, y, p, q = (checks.tensor(f"cost.{name}", getattr(metric, name)) for name in ("x", "y", "x_sq", "y_sq"))
-        if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or (p.shape, q.shape) != (x.shape[:1], y.shape[:1]):
-            raise ValueError(f"cost must be Features of one problem, got shapes {[tuple(t.shape) for t in (x, y, p, q)]}")
-        return Features(x.double(), y.double(), p.double(), q.double())
-    if not isinstance(metric, str) or metric not in FEATURES:
-        raise ValueError(f"cost must be one of {', '.join(FEATURES)}, or Features, got {metric!r}")
-    x, y = checks.tensor("X_a", X_a).double(), checks.tensor("X_b", X_b).double()
-    if len(x) and not x.shape[1]:
-        raise ValueError(f"X_a and X_b must have coordinates, got shapes {tuple(x.shape)} and {tuple(y.shape)}")
-    return FEATURES[metric](x, y)
 
 
 def _not_low(features: Features) -> Features:
@@ -204,14 +157,14 @@ def _refuse_points(x: Array, y: Array, C: Array) -> None:
 def _matrix_problem(
     C: Array, form: Form, moving: Tensor | None, a: Any, b: Any, reg: Any, potentials: Any, mask: Any, balanced: bool,
     labels: Labels | None,
-) -> Problem:  # fmt: skip
+) -> Problem:  # fmt: skip  # fmt: skip
     """The problem of a cost matrix; ``moving`` is the same as a tensor with a graph, where a gradient is wanted in it."""
     if C.ndim != 2:
         raise ValueError(f"M must have shape (n, m), got {tuple(C.shape)}{A_BATCH if C.ndim == 3 else ''}")
     n, m = C.shape
     if (n == 0) != (m == 0):
         raise ValueError(f"M must have rows and columns, or neither, got shape {(n, m)}: mass has nowhere to go")
-    lam = reg if type(reg) is float and 1e-300 < reg <= 1e300 else _read_reg(reg)
+    lam = reg if type(reg) is float and 1e-300 < reg <= 1e300 else read_reg(reg)
     device = C.device if isinstance(C, Tensor) else None
     weights = read_weights(a, b, (n, m), device, balanced)
     kept = weights.kept
@@ -230,14 +183,14 @@ def _matrix_problem(
     if forbids:
         check_reachable(C)
     if not (high - low) / lam < math.inf:
-        _check_ratio(lam, high - low)
+        check_ratio(lam, high - low)
     C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
     wanted = None
     if moving is not None or ((a is not None or b is not None or type(reg) is not float) and wants_gradient(a, b, reg)):
         cost = torch.as_tensor(C) if moving is None else moving.double() - low
         cost = cost if kept is None or moving is None else cost[torch.as_tensor(kept.rows)][:, torch.as_tensor(kept.columns)]
         cost = torch.where(torch.as_tensor(C).isinf(), math.inf, cost) if forbids else cost
-        wanted = _wanted((cost,), a, b, reg, weights, cost.device, balanced, labels)
+        wanted = wanted_of((cost,), a, b, reg, weights, cost.device, balanced, labels)
         form = Form(cost.device, form.single)
     problem = Problem(C, weights.a, weights.b, weights.target, lam, weights.mass, low, high - low, form, kept, wanted)
     if device is None and n * m * min(n, m) > SMALL:
@@ -245,7 +198,7 @@ def _matrix_problem(
     return problem if potentials is None else started(problem, potentials)
 
 
-def _read_reg(reg: Any) -> float:
+def read_reg(reg: Any) -> float:
     """λ as a number."""
     if type(reg) is float and 1e-300 < reg <= 1e300:
         return reg
@@ -255,12 +208,12 @@ def _read_reg(reg: Any) -> float:
     return lam
 
 
-def _check_ratio(reg: float, spread: float) -> None:
+def check_ratio(reg: float, spread: float) -> None:
     if not spread / reg < math.inf:
         raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
 
 
-def _wanted(
+def wanted_of(
     cost: tuple[Tensor, ...], a: Any, b: Any, reg: Any, weights: Weights, device: torch.device, balanced: bool = True,
     labels: Labels | None = None,
 ) -> Wanted:  # fmt: skip

@@ -35,8 +35,8 @@ def read_weights(
         raise ValueError(f"a and b must have the same sum, got {known[0]:g} and {known[1]:g}")
     n, m = shape
     total = known[0] if known else 1.0
-    w_a, least_a, mass = sides[0] or (np.full(n, total / max(n, 1)), 1.0, total)
-    target, least_b, mass_b = sides[1] or (np.full(m, total / max(m, 1)), 1.0, total)
+    w_a, least_a, mass = sides[0] or (_uniform(n, total, device), 1.0, total)
+    target, least_b, mass_b = sides[1] or (_uniform(m, total, device), 1.0, total)
     if device is not None:
         w_a, target = (torch.as_tensor(w, device=device) for w in (w_a, target))
     kept = None
@@ -47,6 +47,11 @@ def read_weights(
     return Weights(w_a, b, target, mass if n else 0.0, kept)
 
 
+def _uniform(n: int, total: float, device: torch.device | None) -> Array:
+    share = total / max(n, 1)
+    return np.full(n, share) if device is None else torch.full((n,), share, dtype=torch.float64, device=device)
+
+
 def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tuple[Array, float, float]:
     """The weights of one side in float64, the least of them, and their sum."""
     w = checks.array(name, given)
@@ -55,7 +60,9 @@ def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tu
     if isinstance(given, Tensor) and given.device.type != "cpu" and given.device != device:
         raise ValueError(f"{name} must be on {device or 'cpu'} as the other input, got {given.device}")
     w = w.double() if isinstance(w, Tensor) else np.array(w, np.float64)
-    least, total = (float(w.min()), float(w.sum())) if n else (1.0, 1.0)
+    least, total = 1.0, 1.0
+    if n:  # on a GPU in one look
+        least, total = torch.stack([w.min(), w.sum()]).tolist() if isinstance(w, Tensor) else (float(w.min()), float(w.sum()))
     if not least >= 0:
         if math.isnan(least):
             raise ValueError(f"{name} must be finite, got {checks.first_not_finite(w)}")

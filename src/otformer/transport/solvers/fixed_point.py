@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -48,14 +49,15 @@ def fixed_point(step: Step, z: Tensor, weight: Tensor, reach: float) -> Iterator
 
 def descend(
     blocks: Callable[[float], Step], z: Tensor, weight: Tensor, mass: Tensor, spread: float, reg: float, tol: float,
-    max_depth: int,
+    max_depth: int, near: bool = False, patience: float = math.inf,
 ) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
-    """The fixed point of ``blocks(reg)`` to an error of ``tol``, reached through those of larger λ.
+    """The fixed point of ``blocks(reg)`` to an error of ``tol``, reached through those of larger λ, unless z is ``near`` it.
 
+    Given up where no error was below nine tenths of the least before it for ``patience`` layers.
     Returns the iterate z of least error (of each problem), the other side's potential, that error, and the layers run.
     """
-    depth = 0
-    for lam in temperatures(spread, reg):
+    depth, last, least = 0, 0, math.inf
+    for lam in [reg] if near else temperatures(spread, reg):
         final = lam == reg
         limit, enough = (max_depth, tol) if final else (min(depth + STAGE_LAYERS, max_depth // 2), STAGE_ERROR * mass)
         best, steps = None, fixed_point(blocks(lam), z, weight, spread + 100 * lam)
@@ -66,5 +68,10 @@ def descend(
             best.see(error, z, other)
             if bool(((best.error if final else size) < enough).all()):
                 break
+            if final and patience < math.inf:
+                if (worst := float(best.error.max())) < 0.9 * least:
+                    least, last = worst, depth
+                elif depth - last >= patience:
+                    break
     assert best is not None
     return *best.state, best.error, depth  # type: ignore[return-value]

@@ -36,25 +36,30 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer import checks
-from otformer.transport.derivatives.implicit import solve_marginals
+from otformer.transport.derivatives.implicit import CG_RESIDUAL, solve_marginals
 from otformer.transport.executors.stream import distances
 
 Parts = tuple[Tensor, ...]  # x [n, d], y [m, d], p [n], q [m], u [n], v [m], λ []: what a plan is a function of
 WIDTH = 64  # columns in one product, about
+SINGLE_RESIDUAL = 1e-6  # where conjugate gradients stop if products have the exponentials of float32
 BLOCK = 2**22  # entries of the plan held at once where the plan itself is read
 
 
 @dataclass(frozen=True, eq=False)
 class Operator:
-    """P and Pᵀ as products, float64; ``turned`` exchanges the two. ``parts`` are numbers only, without derivatives."""
+    """P and Pᵀ as products, float64; ``turned`` exchanges the two. ``parts`` are numbers only, without derivatives.
+
+    ``residual``: where conjugate gradients stop, relative to their start; what the products' own precision allows.
+    """
 
     stream: Any  # a `Stream` or `OnGpu`
     parts: Parts
     turned: bool = False
+    residual: float = CG_RESIDUAL
 
     @property
     def T(self) -> Operator:
-        return Operator(self.stream, turn(self.parts), not self.turned)
+        return Operator(self.stream, turn(self.parts), not self.turned, self.residual)
 
     def right(self, w: Tensor, inverse: bool = False) -> Tensor:
         """P @ w, for w [m] or [m, k]; with ``inverse`` every P_ij is divided by ‖x_i − y_j‖."""
@@ -138,26 +143,6 @@ class Product(Function):
         return None, ctx.operator.left(G) if in_W else None, *through
 
 
-class StreamedValue(Function):
-    """A value already known, Σ P C + λ Σ P log P, with the derivatives of the envelope theorem in a, b, x, y, p, q and λ."""
-
-    @staticmethod
-    def forward(ctx: Any, operator: Operator, value: Tensor, a: Tensor, b: Tensor, *sides: Tensor) -> Tensor:
-        ctx.operator = operator
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        only_once()
-        *_, u, v, reg = ctx.operator.parts
-        *in_sides, in_reg = ctx.needs_input_grad[4:]
-        if not any((*in_sides, in_reg)):
-            return None, None, g * u, g * v, *((None,) * 5)
-        ones = torch.ones_like(u)[:, None], torch.ones_like(v)[:, None]
-        *sides, rows, _, lam = (-reg * g * t for t in ctx.operator.pull(*ones, (*in_sides, False, False, in_reg)))
-        return None, None, g * u, g * v, *sides, lam + rows.sum()  # rows: −λ Σ_j P_ij/λ
-
-
 class StreamedPotentials(Function):
     """(u, v), as found, with their derivatives in a, b, x, y, p, q and λ."""
 
@@ -171,7 +156,7 @@ class StreamedPotentials(Function):
         only_once()
         operator: Operator = ctx.operator
         reg, (*in_sides, in_reg) = operator.parts[6], ctx.needs_input_grad[3:]
-        w_u, w_v = solve_marginals(operator.right, operator.left, g_u, g_v)
+        w_u, w_v = solve_marginals(operator.right, operator.left, g_u, g_v, operator.residual)
         G, W = torch.stack([w_u, torch.ones_like(w_u)], 1), torch.stack([torch.ones_like(w_v), w_v], 1)
         x, y, p, q, _, _, lam = (-reg * t for t in operator.pull(G, W, (*in_sides, False, False, in_reg)))
         return None, reg * w_u, reg * w_v, x, y, p, q, lam
@@ -179,7 +164,7 @@ class StreamedPotentials(Function):
 
 def only_once() -> None:
     if torch.is_grad_enabled():  # gradients are numbers here: a derivative of them would be wrong without a word
-        raise RuntimeError("a streamed result can be differentiated once only: create_graph=True is not supported")
+        raise RuntimeError("products of a streamed result, and its plan, can be differentiated once only, its value twice")
 
 
 @dataclass(frozen=True, eq=False)

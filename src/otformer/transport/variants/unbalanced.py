@@ -17,9 +17,9 @@ after every step: (f + p, g + q) is best where, with A = Σ a exp(−f/ρ_a) and
 
     p = ρ_a (log A − L),   q = ρ_b (log B − L),   L = (λ log ΣP + ρ_a log A + ρ_b log B)/(λ + ρ_a + ρ_b),
 
-the log of the mass that then moves. Anderson mixing (transport/solvers/anderson.py) is for the rest. In the same way
-costs that
-are all higher by s are met by f and g that are s ρ_a/(λ + ρ_a + ρ_b) and s ρ_b/(λ + ρ_a + ρ_b) higher: the least is made 0.
+the log of the mass that then moves. Anderson mixing (transport/solvers/anderson.py) is for the rest. In the same way costs
+that are all higher by s are met by f and g that are s ρ_a/(λ + ρ_a + ρ_b) and s ρ_b/(λ + ρ_a + ρ_b) higher: the least cost
+of a matrix is made 0. Between points no matrix is needed (variants/unbalanced_streamed.py).
 
 **Gradients** of the value are those of the envelope theorem, in the dual Σ a φ_a(f) + Σ b φ_b(g) + λ (ΣR − ΣP) with
 φ(f) = ρ (1 − exp(−f/ρ)), or f where ρ is infinite:
@@ -43,11 +43,13 @@ from otformer.transport.derivatives.envelope import Envelope, NotDifferentiable
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
 from otformer.transport.problem.finish import tell
-from otformer.transport.problem.problem import Goal, Problem
+from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
+from otformer.transport.solvers.blocks import Executor
 from otformer.transport.solvers.fixed_point import descend
 
+AnyExecutor = Absorbed | Dense | Executor
 REFUSED = "value has gradients; plan, value_linear and potentials of an unbalanced or partial problem have none"
 
 
@@ -91,7 +93,12 @@ def solve_unbalanced(
     problem = M if isinstance(M, Problem) else read_cost(M, a, b, reg, None, mask, balanced=False)
     goal, problem = Goal.read(tol, max_depth), problem.as_tensors()
     checks.choice("reg_type", reg_type, ("kl", "entropy"))
-    strength, lam, C = _strength(reg_m), problem.reg, problem.cost
+    strength = _strength(reg_m)
+    if isinstance(problem.cost, Sides):
+        from otformer.transport.variants.unbalanced_streamed import solve_unbalanced_streamed
+
+        return solve_unbalanced_streamed(problem, goal, strength, reg_type)
+    lam, C = problem.reg, problem.cost
     log_a, log_b = problem.a.log(), problem.b.log()
     log_R = (log_a, log_b) if reg_type == "kl" else (log_a * 0, log_b * 0)
     if not len(log_a):
@@ -106,8 +113,8 @@ def solve_unbalanced(
     rest, slopes = lam * apart, []
     sides = (f, P.sum(1), log_a.exp(), s), (g, P.sum(0), log_b.exp(), r)
     for rho, (h, marginal, weights, other) in zip(strength, sides, strict=True):
-        rest = rest + (0.0 if rho == math.inf else rho * _kl(marginal, weights))
-        slope = h if rho == math.inf else -rho * torch.expm1(-h / rho)
+        rest = rest + (0.0 if rho == math.inf else rho * relative_entropy(marginal, weights))
+        slope = marginal_slope(h, rho)
         slopes.append(slope + lam * (other.sum() - marginal / weights) if reg_type == "kl" else slope)
     method = "damped Sinkhorn blocks, Anderson-mixed"
     return finish_variant(problem, P, (f, g), rest, [*slopes, apart], float(error), goal, depth, method)
@@ -168,20 +175,35 @@ def damped(
     # A kernel in memory will do where no sum can underflow: where the damping is within its range.
     near = spread < 50 * (min(strength) + reg)
     executor = Absorbed(C, log_a, log_b) if near else Dense(C, log_a, log_b)
-    b, start = log_b.exp(), torch.zeros_like(log_b)
-    g, f, error, depth = descend(
-        lambda lam: _DampedBlocks(executor, *log_R, lam, *strength).step, start, b, b.sum(-1), spread, reg, tol, max_depth
-    )
+    f, g, error, depth = damped_blocks(executor, log_R, spread, reg, strength, tol, max_depth)
     total = reg + sum(strength)
     share_a, share_b = (rho / total if total < math.inf else float(rho == math.inf) for rho in strength)
     return f + share_a * (low + lower), g + share_b * (low + lower), error, depth
+
+
+def damped_blocks(
+    executor: AnyExecutor, log_R: tuple[Tensor, Tensor], spread: float, reg: float, strength: tuple[float, float],
+    tol: float, max_depth: int, start: Tensor | None = None, patience: float = math.inf,
+) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
+    """`damped` for any executor; ``spread``: the range of its costs, or a bound on it; ``start``: a g near the solution."""
+    b, first = executor.log_b.exp(), torch.zeros_like(executor.log_b) if start is None else start
+    g, f, error, depth = descend(
+        lambda lam: _DampedBlocks(executor, *log_R, lam, *strength).step, first, b, b.sum(-1), spread, reg, tol, max_depth,
+        start is not None, patience,
+    )  # fmt: skip
+    return f, g, error, depth
+
+
+def slack(reg: float, rho_a: float, rho_b: float) -> float:
+    """1 − d: the share of a distance to the solution by which a step is sure to come closer."""
+    return 1 - 1 / ((1 + reg / rho_a) * (1 + reg / rho_b))
 
 
 @dataclass(frozen=True)
 class _DampedBlocks:
     """g → f → g with its level set, at one λ, for P = r s exp((f + g − C)/λ); the error is that of g without the level."""
 
-    executor: Absorbed | Dense
+    executor: AnyExecutor
     log_r: Tensor
     log_s: Tensor
     reg: float
@@ -198,8 +220,7 @@ class _DampedBlocks:
         u, v = f + self.reg * (self.log_r + 1), g + self.reg * self.log_s
         log_ratio = self.executor.log_ratio(u, v, self.reg, rows=False)
         image = (g - self.reg * log_ratio) / (1 + self.reg / self.rho_b)
-        slack = 1 - 1 / ((1 + self.reg / self.rho_a) * (1 + self.reg / self.rho_b))
-        error = (image - g).abs().amax(-1) / (self.reg * slack)
+        error = (image - g).abs().amax(-1) / (self.reg * slack(self.reg, self.rho_a, self.rho_b))
         before = self.executor.log_b + log_ratio
         after = before + (image - g) / self.reg
         level = self._level(f, image, torch.logsumexp(after, -1, keepdim=True))
@@ -218,6 +239,11 @@ class _DampedBlocks:
         return self.rho_b / total * (self.reg * (log_B - log_mass) + self.rho_a * (log_B - log_A))
 
 
-def _kl(p: Tensor, q: Tensor) -> Tensor:
-    """Σ p log(p/q) − p + q."""
+def marginal_slope(f: Tensor, rho: float) -> Tensor:
+    """φ(f), the part of the value's gradient in a weight that its penalty has."""
+    return f if rho == math.inf else -rho * torch.expm1(-f / rho)
+
+
+def relative_entropy(p: Tensor, q: Tensor) -> Tensor:
+    """KL(p|q) = Σ p log(p/q) − p + q."""
     return (torch.special.xlogy(p, p / q) - p + q).sum()

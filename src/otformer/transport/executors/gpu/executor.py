@@ -34,9 +34,21 @@ class OnGpu:
 
     def precise(self, tol: float, reg: float) -> OnGpu:
         """The same with passes and products whose rounding is far below ``tol``."""
+        return self._of(self.stream.deciding(tol, reg))
+
+    def in_float32(self) -> OnGpu:
+        """The same with passes in float32."""
+        return self._of(self.stream.at(SINGLE, 0.0))
+
+    def _of(self, stream: GpuStream) -> OnGpu:
         out = object.__new__(OnGpu)
-        out.__dict__.update(self.__dict__, stream=self.stream.deciding(tol, reg))
+        out.__dict__.update(self.__dict__, stream=stream)
         return out
+
+    @property
+    def single(self) -> bool:
+        """Whether exponentials are those of float32."""
+        return self.stream.precision.exponentials == torch.float32
 
     def lay(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Potentials in the order of the layout."""
