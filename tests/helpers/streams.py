@@ -85,3 +85,9 @@ class Sizes(TorchDispatchMode):
         returned = out if isinstance(out, (tuple, list)) else [out]
         self.largest = max([self.largest, *(t.numel() for t in returned if isinstance(t, Tensor))])
         return out
+
+
+def close(ours: Any, theirs: Any, loose: float) -> None:
+    """Tensors that agree to ``loose`` of the largest entry, or of 1."""
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=loose, atol=loose * max(1.0, float(other.detach().abs().max())))

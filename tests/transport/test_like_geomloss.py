@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from oracles import pot_plan, problem
-from otformer.transport.compat import like_geomloss as samples_loss
 from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.variants import debiased
@@ -193,50 +192,6 @@ def test_divergence_in_our_conventions():
     assert ours == pytest.approx(2 * float(SamplesLoss(p=2, blur=0.05**0.5)(a, x, b, y)), abs=1e-12)
     tensors = [t.requires_grad_() for t in (x, y)]
     assert torch.autograd.gradcheck(lambda x, y: divergence(x, y, a, b, reg=0.1, tol=1e-12), tensors, eps=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("debias", [True, False])
-@pytest.mark.parametrize(
-    ("p", "blur", "reach"), [(2, 0.5, None), (2, 0.05, None), (1, 0.05, None), (2, 0.1, 0.5), (1, 0.1, 0.4)]
-)
-def test_without_matrices_all_is_the_same(p, blur, reach, debias, monkeypatch):
-    """Values, gradients and potentials, in a batch, with a point without mass and far from the origin."""
-    batch = [torch.stack(t) for t in zip(clouds(1, 150, 140, 3), clouds(2, 150, 140, 3), strict=True)]
-    batch[0][1, 3] = 0
-    batch[0][1] /= batch[0][1].sum()
-    batch[1], batch[3] = batch[1] + 20, batch[3] + 20
-    expected, inputs = None, [t.requires_grad_() for t in batch]
-    for backend in ("tensorized", "online", "multiscale"):
-        if backend != "tensorized":
-            monkeypatch.setattr(samples_loss, "transport", None)  # a matrix would be an error
-        options = {"p": p, "blur": blur, "reach": reach, "debias": debias, "backend": backend, "tol": 1e-11}
-        losses = SamplesLoss("sinkhorn", **options)(*inputs)
-        potentials = SamplesLoss("sinkhorn", **options, potentials=True)(*inputs)
-        found = [losses, *potentials, *torch.autograd.grad((losses * torch.tensor([1.0, 3.0])).sum(), inputs)]
-        expected = expected or [t.detach() for t in found]
-        for ours, theirs in zip(found, expected, strict=True):
-            loose = (batch[0] == 0) * 1e-7 if ours.shape == batch[0].shape else torch.tensor(0.0)  # no mass, no error
-            assert bool(((ours - theirs).abs() <= 1e-9 + 1e-8 * theirs.abs() + loose).all())
-
-
-@pytest.mark.slow
-def test_auto_forms_no_matrix_for_many_points(monkeypatch):
-    a, x, b, y = clouds(3, 150, 140, 3)
-    dense = SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)
-    monkeypatch.setattr(samples_loss, "ONLINE_ABOVE", 140**2)
-    monkeypatch.setattr(samples_loss, "transport", None)
-    np.testing.assert_allclose((SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)), dense, rtol=1e-8)
-    assert SamplesLoss()(a.float(), x.float(), b.float(), y.float()).dtype == torch.float32
-    with pytest.raises(TypeError):  # a cost of one's own needs one
-        SamplesLoss(cost=lambda x, y: torch.cdist(x, y))(a, x, b, y)
-    inputs = [t.requires_grad_() for t in clouds(2, 4, 3)]
-    monkeypatch.setattr(samples_loss, "ONLINE_ABOVE", 1)
-
-    def function(a, x, b, y):
-        return divergence(x, y, a.softmax(0), b.softmax(0), reg=0.1, tol=1e-12)
-
-    assert torch.autograd.gradcheck(function, inputs, eps=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
