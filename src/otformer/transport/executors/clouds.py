@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -74,13 +74,6 @@ class Cloud:
     def tops(self, h: Tensor) -> Tensor:
         """The greatest h of every tile, [tiles]."""
         return torch.nn.functional.pad(h, (0, -len(h) % TILE), value=-torch.inf).view(-1, TILE).amax(1)
-
-    @cached_property
-    def laid(self) -> Any:
-        """As the kernels read it; None where they do not run."""
-        from otformer.transport.executors import stream_kernels as kernels
-
-        return kernels.lay(self) if kernels.fit(self.points) else None
 
     @cached_property
     def label_ranges(self) -> Tensor:
@@ -169,9 +162,7 @@ def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor, rule: Rule = PLAIN) -> t
     return moved(x, y, p, q, *middles(ends(x, y), rule))
 
 
-def moved(
-    x: Tensor, y: Tensor, p: Tensor, q: Tensor, c: np.ndarray, e: np.ndarray
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def moved(x: Tensor, y: Tensor, p: Tensor, q: Tensor, c: np.ndarray, e: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Clouds less their middles c and e, and what this adds to the squared distances' p and q.
 
     With x = x' + c, y = y' + e and δ = c − e:  ‖x − y‖² = ‖x' − y'‖² + 2 δ·x' + ‖δ‖² − 2 δ·y', cross terms of one side each.

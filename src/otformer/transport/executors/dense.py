@@ -51,4 +51,3 @@ def run(
             new_v = v - layer.columns * torch.tanh(problem.log_ratio(u, v, layer.reg, rows=False) / 2)
         u, v = new_u, new_v
         yield u, v
-

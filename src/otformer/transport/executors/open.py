@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
 
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from otformer.transport.executors.gpu.executor import OnGpu
     from otformer.transport.problem.problem import Sides
 
+AnyStream: TypeAlias = "Stream | OnGpu"
 
-def open_stream(sides: Sides, log_a: Tensor, log_b: Tensor, spread: float, reg: float) -> Stream | OnGpu:
+
+def open_stream(sides: Sides, log_a: Tensor, log_b: Tensor, spread: float, reg: float) -> AnyStream:
     """The stream of the cost c_ij, without p and q; ``spread`` bounds the range of c, ``reg`` is the λ it is used at."""
     if (sides.x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and has_triton():
         from otformer.transport.executors.gpu.executor import OnGpu

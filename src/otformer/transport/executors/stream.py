@@ -18,8 +18,7 @@ A `Rule` changes little of this. For plain distances a block is taken by differe
 (nothing of one side can be split off, so both clouds are moved alike). Where labels forbid pairs these are −∞ in a block,
 and tiles whose labels leave no pair are left out; for equal labels the points of each stand together, and most tiles go.
 
-On a CUDA device passes run in Triton kernels (transport/executors/stream_kernels.py), except those of float64 in more
-than eight dimensions; these and all on a CPU in blocks of torch operations, as do products with the plan.
+All of it is torch operations, on a CPU; a CUDA device has kernels instead (transport/executors/gpu/).
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from otformer.network.features import Features, squared_euclidean
 from otformer.transport.executors.clouds import PLAIN, TILE, Cloud, Rule, box_spread, ends, middles, moved, own_costs, thin
 
 Block = tuple[Tensor, Tensor, Tensor]  # columns [k], logits [r, k] but for a term of the row alone, that term [r]
+POINTS_PER_BALL = 4  # of a thinned stream, for every ball of radius √λ
 LEAST = -1e30  # stands for −∞ where a difference of two of them is taken
 
 
@@ -82,9 +82,25 @@ class Stream:
             float(side.shift.max() - side.shift.min()) for side in (self.x, self.y)
         )
 
+    def strides(self, reg: float, fewest: int) -> tuple[int, int]:
+        """How many neighbours of x, and of y, can be one point each at this λ; ``fewest`` points are left at least.
+
+        A plan is blurred over √λ: ``POINTS_PER_BALL`` for every ball of that size, (spread/λ)^(d/2) balls in all. Beyond
+        three dimensions neighbours on the curve are not near, and neighbours of different labels do not do the same.
+        """
+        d = self.x.points.shape[1]
+        if d > 3 or self.rule.labels is not None:
+            return 1, 1
+        size = max(fewest, POINTS_PER_BALL * (self.spread / reg) ** (d / 2))
+        return max(1, int(len(self.log_a) / size)), max(1, int(len(self.log_b) / size))
+
+    def release(self) -> None:
+        """Nothing is held for steps."""
+
     @property
-    def dimension(self) -> int:
-        return self.x.points.shape[1]
+    def single(self) -> bool:
+        """Whether exponentials are those of float32."""
+        return self.log_a.dtype == torch.float32
 
     def in_float32(self) -> Stream:
         """The same points and weights, rounded."""
@@ -118,11 +134,6 @@ class Stream:
         return self._apply(own, other, u, v, log_a, reg, torch.ones_like(v), _itself if self.rule.root else torch.square)
 
     def _log_ratio(self, own: Cloud, other: Cloud, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
-        if v.is_cuda and self.rule.plain and own.laid is not None:
-            from otformer.transport.executors import stream_kernels as kernels
-
-            with torch.cuda.device_of(v):
-                return kernels.log_ratio(own.laid, other.laid, u, v, log_a, reg)
         h, mine = other.sort(v).to(other.points), own.sort(u).double() / reg - 1 - log_a[own.order].double()
         out = torch.full_like(u, -torch.inf)  # of rows without an allowed pair
         for rows, chunks in self._tiles(own, other, h, reg, None):

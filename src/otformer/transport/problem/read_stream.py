@@ -18,7 +18,7 @@ from otformer.transport.executors.clouds import Rule, ends, middles, moved, own_
 from otformer.transport.problem.labels import Labels
 from otformer.transport.problem.potentials import read_potentials
 from otformer.transport.problem.problem import Form, Problem, Sides
-from otformer.transport.problem.read import FEATURES, check_ratio, read_reg, wants_gradient, wanted_of
+from otformer.transport.problem.read import FEATURES, check_ratio, read_reg, wanted_of, wants_gradient
 from otformer.transport.problem.weights import read_weights
 
 
@@ -86,7 +86,7 @@ def _finite_ends(x: Tensor, y: Tensor) -> np.ndarray:
 def _about_origin(
     x: Tensor, y: Tensor, p: Tensor, q: Tensor, known: np.ndarray, rule: Rule
 ) -> tuple[tuple[Tensor, ...], float]:
-    """Clouds that lie about the origin, and a bound on the range of c between them: of the boxes, or of balls around them."""
+    """Clouds that lie about the origin, and a bound on the range of c between them, from boxes or balls around them."""
     with np.errstate(over="ignore", invalid="ignore"):
         c, e = middles(known, rule)
         (low_x, high_x), (low_y, high_y) = known[:2] - c, known[2:] - e

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,7 @@ class Weights(NamedTuple):
     kept: Kept | None
 
 
-def read_weights(
-    a: Any, b: Any, shape: tuple[int, int], device: torch.device | None, balanced: bool = True
-) -> Weights:
+def read_weights(a: Any, b: Any, shape: tuple[int, int], device: torch.device | None, balanced: bool = True) -> Weights:
     """By default uniform, with the mass of the other side (if balanced), or 1. Either precision is read in full."""
     with np.errstate(over="ignore"):  # sums that overflow are refused below
         named = zip("ab", (a, b), shape, strict=True)
@@ -35,21 +34,17 @@ def read_weights(
         raise ValueError(f"a and b must have the same sum, got {known[0]:g} and {known[1]:g}")
     n, m = shape
     total = known[0] if known else 1.0
-    w_a, least_a, mass = sides[0] or (_uniform(n, total, device), 1.0, total)
-    target, least_b, mass_b = sides[1] or (_uniform(m, total, device), 1.0, total)
+    full: Any = np.full if device is None else partial(torch.full, dtype=torch.float64, device=device)
+    w_a, least_a, mass = sides[0] or (full((n,), total / max(n, 1)), 1.0, total)
+    target, least_b, mass_b = sides[1] or (full((m,), total / max(m, 1)), 1.0, total)
     if device is not None:
         w_a, target = (torch.as_tensor(w, device=device) for w in (w_a, target))
     kept = None
     if n and not (least_a > 0 and least_b > 0):
-        rows, columns = (w.nonzero()[0] if device is None else w.nonzero()[:, 0] for w in (w_a, target))  # type: ignore
+        rows, columns = (w.nonzero()[0] if device is None else w.nonzero()[:, 0] for w in (w_a, target))
         kept, w_a, target = Kept(rows, columns, shape), w_a[rows], target[columns]
     b = target * (mass / mass_b) if n and balanced else target
     return Weights(w_a, b, target, mass if n else 0.0, kept)
-
-
-def _uniform(n: int, total: float, device: torch.device | None) -> Array:
-    share = total / max(n, 1)
-    return np.full(n, share) if device is None else torch.full((n,), share, dtype=torch.float64, device=device)
 
 
 def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tuple[Array, float, float]:
@@ -62,7 +57,9 @@ def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tu
     w = w.double() if isinstance(w, Tensor) else np.array(w, np.float64)
     least, total = 1.0, 1.0
     if n:  # on a GPU in one look
-        least, total = torch.stack([w.min(), w.sum()]).tolist() if isinstance(w, Tensor) else (float(w.min()), float(w.sum()))
+        least, total = (
+            torch.stack([w.min(), w.sum()]).tolist() if isinstance(w, Tensor) else (float(w.min()), float(w.sum()))
+        )
     if not least >= 0:
         if math.isnan(least):
             raise ValueError(f"{name} must be finite, got {checks.first_not_finite(w)}")

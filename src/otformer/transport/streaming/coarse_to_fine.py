@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import torch
-
 from otformer.transport.solvers.annealing import STAGE_ERROR, STAGE_LAYERS, State, direct_then_annealed, temperatures
 from otformer.transport.solvers.blocks import nothing
 
 FEWEST_POINTS = {"cuda": 16384, "cpu": 2048}  # of a coarse stage: a pass over fewer is no faster
-POINTS_PER_BALL = 4  # points of a coarse stage for every ball of radius √λ
 FULL_STAGE_ERROR = {"cuda": 3e-3, "cpu": 1e-3}  # marginal error, as a share of the mass, at which a stage on all points ends
 
 
@@ -22,17 +19,15 @@ def coarse_to_fine(
 
     ``stream`` is a `Stream` or a `GpuStream`: an executor that can be ``thinned`` and knows the ``spread`` of its costs.
 
-    A plan at λ is blurred over √λ: a stage there has ``POINTS_PER_BALL`` for every ball of that size, (spread/λ)^(d/2) balls
-    in all, but not under ``FEWEST_POINTS``. Its u gives the next stage its first v, by a column block from the points of the
-    one to those of the other. Beyond three dimensions neighbours on the curve are not near, and all stages have all points.
+    How many points a stage needs, the stream knows (``strides``), but not under ``FEWEST_POINTS``. The u of a stage gives
+    the next one its first v, by a column block from the points of the one to those of the other.
     """
-    d, spread, mass = stream.dimension, stream.spread, float(stream.log_b.exp().sum())
+    spread, mass = stream.spread, float(stream.log_b.exp().sum())
     u, v, here, depth = nothing(stream.log_a), nothing(stream.log_b), stream, 0
     before, last = (1, 1), reg  # strides along both curves, and λ, of the stage before
-    few = d <= 3 and stream.rule.labels is None  # neighbours may differ in their labels
-    for lam, coarse in [*((lam, few) for lam in temperatures(spread, reg)), (reg, False)]:
-        size = max(FEWEST_POINTS[v.device.type], POINTS_PER_BALL * (spread / lam) ** (d / 2)) if coarse else torch.inf
-        rows, columns = (max(1, int(len(w) / size)) for w in (stream.log_a, stream.log_b))
+    fewest = FEWEST_POINTS[v.device.type]
+    for lam, coarse in [*((lam, True) for lam in temperatures(spread, reg)), (reg, False)]:
+        rows, columns = stream.strides(lam, fewest) if coarse else (1, 1)
         final = lam == reg and rows == columns == 1
         if not final and max_depth // 2 - depth < 3:
             continue  # no layers left for a stage on the way

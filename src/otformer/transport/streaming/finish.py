@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from otformer.transport.derivatives.implicit import CG_RESIDUAL
 from otformer.transport.executors.open import open_stream
 from otformer.transport.problem.finish import Solved, tell
 from otformer.transport.problem.problem import Goal, Problem, Sides
@@ -25,8 +26,10 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
     if not len(u):
         nothing = {"plan": form.give(a.new_zeros(problem.shape)), "value_linear": form.number(0.0)}
         return Result((form.give(u), form.give(v)), form.number(0.0), 0.0, True, 0, solved.method, 0.0, 0.0, nothing)
-    known = solved if solved.plan is not None else solved._replace(
-        plan=open_stream(sides, a.log(), b.log(), problem.spread, problem.reg)
+    known = (
+        solved
+        if solved.plan is not None
+        else solved._replace(plan=open_stream(sides, a.log(), b.log(), problem.spread, problem.reg))
     )
     error, mass = (known.error, problem.mass) if known.error is not None else _measured(problem, known)
     whole = u + sides.p, v + sides.q
@@ -35,16 +38,26 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
     parts: Parts | None = None
     if wanted is not None:
         x, y, p, q = wanted.cost
-        alone = (x, y, *own_squares(x, y, sides.rule), wanted.reg)  # the problem without p and q, which do not change the plan
+        alone = (
+            x,
+            y,
+            *own_squares(x, y, sides.rule),
+            wanted.reg,
+        )  # the problem without p and q, which do not change the plan
         operator = _operator(problem, known)
         moving = StreamedValue.apply(operator, value - a @ sides.p - b @ sides.q, wanted.a, wanted.b, *alone)
         value = moving + wanted.a @ p + wanted.b @ q
         parts = (*alone[:4], *StreamedPotentials.apply(operator, wanted.a, wanted.b, *alone), wanted.reg)
     potentials = form.give(problem.whole(whole[0], 0), double=True), form.give(problem.whole(whole[1], 1), double=True)
-    found: dict[str, Any] = {"plan": partial(_plan, problem, known, parts), "value_linear": partial(_linear, problem, known, parts)}
+    found: dict[str, Any] = {
+        "plan": partial(_plan, problem, known, parts),
+        "value_linear": partial(_linear, problem, known, parts),
+    }
     if warn and not error < goal.tol:
         tell(error, solved.depth, goal, problem.reg)
-    return Result(potentials, _number(problem, value), error, error < goal.tol, solved.depth, solved.method, mass, error, found)
+    return Result(
+        potentials, _number(problem, value), error, error < goal.tol, solved.depth, solved.method, mass, error, found
+    )
 
 
 def _operator(problem: Problem, solved: Solved) -> Operator:
@@ -52,8 +65,7 @@ def _operator(problem: Problem, solved: Solved) -> Operator:
     x, y, *_, rule = problem.cost
     reg = torch.as_tensor(problem.reg, dtype=torch.float64)  # on the CPU: to read it is to wait for nobody
     parts = (x, y, *own_squares(x, y, rule), solved.u, solved.v, reg)
-    residual = {"residual": SINGLE_RESIDUAL} if solved.plan.single else {}
-    return Operator(solved.plan, parts, **residual)
+    return Operator(solved.plan, parts, residual=SINGLE_RESIDUAL if solved.plan.single else CG_RESIDUAL)
 
 
 def _measured(problem: Problem, solved: Solved) -> tuple[float, float]:

@@ -11,8 +11,7 @@ to a true marginal error of about 2⁻²⁶ (max C − min C)/λ, measured over 
 A ``tol`` beyond that costs slower passes.
 
 **Depth.** Layers are passes over the cost that lead to the potentials, ``max_depth`` at most, the one that gives a potential
-to new points of a warm start included. The two products that measure the marginals of the end, where they are needed, are not
-counted.
+to new points of a warm start included. Products that measure the marginals of the end, where needed, are not counted.
 
 **Costs.** All with features, C_ij = ‖x_i − y_j‖² + p_i + q_j: one matrix product for each block. The distance ‖x − y‖ has no
 finite features: it is taken by differences, with a root for each entry (`Rule`), and costs a few times as much.
@@ -76,7 +75,8 @@ def _run_on_gpu(
     enough = max(goal.tol - slack, slack / 4)  # what cannot be decided is not tried for ever
     search = _Search(reg, enough, SAFE * enough, exact.stream, lambda: stream.stream.at(SINGLE, share), *mixing)
     start = None if first is None else stream.sides[1].lay(first)
-    u, v, error, depth = search.run(start, goal.max_depth - taken)
+    with torch.cuda.device_of(stream.log_a):
+        u, v, error, depth = search.run(start, goal.max_depth - taken)
     finish = "float32 and float64" if exact.stream.precision is MIXED else "float64"
     method = f"{STREAMED}, in float32 with a finish in {finish}"
     return Solved(*exact.take(u, v), depth + taken, method, exact, error + slack)
@@ -124,9 +124,11 @@ class _Search:
         floor = mass * (2**-26 * spread / self.reg + 2**-23)
         fits = floor < SINGLE_UP_TO * mass and max(spread, 1 / self.reg) < SINGLE_RANGE
         if self.rough is not None and fits and max_depth >= 2 * LAYERS:
-            states = self._states(self.rough(), v, spread, max(self.rough_tol, floor), max_depth - LAYERS)
+            rough = self.rough()
+            states = self._states(rough, v, spread, max(self.rough_tol, floor), max_depth - LAYERS)
             _, v, _, depth = least_error(states, PATIENCE)
             v = v.double()
+            rough.release()
         u, v, error, more = least_error(self._states(self.exact, v, spread, self.tol, max_depth - depth))
         depth += more
         if start is None or error < self.tol or depth + LAYERS > max_depth:

@@ -20,7 +20,7 @@ from torch import Tensor
 from otformer import callers
 from otformer.transport.executors.absorbed import Absorbed, Watched
 from otformer.transport.executors.dense import Dense
-from otformer.transport.executors.stream import Stream
+from otformer.transport.executors.open import AnyStream
 from otformer.transport.problem.problem import ABSENT_WEIGHT
 from otformer.transport.solvers.annealing import annealed
 from otformer.transport.solvers.fixed_point import Least
@@ -72,7 +72,7 @@ def self_transport(C: Tensor, a: Tensor, eps: float, rho: float | None, tol: flo
 
 
 def averaged(
-    executor: Absorbed | Dense | Stream, a: Tensor, spread: float, eps: float, rho: float | None, tol: float
+    executor: Absorbed | Dense | AnyStream, a: Tensor, spread: float, eps: float, rho: float | None, tol: float
 ) -> Tensor:
     """f = g [..., n] of the measures that an executor holds on both sides; ``spread``: the range of costs."""
     log_a, mass = executor.log_a.to(a), a.sum(-1)

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from otformer.transport.derivatives.envelope import LazyEnvelope, Slope
-from otformer.transport.executors.clouds import Rule, box_spread, centred, middles
-from otformer.transport.executors.stream import Stream
+from otformer.transport.executors.clouds import Rule, box_spread, ends, middles, moved
+from otformer.transport.executors.open import AnyStream, open_stream
 from otformer.transport.problem.problem import Form, Goal, Problem, Sides
 from otformer.transport.solvers.mixed import Mixed
 from otformer.transport.streaming.plan import Operator, Parts
@@ -84,12 +84,14 @@ class Losses:
             mass = float(a.sum())
             w_a, w_b = log_a.exp(), log_b.exp() * (mass / b.sum())
             problem = Problem(sides, w_a, w_b, w_b, self.eps, mass, 0.0, spread, Form(x.device, single))
-            u, v, *_, stream = Mixed().run(problem, Goal(tol * mass, MAX_DEPTH))
-            missing = w_b * torch.expm1(stream.precise(tol).log_ratio(u, v, self.eps, rows=False)).abs()
-            error = missing.sum() / mass
+            u, v, *_, stream, known = Mixed().run(problem, Goal(tol * mass, MAX_DEPTH))
+            if known is None:
+                missing = w_b * torch.expm1(stream.log_ratio(u, v, self.eps, rows=False)).abs()
+                known = float(missing.sum())
+            error = torch.tensor(known / mass)
             f, g = balanced(u + sides.p - self.eps * log_a, v + sides.q - self.eps * (log_b + 1), a, b)
         else:
-            whole, strength = Stream(sides.features(), log_a, log_b, rule=self.rule), (self.rho, self.rho)
+            whole, strength = open_stream(sides, log_a, log_b, spread, self.eps), (self.rho, self.rho)
             executor, (f, g, error, _) = damped_stream(
                 whole, sides, (log_a, log_b), self.eps, strength, Goal(tol, MAX_DEPTH), single or x.is_cuda
             )
@@ -101,8 +103,9 @@ class Losses:
         """OT(α, α)."""
         sides, apart = self._sides(x, x)
         log_a = logs(a)
-        stream = Stream(sides.features(), log_a, log_a, rule=self.rule).precise(self.tol)
-        f = averaged(stream, a, stream.spread, self.eps, self.rho, self.tol)
+        spread = box_spread(sides.x, sides.y, self.rule)
+        stream = open_stream(sides, log_a, log_a, spread, self.eps).precise(self.tol, self.eps)
+        f = averaged(stream, a, spread, self.eps, self.rho, self.tol)
         return Term(f, f, self._operator(stream, sides, f, f), apart)
 
     def _sides(self, x: Tensor, y: Tensor) -> tuple[Sides, Tensor]:
@@ -110,10 +113,11 @@ class Losses:
         x, y = self.scale**0.5 * x, self.scale**0.5 * y
         still = x.detach(), y.detach()
         finite(box_spread(*still), self.eps)
-        c, e = middles(*still, self.rule)
-        return Sides(*centred(x, y, x.new_zeros(len(x)), y.new_zeros(len(y)), self.rule), self.rule), c - e
+        c, e = middles(ends(*still), self.rule)
+        sides = Sides(*moved(x, y, x.new_zeros(len(x)), y.new_zeros(len(y)), c, e), self.rule)
+        return sides, torch.as_tensor(c - e).to(x)
 
-    def _operator(self, stream: Stream, sides: Sides, f: Tensor, g: Tensor) -> Operator:
+    def _operator(self, stream: AnyStream, sides: Sides, f: Tensor, g: Tensor) -> Operator:
         """P_ij = α_i β_j exp((f_i + g_j − c_ij)/ε)."""
         u, v = f + self.eps * (stream.log_a.to(f) + 0.5), g + self.eps * (stream.log_b.to(g) + 0.5)
         x, y, x_sq, y_sq, reg = self._alone(sides)
@@ -121,7 +125,7 @@ class Losses:
 
     def _alone(self, sides: Sides) -> Parts:
         """What c is a function of, and ε."""
-        return sides.x, sides.y, *own_squares(sides.x, sides.y, self.rule), sides.x.new_tensor(self.eps)
+        return sides.x, sides.y, *own_squares(sides.x, sides.y, self.rule), torch.tensor(self.eps, dtype=torch.float64)
 
     def _slope(self, terms: list[Term], rows: bool) -> Tensor:
         """The gradient of the loss in x [n, d], or in y [m, d]."""

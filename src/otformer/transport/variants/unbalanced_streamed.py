@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from otformer.transport.derivatives.envelope import LazyEnvelope, NotDifferentiable, Slope
-from otformer.transport.executors.stream import Stream
+from otformer.transport.executors.open import AnyStream, open_stream
 from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.problem.result import Result
@@ -40,7 +40,7 @@ SINGLE_ROUNDING = 2**-24  # of log(P1/a) in float32, in units of costs/λ
 class Shifted:
     """An executor of the cost c_ij + p_i + q_j, made of a stream of c; in float64. ``spread`` bounds the range of costs."""
 
-    def __init__(self, stream: Stream, p: Tensor, q: Tensor) -> None:
+    def __init__(self, stream: AnyStream, p: Tensor, q: Tensor) -> None:
         self.stream, self.p, self.q = stream, p, q
         self.log_a, self.log_b = stream.log_a.to(p), stream.log_b.to(q)
         self.spread = stream.spread + sum(float(own.max() - own.min()) for own in (p, q))
@@ -50,13 +50,13 @@ class Shifted:
 
 
 def damped_stream(
-    stream: Stream, sides: Sides, log_R: tuple[Tensor, Tensor], reg: float, strength: tuple[float, float], goal: Goal,
+    stream: AnyStream, sides: Sides, log_R: tuple[Tensor, Tensor], reg: float, strength: tuple[float, float], goal: Goal,
     single: bool,
 ) -> tuple[Shifted, tuple[Tensor, Tensor, Tensor, int]]:  # fmt: skip
     """Damped blocks on a stream, in float32 first if ``single``: the executor of the last ones, and what they found."""
     # The error is what a step moves, over λ and the slack: so much more precise does a step have to be.
     room = slack(reg, *strength)
-    executor = Shifted(stream.precise(goal.tol * room), sides.p, sides.q)
+    executor = Shifted(stream.precise(goal.tol * room, reg), sides.p, sides.q)
     floor, start, taken = SINGLE_ROUNDING * (1 + executor.spread / reg) / room, None, 0
     fits = max(executor.spread, 1 / reg) < SINGLE_RANGE and goal.max_depth >= 2 * LAYERS
     if single and fits and floor < 1:
@@ -132,14 +132,15 @@ def _find(problem: Problem, goal: Goal, strength: tuple[float, float], reg_type:
     """The solution, its error, and the layers it took."""
     sides, lam, log_a, log_b = problem.cost, problem.reg, problem.a.log(), problem.b.log()
     log_r, log_s = (log_a, log_b) if reg_type == "kl" else (log_a * 0, log_b * 0)
-    stream = Stream(sides.features(), log_a, log_b, rule=sides.rule)
+    stream = open_stream(sides, log_a, log_b, problem.spread, lam)
     single = problem.form.single or stream.log_a.is_cuda
     executor, (f, g, error, depth) = damped_stream(stream, sides, (log_r, log_s), lam, strength, goal, single)
     u, v = f + lam * (log_r + 1), g + lam * log_s
     rows = problem.a * executor.log_ratio(u, v, lam, rows=True).exp()
     columns = problem.b * executor.log_ratio(u, v, lam, rows=False).exp()
     own = own_squares(sides.x, sides.y, sides.rule)
-    operator = Operator(executor.stream, (sides.x, sides.y, *own, u - sides.p, v - sides.q, f.new_tensor(lam)))
+    reg = torch.tensor(lam, dtype=torch.float64)
+    operator = Operator(executor.stream, (sides.x, sides.y, *own, u - sides.p, v - sides.q, reg))
     reference = log_r.exp().sum() * log_s.exp().sum()
     return _Found(operator, sides, (f, g), (rows, columns), reference), float(error), depth
 

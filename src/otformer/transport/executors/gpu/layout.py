@@ -1,21 +1,21 @@
 r"""Points as the kernels read them, and how exactly a pass computes.
 
-**Order.** Vectors here are in the order of the layout, filled up to whole blocks; `Side.lay` and `Side.take` go to it and back.
-Filling has potentials −∞.
+**Order.** Vectors here are in the order of the layout, filled up to whole blocks; `Side.lay` and `Side.take` go there and
+back. Filling has potentials −∞.
 
-**Precision.** A pass is log Σ_j exp((h_j − c_ij)/λ). With float32 numbers its logits err by 2⁻²⁴ C/λ and more: good for steps,
-not for a verdict. So there are three kinds:
+**Precision.** A pass is log Σ_j exp((h_j − c_ij)/λ). With float32 numbers its logits err by 2⁻²⁴ C/λ and more: good for
+steps, not for a verdict. So there are three kinds:
 
     SINGLE   all in float32
     MIXED    logits in float64, their exponentials in float32
     DOUBLE   all in float64
 
 Rounding of a MIXED pass. Take z_ij = (h_j − c_ij)/(λ ln 2) − top_i in float64 (errors of 10⁻¹⁶ |z|, nothing beside the rest)
-and round it to float32: the term 2^z changes by at most |z| 2⁻²⁴ ln 2. Averaged with the terms' shares w_j of their sum that
-is Σ w_j log₂(1/w_j) 2⁻²⁴ ln 2 at most, an entropy: no more than ln m units of 2⁻²⁴, 17 for m = 2²⁴. The hardware's 2^z is right to 4 units,
-a float32 sum of 32 of them to 31, tiles left out are under 2, and sums over tiles are float64. Together 54 units of 2⁻²⁴ ≤
-``ROUNDING`` = 2⁻¹⁸ of a row's sum, whatever λ and the costs are. A marginal error is a sum over rows: it errs by no more than
-that share of the mass. tests/transport/test_gpu_passes.py measures it against float64.
+and round it to float32: the term 2^z changes by |z| 2⁻²⁴ ln 2 at most. Averaged with the terms' shares w_j of their sum this
+is under Σ w_j log₂(1/w_j) 2⁻²⁴ ln 2, an entropy, no more than ln m units of 2⁻²⁴: 17 for m = 2²⁴. The hardware's 2^z errs
+by 4 units, a float32 sum of 32 of them to 31, all terms left out are under 4, and sums over tiles are float64. Together 56
+units of 2⁻²⁴, less than ``ROUNDING`` = 2⁻¹⁸ of a row's sum, whatever λ and the costs are. A marginal error is a sum over
+rows: it errs by no more than that share of the mass. tests/transport/test_gpu_passes.py measures it against float64.
 """
 
 from __future__ import annotations
@@ -125,11 +125,21 @@ class Side:
         t = t[: self.size]
         return t if self.order is None else torch.empty_like(t).index_copy_(0, self.order, t)
 
+    @cached_property
+    def extents(self) -> list[tuple[int, float]]:
+        """For groups of 2, 4, 8, … neighbours: how many, and the mean of their variances (all coordinates together)."""
+        if self.order is None:
+            return []
+        strides = [2**k for k in range(1, 11) if self.size >= 2**k]
+        groups = (self.points[:, : self.size // s * s].view(len(self.points), -1, s) for s in strides)
+        found = torch.stack([g.var(2, correction=0).sum(0).mean() for g in groups]).tolist() if strides else []
+        return list(zip(strides, found, strict=True))
+
     def thinned(self, stride: int) -> Side:
         """Every ``stride`` neighbours as one point with their mass.
 
-        ‖x − y‖² is linear in (x, ‖x‖²): the mean cost of the neighbours is that of their mean, and a term of this side alone,
-        which changes no plan.
+        ‖x − y‖² is linear in (x, ‖x‖²): the mean cost of the neighbours is that of their mean, and a term of this side
+        alone, which changes no plan.
         """
         if stride == 1:
             return self

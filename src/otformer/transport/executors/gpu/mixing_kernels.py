@@ -1,6 +1,10 @@
 # mypy: ignore-errors
 # Kernels are not Python to a type checker.
-"""Triton kernels of Anderson mixing (solvers/anderson.py): what a step must read of its past, in one look each."""
+"""Triton kernels of Anderson mixing (solvers/anderson.py): what a step must read of its past, in one look each.
+
+``control`` [2 + memory], float64, comes from the host: the slot that the newest change goes to (−1: none), how many θ there
+are, and these. The kernels are the same for every step, so that a captured one can be replayed.
+"""
 
 from __future__ import annotations
 
@@ -13,48 +17,49 @@ except ImportError:  # a machine without a GPU reads this module, it does not ru
 
 
 @jit
-def remember(
-    v, f, last_v, last_f, log_w, consts, moves, changes, out, m, width, slot, BLOCK: tl.constexpr
+def advance(
+    v, f, last_v, last_f, moves, control, squares, h, tops, m,
+    MEMORY: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr,
 ):  # fmt: skip
-    """ΔF = f − last f and ΔV + ΔF into ``slot`` (none if it is negative), and sums over a block of points, weighted with w.
+    """v ← v + f − Σ_k θ_k (ΔV_k + ΔF_k), as the next pass reads it too; v and f become the last ones."""
+    j, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, MEMORY)
+    used = tl.load(control + 1)
+    past = tl.load(moves + k.to(tl.int64)[:, None] * m + j[None, :], mask=k[:, None] < used, other=0.0).to(tl.float64)
+    shares = tl.load(control + 2 + k, mask=k < used, other=0.0)
+    old_v, old_f = tl.load(v + j), tl.load(f + j)
+    new = old_v + old_f - tl.sum(past * shares[:, None], 0)
+    tl.store(last_v + j, old_v)
+    tl.store(last_f + j, old_f)
+    tl.store(v + j, new)
+    pass_columns(new, j, squares, h, tops, j < m, BLOCK, COLUMNS, SQUARES)
 
-    out[block]: Σ w |exp(−f/λ) − 1|, Σ w f, Σ w ΔF, then for every k Σ w f ΔF_k and Σ w ΔF ΔF_k. One program for each k.
+
+@jit
+def remember(v, f, last_v, last_f, log_w, consts, moves, changes, control, out, m, width, BLOCK: tl.constexpr):
+    """ΔF = f − last f and ΔV + ΔF into their slot, and sums over a block of points, weighted with w.
+
+    out[block]: Σ w |exp(−f/λ) − 1|, Σ w f, Σ w ΔF, then for every k Σ w f ΔF_k and Σ w ΔF ΔF_k. One program for each k;
+    those of slots not yet in use write nothing that is read.
     """
     block, k = tl.program_id(0), tl.program_id(1)
     j = block * BLOCK + tl.arange(0, BLOCK)
     logs = tl.load(log_w + j)
     there = logs > -float("inf")
-    w = tl.exp(logs)
-    residual = tl.load(f + j)
+    w, residual, slot = tl.exp(logs), tl.load(f + j), tl.load(control).to(tl.int32)
     out += block * width
     if k == 0:
         off = tl.abs(tl.exp(-residual / tl.load(consts + 1)) - 1.0)
         tl.store(out, tl.sum(tl.where(there, w * off, 0.0), 0))
     if slot >= 0:
-        change = residual - tl.load(last_f + j)
+        change, at = residual - tl.load(last_f + j), k.to(tl.int64) * m + j
+        past = change
         if k == slot:
             move = tl.where(there, tl.load(v + j) - tl.load(last_v + j), 0.0) + change
-            tl.store(moves + k.to(tl.int64) * m + j, move.to(moves.dtype.element_ty))
-            tl.store(changes + k.to(tl.int64) * m + j, change.to(moves.dtype.element_ty))
+            tl.store(moves + at, move.to(moves.dtype.element_ty))
+            tl.store(changes + at, change.to(moves.dtype.element_ty))
             tl.store(out + 1, tl.sum(w * residual, 0))
             tl.store(out + 2, tl.sum(w * change, 0))
-            past = change
         else:
-            past = tl.load(changes + k.to(tl.int64) * m + j).to(tl.float64)
+            past = tl.load(changes + at).to(tl.float64)
         tl.store(out + 3 + 2 * k, tl.sum(w * residual * past, 0))
         tl.store(out + 4 + 2 * k, tl.sum(w * change * past, 0))
-
-
-@jit
-def advance(
-    v, f, moves, theta, squares, out, h, tops, m, used,
-    MEMORY: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr,
-):  # fmt: skip
-    """v + f − Σ_k θ_k (ΔV_k + ΔF_k), and the same as the next pass reads it."""
-    j, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, MEMORY)
-    known = k[:, None] < used
-    past = tl.load(moves + k.to(tl.int64)[:, None] * m + j[None, :], mask=known, other=0.0).to(tl.float64)
-    shares = tl.load(theta + k, mask=k < used, other=0.0)
-    new = tl.load(v + j) + tl.load(f + j) - tl.sum(past * shares[:, None], 0)
-    tl.store(out + j, new)
-    pass_columns(new, j, squares, h, tops, j < m, BLOCK, COLUMNS, SQUARES)

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from otformer.transport.executors.clouds import Rule
-from otformer.transport.executors.gpu import mixing_kernels as mixing
 from otformer.transport.executors.gpu import pass_kernels as kernels
 from otformer.transport.executors.gpu.layout import BLOCK, MIXED, SINGLE, Precision, Side
 
@@ -61,10 +60,10 @@ class Passes:
 
     def columns(self, side: Side, potential: Tensor) -> Columns:
         """Potentials [N] float64, as a pass over this side reads them."""
-        out = self._new_columns(side)
+        out = self.new_columns(side)
         kernels.spread[(len(potential) // BLOCK,)](
-            potential, self._squares(side), *out, len(potential), BLOCK=BLOCK, COLUMNS=self.precision.columns,
-            SQUARES=self._with_squares(side),
+            potential, self.squares_of(side), *out, len(potential), BLOCK=BLOCK, COLUMNS=self.precision.columns,
+            SQUARES=self.with_squares(side),
         )  # fmt: skip
         return out
 
@@ -98,40 +97,29 @@ class Passes:
 
     def settle(self, own: Side, sums: Sums, numbers: Tensor) -> tuple[Tensor, Columns]:
         """The potential [N] that makes this side exact, λ(log w + 1) − G, and the same as a pass reads it."""
-        out, columns, n = torch.empty_like(own.log_w), self._new_columns(own), len(own.log_w)
+        out, columns, n = torch.empty_like(own.log_w), self.new_columns(own), len(own.log_w)
         kernels.settle[(n // BLOCK,)](
-            *sums, own.log_w, self._squares(own), numbers, out, *columns, n, len(sums.tops), BLOCK=BLOCK,
-            COLUMNS=self.precision.columns, SQUARES=self._with_squares(own),
+            *sums, own.log_w, self.squares_of(own), numbers, out, *columns, n, len(sums.tops), BLOCK=BLOCK,
+            COLUMNS=self.precision.columns, SQUARES=self.with_squares(own),
         )  # fmt: skip
         return out, columns
 
-    def residual(self, own: Side, sums: Sums, numbers: Tensor, potential: Tensor) -> Tensor:
-        """How far a potential is from the one that makes this side exact, [N]."""
-        out, n = torch.empty_like(own.log_w), len(own.log_w)
+    def residual(self, own: Side, sums: Sums, numbers: Tensor, potential: Tensor, out: Tensor) -> None:
+        """How far a potential is from the one that makes this side exact, into ``out`` [N]."""
+        n = len(own.log_w)
         kernels.residual[(n // BLOCK,)](
-            *sums, own.log_w, self._squares(own), numbers, potential, out, n, len(sums.tops), BLOCK=BLOCK,
-            SQUARES=self._with_squares(own),
+            *sums, own.log_w, self.squares_of(own), numbers, potential, out, n, len(sums.tops), BLOCK=BLOCK,
+            SQUARES=self.with_squares(own),
         )  # fmt: skip
-        return out
 
-    def advance(self, own: Side, v: Tensor, f: Tensor, moves: Tensor, theta: Any) -> tuple[Tensor, Columns]:
-        """v + f − Σ_k θ_k moves_k [N], and the same as a pass reads it."""
-        out, columns, used = torch.empty_like(v), self._new_columns(own), 0 if theta is None else len(theta)
-        shares = torch.as_tensor(theta, device=v.device) if used else v
-        mixing.advance[(len(v) // BLOCK,)](
-            v, f, moves, shares, self._squares(own), out, *columns, len(v), used, MEMORY=1 << (len(moves) - 1).bit_length(),
-            BLOCK=BLOCK, COLUMNS=self.precision.columns, SQUARES=self._with_squares(own),
-        )  # fmt: skip
-        return out, columns
-
-    def _with_squares(self, side: Side) -> bool:
+    def with_squares(self, side: Side) -> bool:
         """Whether ‖x‖² is left out of the entries, and put into the potentials."""
         return not side.near and not self.rule.root
 
-    def _squares(self, side: Side) -> Tensor:
+    def squares_of(self, side: Side) -> Tensor:
         return side.log_w if side.near else side.squares
 
-    def _new_columns(self, side: Side) -> Columns:
+    def new_columns(self, side: Side) -> Columns:
         n = len(side.log_w)
         h = side.log_w.new_empty(n, dtype=self.precision.numbers)
         return Columns(h, h.new_empty(n // self.precision.columns))

@@ -3,8 +3,9 @@
 r"""Triton kernels of products with the plan, Σ_j P_ij g_ij W_jk, P never formed.
 
 As in a pass (executors/gpu/pass_kernels.py) a program takes a tile of rows and a share of the columns. What it makes is
-relative to the weight of the row: P_ij/a_i = 2^(s t_ij + r_i), r_i = s h_i − log₂e − log₂a_i, so that light points keep their
-digits; exponents are float64 numbers, exponentials those of the precision. A tile whose greatest entry is 2^(−s cut) of a_i is left out.
+relative to the weight of the row: P_ij/a_i = 2^(s t_ij + r_i), r_i = s h_i − log₂e − log₂a_i, so that light points keep
+their digits; exponents are float64 numbers, exponentials those of the precision. A tile whose greatest entry is under
+2^(−s cut) of every a_i is left out.
 GAIN says what g is: 0 one, 1 the cost c_ij, 2 its inverse distance 1/‖x_i − y_j‖, 0 where points coincide.
 """
 

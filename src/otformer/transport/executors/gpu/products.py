@@ -18,7 +18,7 @@ ROOM = 2**26  # numbers of a product held at once
 def product(
     passes: Passes, own: Side, other: Side, mine: Tensor, theirs: Tensor, values: Tensor, numbers: Tensor, gain: str
 ) -> Tensor:
-    """Σ_j P_ij g_ij values_jk [N, k] float64, for potentials mine [N], theirs [M] and values [M, k], all in the layout's order.
+    """Σ_j P_ij g_ij values_jk [N, k], float64; potentials mine [N] and theirs [M], values [M, k], in the layout's order.
 
     Columns are scaled to a greatest value of 1 before they are rounded to what the precision multiplies.
     """
@@ -29,8 +29,9 @@ def product(
 
 
 def _product(
-    passes: Passes, own: Side, other: Side, mine: Tensor, theirs: Tensor, values: Tensor, numbers: Tensor, gain: str, wide: int
-) -> Tensor:
+    passes: Passes, own: Side, other: Side, mine: Tensor, theirs: Tensor, values: Tensor, numbers: Tensor, gain: str,
+    wide: int,
+) -> Tensor:  # fmt: skip
     assert passes.precision.numbers == torch.float64
     n, m, k = len(own.log_w), len(other.log_w), values.shape[1]
     dtype = passes.precision.exponentials

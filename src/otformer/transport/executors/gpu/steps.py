@@ -1,26 +1,20 @@
 r"""Sinkhorn steps on a CUDA device with safeguarded Anderson mixing: solvers/blocks.py and solvers/anderson.py, fused.
 
-A step is two passes and three small kernels; one row of numbers comes to the host for each step: the error, and the products
-of the newest residual and its last change with the changes before. The host keeps their Gram matrix, so that a step adds one
-row to it, and solves for θ. Means are taken out of all residuals, for a constant in v changes nothing:
+A step is two passes and a few small kernels (executors/gpu/loop.py); one row of numbers comes to the host for each: the
+error, and the products of the newest residual and its last change with the changes before. The host keeps their Gram matrix,
+to which a step adds one row, and solves for θ. Means are taken out of all residuals, for a constant in v changes nothing:
 Σ w (f − f̄)(g − ḡ) = Σ w f g − (Σ w f)(Σ w g)/Σ w.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from otformer.transport.executors.gpu import mixing_kernels as kernels
-from otformer.transport.executors.gpu.layout import BLOCK
-from otformer.transport.executors.gpu.passes import Columns
-
-if TYPE_CHECKING:
-    from otformer.transport.executors.gpu.stream import GpuStream
+from otformer.transport.executors.gpu.loop import Loop
 
 SINGLE_RIDGE = 1e-9  # least ridge where residuals come from float32 passes: below it their products are rounding
 
@@ -28,73 +22,54 @@ SINGLE_RIDGE = 1e-9  # least ridge where residuals come from float32 passes: bel
 class GpuSteps:
     """Steps from v [M] at one λ, for ever: (u, v, error) with exact rows and error = Σ_j |Σ_i P_ij − b_j|."""
 
-    def __init__(self, stream: GpuStream, reg: float, v: Tensor, memory: int, ridge: float) -> None:
-        self.stream, self.reg, self.v, self.memory = stream, reg, v, memory
-        numbers = stream.passes.precision.numbers
-        self.ridge = max(ridge, SINGLE_RIDGE) if numbers == torch.float32 else ridge
-        self._numbers = stream.numbers(reg)
-        self._columns: Columns = stream.columns(v, rows=False)
-        self._moves, self._changes = (v.new_empty(max(memory, 1), len(v), dtype=numbers) for _ in range(2))
-        self._gram, self._means = np.zeros((memory, memory)), np.zeros(memory)
-        self._last: tuple[Tensor, Tensor] | None = None  # v and its residual, of the step before
-        self._steps = 0  # residual changes kept so far
-        self._seen: tuple[Tensor, float, np.ndarray] | None = None  # residual, error, products of the last step
+    def __init__(self, loop: Loop, consts: Tensor, v: Tensor, ridge: float, mass: float) -> None:
+        self.loop, self.memory, self.mass = loop, loop.memory, mass
+        self.ridge = max(ridge, SINGLE_RIDGE) if loop.moves.dtype == torch.float32 else ridge
+        self._gram, self._means = np.zeros((self.memory, self.memory)), np.zeros(self.memory)
+        self._changes = 0  # of residuals, kept so far
+        self._slot = -1  # of the change that the last step brought; −1 if it had none before it to compare with
+        self._seen: np.ndarray | None = None  # the numbers of the last step
         self.least, self.best = math.inf, (v, torch.zeros_like(v))  # an error, and where it was seen: v and its residual
+        loop.start(v, consts)
 
     def __iter__(self) -> GpuSteps:
         return self
 
     def __next__(self) -> tuple[Tensor, Tensor, float]:
-        if self._seen is not None:  # not before: after the last step no other is needed
-            self._advance(*self._seen)
-        u, columns = self.stream.block(self._columns, self._numbers, rows=True)
-        f = self.stream.residual(columns, self._numbers, self.v)
-        report = self._remember(f)
-        self._seen = f, float(report[0]), report
-        return u, self.v, float(report[0])
+        theta = None if self._seen is None else self._decide(self._seen)
+        self._seen = report = self.loop.run(self._slot, theta).copy()
+        return self.loop.u.clone(), self.loop.v.clone(), float(report[0])
 
-    def _remember(self, f: Tensor) -> np.ndarray:
-        """The error and the products of residuals; the last change is kept."""
-        m = len(f)
-        slot = self._steps % self.memory if self._last is not None and self.memory else -1
-        used = min(self._steps + 1, self.memory) if slot >= 0 else 0
-        last_v, last_f = self._last or (f, f)
-        out = f.new_zeros(m // BLOCK, 3 + 2 * used)
-        kernels.remember[(m // BLOCK, max(used, 1))](
-            self.v, f, last_v, last_f, self.stream.log_b, self._numbers, self._moves, self._changes, out, m, out.shape[1],
-            slot, BLOCK=BLOCK,
-        )  # fmt: skip
-        return out.sum(0).cpu().numpy()
-
-    def _advance(self, f: Tensor, error: float, report: np.ndarray) -> None:
-        """The v after this one: mixed, or the best plain step where the error has doubled."""
-        lost = not error <= 2 * self.least  # also where it is not a number
+    def _decide(self, report: np.ndarray) -> np.ndarray | None:
+        """θ of the next step. Where the error has doubled, it goes on from the best plain step, and forgets."""
+        error = float(report[0])
+        if not error <= 2 * self.least:  # also where it is not a number
+            self.loop.restart(*self.best)
+            self.least, self._changes, self._slot = math.inf, 0, -1
+            return None
         if error < self.least:
-            self.least, self.best = error, (self.v, f)
-        v, theta = self.v, None
-        if lost:
-            v, f = self.best
-            self.least, self._last, self._steps = math.inf, None, 0
-        else:
-            theta = self._theta(report) if self._last is not None and self.memory else None
-            self._last = v, f
-        self.v, self._columns = self.stream.passes.advance(self.stream.y, v, f, self._moves, theta)
+            self.least, self.best = error, (self.loop.v.clone(), self.loop.f.clone())
+        if not self.memory:
+            return None
+        theta = self._theta(report) if self._slot >= 0 else None
+        self._slot = self._changes % self.memory
+        return theta
 
-    def _theta(self, report: np.ndarray) -> np.ndarray:
-        """θ of the changes kept, by the normal equations with a ridge; 0 where they have no solution."""
-        slot, used = self._steps % self.memory, min(self._steps + 1, self.memory)
-        self._steps += 1
-        mean, self._means[slot], mass = report[1], report[2], self.stream.mass
-        self._gram[slot, :used] = self._gram[:used, slot] = report[4::2]
-        means = self._means[:used]
-        gram = self._gram[:used, :used] - np.outer(means, means) / mass
-        right = report[3::2] - mean * means / mass
-        diagonal = gram.diagonal()
-        scale = float(diagonal.max(initial=0.0))
+    def _theta(self, report: np.ndarray) -> np.ndarray | None:
+        """θ of the changes kept, by the normal equations with a ridge; None where they have no solution."""
+        self._changes += 1
+        slot, used, mass = self._slot, min(self._changes, self.memory), self.mass
+        mean, self._means[slot] = report[1], report[2]
+        self._gram[slot, :used] = self._gram[:used, slot] = report[4 : 4 + 2 * used : 2]
+        means = self._means[:used] / mass
+        gram = self._gram[:used, :used] - np.outer(means, means * mass)
+        diagonal = gram.ravel()[:: used + 1]
+        scale = float(diagonal.max())
         if not 0 < scale < math.inf:
-            return np.zeros(used)
+            return None
+        diagonal += self.ridge * scale
         try:
-            theta = np.linalg.solve(gram / scale + self.ridge * np.eye(used), right / scale)
+            theta = np.linalg.solve(gram / scale, (report[3 : 3 + 2 * used : 2] - mean * means) / scale)
         except np.linalg.LinAlgError:
-            return np.zeros(used)
-        return theta if bool(np.isfinite(theta).all()) else np.zeros(used)
+            return None
+        return theta if math.isfinite(float(theta.sum())) else None

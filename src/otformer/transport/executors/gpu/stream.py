@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -11,11 +11,13 @@ from torch import Tensor
 
 from otformer.transport.executors.clouds import PLAIN, Rule
 from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE, Precision, Side
+from otformer.transport.executors.gpu.loop import Loop, borrow, give_back
 from otformer.transport.executors.gpu.passes import Columns, Passes, params
 from otformer.transport.executors.gpu.steps import GpuSteps
 
 STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its ROUNDING
 LOOSE_BITS = 10  # below ``tol``: how small the terms are that a DOUBLE pass leaves out, all of them together, or SINGLE each
+NEAR = 0.04  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
 DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say whether it is met
 
 
@@ -32,6 +34,7 @@ class GpuStream:
     rule: Rule = PLAIN
     precision: Precision = SINGLE
     tol: float = 0.0
+    _loop: Loop | None = field(default=None, init=False)  # of its steps; one at a time
 
     @property
     def log_a(self) -> Tensor:
@@ -79,13 +82,17 @@ class GpuStream:
         own, other = (self.x, self.y) if rows else (self.y, self.x)
         return self.passes.settle(own, self.passes.sums(own, other, columns, numbers), numbers)
 
-    def residual(self, columns: Columns, numbers: Tensor, potential: Tensor) -> Tensor:
-        """How far from exact the potential of the columns is, given that of the rows, [M]."""
-        return self.passes.residual(self.y, self.passes.sums(self.y, self.x, columns, numbers), numbers, potential)
-
     def steps(self, reg: float, v: Tensor, memory: int, ridge: float) -> GpuSteps:
         """Sinkhorn steps from v at one λ, Anderson-mixed."""
-        return GpuSteps(self, reg, v, memory, ridge)
+        loop = self._loop or borrow(self, memory)
+        object.__setattr__(self, "_loop", loop)
+        return GpuSteps(loop, self.numbers(reg), v, ridge, self.mass)
+
+    def release(self) -> None:
+        """The steps' memory is free for another problem."""
+        if self._loop is not None:
+            give_back(self._loop)
+            object.__setattr__(self, "_loop", None)
 
     @torch.no_grad()
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
@@ -95,9 +102,16 @@ class GpuStream:
         exact, _ = self.block(self.columns(potential, not rows), numbers, rows)
         return torch.where(own.log_w > -math.inf, (mine - exact) / reg, 0.0)
 
-    @property
-    def dimension(self) -> int:
-        return len(self.x.points) if self.x.near else self.x.points.shape[1]
+    def strides(self, reg: float, fewest: int) -> tuple[int, int]:
+        """How many neighbours of x, and of y, can be one point each at this λ; ``fewest`` points are left at least.
+
+        A plan is blurred over √λ (over λ for plain distances): a mean will do for points whose variance is small beside it.
+        """
+        if not self.x.near or self.rule.labels is not None:
+            return 1, 1
+        blur = NEAR * (reg * reg if self.rule.root else reg)
+        small = [[s for s, e in side.extents if e <= blur and side.size // s >= fewest] for side in (self.x, self.y)]
+        return max(small[0], default=1), max(small[1], default=1)
 
     def thinned(self, rows: int, columns: int) -> GpuStream:
         """Every ``rows`` neighbours of x along the curve and every ``columns`` of y as one point, with their mass."""

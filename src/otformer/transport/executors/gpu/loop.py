@@ -1,0 +1,148 @@
+"""One step of a solver as a list of launches that is the same every time: captured once, and then replayed.
+
+For a few thousand points a step's seven kernels run for less time than it takes to launch them one by one. A CUDA graph of
+them is launched as one. It reads and writes the memory it was captured with, so a loop keeps its memory, and a later problem
+of the same shape moves in: `borrow` and `give_back`.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer.transport.executors.gpu import mixing_kernels as kernels
+from otformer.transport.executors.gpu.layout import BLOCK, SINGLE, Side
+
+if TYPE_CHECKING:
+    from otformer.transport.executors.gpu.stream import GpuStream
+
+CAPTURED_UP_TO = 2**29  # pairs: a pass over more takes longer than its launch
+KEPT = 8  # loops that wait for another problem of their shape
+_free: dict[tuple[Any, ...], list[Loop]] = {}
+_lock = threading.Lock()
+
+
+class Loop:
+    """The memory of a step over ``stream``, and the step: v → mixed v → u → residual f of v, and what the host must know."""
+
+    def __init__(self, stream: GpuStream, memory: int) -> None:
+        y, device = stream.y, stream.y.log_w.device
+        m, width, numbers = len(y.log_w), max(memory, 1), stream.passes.precision.exponentials
+        with torch.inference_mode(False):  # what is kept is written to outside of it, too
+            self.v, self.f, self.last_v, self.last_f = y.log_w.new_zeros(4, m)
+            self.moves, self.changes = y.log_w.new_empty(2, width, m, dtype=numbers)
+            self.sums = y.log_w.new_empty(m // BLOCK, 3 + 2 * width)
+            self.consts = y.log_w.new_zeros(4)
+            pinned = partial(torch.zeros, dtype=torch.float64, pin_memory=device.type == "cuda")
+            self.control, self.report = pinned(2 + width), pinned(3 + 2 * width)
+            self.steering = torch.zeros_like(self.control, device=device)
+        self.stream, self.memory = stream, memory
+        self.u = stream.x.log_w
+        self.graph: Any = None
+        self._runs = 0
+
+    def start(self, v: Tensor, consts: Tensor) -> None:
+        """From v at the λ of ``consts``."""
+        self.v.copy_(v)
+        self.f.zero_()
+        self.consts.copy_(consts)
+
+    def restart(self, v: Tensor, f: Tensor) -> None:
+        """From v + f."""
+        self.v.copy_(v)
+        self.f.copy_(f)
+
+    def run(self, slot: int, theta: np.ndarray | None) -> np.ndarray:
+        """One step; the change it brings is kept in ``slot``. Returns the sums of `remember`."""
+        control, used = self.control.numpy(), 0 if theta is None else len(theta)
+        control[0], control[1] = slot, used
+        if theta is not None:
+            control[2 : 2 + used] = theta
+        if self.graph is None and self._runs and self._worth_it:
+            self._capture()
+        if self.graph is not None:
+            self.graph.replay()
+        else:
+            self._body()
+        self._runs += 1
+        if self.steering.is_cuda:
+            torch.cuda.current_stream().synchronize()
+        return self.report.numpy()
+
+    def _body(self) -> None:
+        x, y, passes = self.stream.x, self.stream.y, self.stream.passes
+        columns, m = passes.new_columns(y), len(self.v)
+        squares = passes.squares_of(y)
+        self.steering.copy_(self.control, non_blocking=True)
+        past = self.v, self.f, self.last_v, self.last_f
+        kernels.advance[(m // BLOCK,)](
+            *past, self.moves, self.steering, squares, *columns, m,
+            MEMORY=1 << (len(self.moves) - 1).bit_length(), BLOCK=BLOCK, COLUMNS=passes.precision.columns,
+            SQUARES=passes.with_squares(y),
+        )  # fmt: skip
+        self.u, others = passes.settle(x, passes.sums(x, y, columns, self.consts), self.consts)
+        passes.residual(y, passes.sums(y, x, others, self.consts), self.consts, self.v, self.f)
+        kernels.remember[(m // BLOCK, len(self.moves))](
+            *past, y.log_w, self.consts, self.moves, self.changes, self.steering, self.sums, m, self.sums.shape[1],
+            BLOCK=BLOCK,
+        )  # fmt: skip
+        self.report.copy_(self.sums.sum(0), non_blocking=True)
+
+    @property
+    def _worth_it(self) -> bool:
+        pairs = len(self.stream.x.log_w) * len(self.v)
+        return self.v.is_cuda and self.stream.precision is SINGLE and pairs <= CAPTURED_UP_TO
+
+    def _capture(self) -> None:
+        here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(here)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(side), torch.inference_mode(False), torch.no_grad():
+            graph.capture_begin(capture_error_mode="thread_local")
+            self._body()
+            graph.capture_end()
+        here.wait_stream(side)
+        self.graph = graph
+
+    def move_in(self, stream: GpuStream) -> None:
+        """The points and weights of another problem of this shape."""
+        for own, new in ((self.stream.x, stream.x), (self.stream.y, stream.y)):
+            for mine, other in zip(_memory(own), _memory(new), strict=True):
+                mine.copy_(other)
+
+
+def _memory(side: Side) -> list[Tensor]:
+    """All that a float32 step reads of a side."""
+    return [side.log_w, side.single, *([side.boxes(SINGLE)] if side.near else [side.squares])]
+
+
+def borrow(stream: GpuStream, memory: int) -> Loop:
+    """A loop for a stream, its points moved into one that is captured already if there is one."""
+    with _lock:
+        waiting = _free.get(_key(stream, memory))
+        loop = waiting.pop() if waiting else None
+    if loop is None:
+        return Loop(stream, memory)
+    loop.move_in(stream)
+    return loop
+
+
+def give_back(loop: Loop) -> None:
+    """The loop waits for another problem of its shape, if it is captured and there is room."""
+    if loop.graph is None or loop.stream.rule.labels is not None:
+        return
+    with _lock:
+        if sum(map(len, _free.values())) >= KEPT:
+            _free.pop(next(iter(_free)))
+        _free.setdefault(_key(loop.stream, loop.memory), []).append(loop)
+
+
+def _key(stream: GpuStream, memory: int) -> tuple[Any, ...]:
+    """What a captured step is made for."""
+    shapes = tuple(side.points.shape for side in (stream.x, stream.y))
+    return stream.x.log_w.device, shapes, stream.precision, stream.rule.root, stream.rule.labels is None, memory
