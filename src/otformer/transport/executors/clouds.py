@@ -141,15 +141,11 @@ def ends(x: Tensor, y: Tensor) -> np.ndarray:
 
 
 def middles(known: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
-    """Where the two clouds of these `ends` lie, [d] each; the same array for clouds that lie about one place.
-
-    Plain distances change unless both clouds move alike: for them it is always one.
-    """
-    both = _middle(np.stack([known[::2].min(0), known[1::2].max(0)]))
-    own = _middle(known[:2])
-    if rule.root or np.abs(own - both).max(initial=0.0) <= np.ptp(known, axis=0).max(initial=0.0) / 8:
+    """Where the two clouds of these `ends` lie, [d] each; plain distances change unless both move alike: one place."""
+    if rule.root:
+        both = _middle(np.stack([known[::2].min(0), known[1::2].max(0)]))
         return both, both
-    return own, _middle(known[2:])
+    return _middle(known[:2]), _middle(known[2:])
 
 
 def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor, rule: Rule = PLAIN) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -42,7 +42,7 @@ from otformer.transport.executors.stream import distances
 Parts = tuple[Tensor, ...]  # x [n, d], y [m, d], p [n], q [m], u [n], v [m], λ []: what a plan is a function of
 WIDTH = 64  # columns in one product, about
 SINGLE_RESIDUAL = 1e-6  # where conjugate gradients stop if products have the exponentials of float32
-BLOCK = 2**22  # entries of the plan held at once where the plan itself is read
+ENTRIES = 2**22  # entries of the plan held at once where the plan itself is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,7 +215,7 @@ class StreamedPlan:
     def argmax(self, axis: int = 1) -> Any:
         """Where each row [n] (axis 1) or column [m] (axis 0) is greatest, a block of rows at a time."""
         over = self if checks.choice("axis", axis, (0, 1)) else self.T
-        n, step = over.shape[0], max(1, BLOCK // max(over.shape[1], 1))
+        n, step = over.shape[0], max(1, ENTRIES // max(over.shape[1], 1))
         with torch.no_grad():
             return over._out(torch.cat([over._rows(i, i + step).argmax(1) for i in range(0, n, step)]))
 

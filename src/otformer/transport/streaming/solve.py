@@ -77,6 +77,7 @@ def _run_on_gpu(
     start = None if first is None else stream.sides[1].lay(first)
     with torch.cuda.device_of(stream.log_a):
         u, v, error, depth = search.run(start, goal.max_depth - taken)
+    exact.stream.release()
     finish = "float32 and float64" if exact.stream.precision is MIXED else "float64"
     method = f"{STREAMED}, in float32 with a finish in {finish}"
     return Solved(*exact.take(u, v), depth + taken, method, exact, error + slack)

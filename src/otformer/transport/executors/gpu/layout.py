@@ -14,14 +14,14 @@ Rounding of a MIXED pass. Take z_ij = (h_j − c_ij)/(λ ln 2) − top_i in floa
 and round it to float32: the term 2^z changes by |z| 2⁻²⁴ ln 2 at most. Averaged with the terms' shares w_j of their sum this
 is under Σ w_j log₂(1/w_j) 2⁻²⁴ ln 2, an entropy, no more than ln m units of 2⁻²⁴: 17 for m = 2²⁴. The hardware's 2^z errs
 by 4 units, a float32 sum of 32 of them to 31, all terms left out are under 4, and sums over tiles are float64. Together 56
-units of 2⁻²⁴, less than ``ROUNDING`` = 2⁻¹⁸ of a row's sum, whatever λ and the costs are. A marginal error is a sum over
-rows: it errs by no more than that share of the mass. tests/transport/test_gpu_passes.py measures it against float64.
+units of 2⁻²⁴, less than ``MIXED_ROUNDING`` = 2⁻¹⁸ of a row's sum, whatever λ and the costs are. A marginal error is a sum
+over rows: it errs by no more than that share of the mass. tests/transport/test_gpu_passes.py measures it against float64.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ from otformer.transport.executors.clouds import morton
 NEAREST = 8  # the most dimensions in which coordinates are subtracted; beyond, entries are matrix products
 DEPTH = 64  # coordinates of points in many dimensions are filled up to a multiple of this with zeros; up to 32, to 32
 BLOCK = 256  # every layout is filled up to a multiple of this
-ROUNDING = 2.0**-18  # of a sum in a MIXED pass, as a share of it
+MIXED_ROUNDING = 2.0**-18  # of a sum in a MIXED pass, as a share of it
 DOUBLE_ROUNDING = 2.0**-40  # of a sum in a DOUBLE pass: 10⁻¹⁶ C/λ for costs up to 10³ λ, and more than its terms' rounding
 
 
@@ -47,7 +47,7 @@ class Precision(NamedTuple):
 
 
 SINGLE = Precision(torch.float32, torch.float32, 64, math.inf)
-MIXED = Precision(torch.float64, torch.float32, 32, ROUNDING)
+MIXED = Precision(torch.float64, torch.float32, 32, MIXED_ROUNDING)
 DOUBLE = Precision(torch.float64, torch.float64, 32, DOUBLE_ROUNDING)
 
 
@@ -55,7 +55,7 @@ DOUBLE = Precision(torch.float64, torch.float64, 32, DOUBLE_ROUNDING)
 class Side:
     """One cloud, n points filled up to N with copies of the last; what a pass reads is made when it is first asked for."""
 
-    points: Tensor  # float64; [d, N] in few dimensions, [N, d] in many
+    points: Tensor  # float64; [d, N] in few dimensions, [n, d] in many
     log_w: Tensor  # [N] float64, −∞ for filling
     order: Tensor | None  # [n], where each point stood in the list given; None: as given
     size: int  # n
@@ -74,22 +74,24 @@ class Side:
             labels = None if labels is None else labels[order]
         fill, pad = -n % BLOCK, torch.nn.functional.pad
         if fill:
-            points = torch.cat([points, points[-1:].expand(fill, -1)])
+            points = torch.cat([points, points[-1:].expand(fill, -1)]) if d <= NEAREST else points
             log_w = pad(log_w, (0, fill), value=-math.inf)
             labels = None if labels is None else torch.cat([labels, labels[-1:].expand(fill)])
         labels = None if labels is None else labels.to(torch.int32)
-        points = points.mT if d <= NEAREST else pad(points, (0, -d % (32 if d <= 32 else DEPTH)))
+        lacks = 0 if d <= NEAREST else -d % (32 if d <= 32 else DEPTH)
+        points = points.mT if d <= NEAREST else pad(points, (0, lacks)) if lacks else points
         return cls(points.contiguous(), log_w, order, n, labels)
 
     @property
     def near(self) -> bool:
         """Whether entries are sums of squared differences."""
-        return self.points.shape[0] <= NEAREST
+        return self.points.shape[1] == len(self.log_w)
 
     @cached_property
     def squares(self) -> Tensor:
-        """‖x‖² [N] float64: of points in many dimensions."""
-        return torch.linalg.vector_norm(self.points, dim=1).square_()
+        """‖x‖² [N] float64, of points in many dimensions."""
+        squares = torch.linalg.vector_norm(self.points, dim=1).square_()
+        return torch.nn.functional.pad(squares, (0, len(self.log_w) - self.size))
 
     @cached_property
     def single(self) -> Tensor:
@@ -124,6 +126,10 @@ class Side:
         """A vector [N] or columns [N, k] of this order, as the list was given."""
         t = t[: self.size]
         return t if self.order is None else torch.empty_like(t).index_copy_(0, self.order, t)
+
+    def copy(self) -> Side:
+        """The same in memory of its own."""
+        return replace(self, points=self.points.clone(), log_w=self.log_w.clone())
 
     @cached_property
     def extents(self) -> list[tuple[int, float]]:

@@ -8,6 +8,7 @@ of the same shape moves in: `borrow` and `give_back`.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +17,14 @@ import torch
 from torch import Tensor
 
 from otformer.transport.executors.gpu import mixing_kernels as kernels
-from otformer.transport.executors.gpu.layout import BLOCK, SINGLE, Side
+from otformer.transport.executors.gpu.layout import BLOCK, Side
 
 if TYPE_CHECKING:
     from otformer.transport.executors.gpu.stream import GpuStream
 
 CAPTURED_UP_TO = 2**29  # pairs: a pass over more takes longer than its launch
-KEPT = 8  # loops that wait for another problem of their shape
+CAPTURED_AFTER = 2  # steps launched one by one: a graph has to be worth its making
+KEPT = 16  # loops that wait for another problem of their shape
 _free: dict[tuple[Any, ...], list[Loop]] = {}
 _lock = threading.Lock()
 
@@ -42,6 +44,9 @@ class Loop:
             self.control, self.report = pinned(2 + width), pinned(3 + 2 * width)
             self.steering = torch.zeros_like(self.control, device=device)
         self.stream, self.memory = stream, memory
+        self.small = y.log_w.is_cuda and len(stream.x.log_w) * m <= CAPTURED_UP_TO  # launching takes longer than running
+        if self.small and stream.rule.labels is None:  # others' points will be written over these
+            self.stream = replace(stream, x=stream.x.copy(), y=stream.y.copy())
         self.u = stream.x.log_w
         self.graph: Any = None
         self._runs = 0
@@ -63,7 +68,7 @@ class Loop:
         control[0], control[1] = slot, used
         if theta is not None:
             control[2 : 2 + used] = theta
-        if self.graph is None and self._runs and self._worth_it:
+        if self.graph is None and self._runs >= CAPTURED_AFTER and self.small:
             self._capture()
         if self.graph is not None:
             self.graph.replay()
@@ -81,9 +86,8 @@ class Loop:
         self.steering.copy_(self.control, non_blocking=True)
         past = self.v, self.f, self.last_v, self.last_f
         kernels.advance[(m // BLOCK,)](
-            *past, self.moves, self.steering, squares, *columns, m,
-            MEMORY=1 << (len(self.moves) - 1).bit_length(), BLOCK=BLOCK, COLUMNS=passes.precision.columns,
-            SQUARES=passes.with_squares(y),
+            *past, self.moves, self.steering, y.numbers(passes.precision), squares, *columns, m,
+            MEMORY=1 << (len(self.moves) - 1).bit_length(), **passes.shape_of(y),
         )  # fmt: skip
         self.u, others = passes.settle(x, passes.sums(x, y, columns, self.consts), self.consts)
         passes.residual(y, passes.sums(y, x, others, self.consts), self.consts, self.v, self.f)
@@ -92,11 +96,6 @@ class Loop:
             BLOCK=BLOCK,
         )  # fmt: skip
         self.report.copy_(self.sums.sum(0), non_blocking=True)
-
-    @property
-    def _worth_it(self) -> bool:
-        pairs = len(self.stream.x.log_w) * len(self.v)
-        return self.v.is_cuda and self.stream.precision is SINGLE and pairs <= CAPTURED_UP_TO
 
     def _capture(self) -> None:
         here, side = torch.cuda.current_stream(), torch.cuda.Stream()
@@ -112,13 +111,14 @@ class Loop:
     def move_in(self, stream: GpuStream) -> None:
         """The points and weights of another problem of this shape."""
         for own, new in ((self.stream.x, stream.x), (self.stream.y, stream.y)):
-            for mine, other in zip(_memory(own), _memory(new), strict=True):
+            for mine, other in zip(_memory(own, stream), _memory(new, stream), strict=True):
                 mine.copy_(other)
 
 
-def _memory(side: Side) -> list[Tensor]:
-    """All that a float32 step reads of a side."""
-    return [side.log_w, side.single, *([side.boxes(SINGLE)] if side.near else [side.squares])]
+def _memory(side: Side, stream: GpuStream) -> list[Tensor]:
+    """All that a step reads of a side."""
+    precision = stream.passes.precision
+    return [side.log_w, side.numbers(precision), side.boxes(precision) if side.near else side.squares]
 
 
 def borrow(stream: GpuStream, memory: int) -> Loop:
@@ -133,8 +133,8 @@ def borrow(stream: GpuStream, memory: int) -> Loop:
 
 
 def give_back(loop: Loop) -> None:
-    """The loop waits for another problem of its shape, if it is captured and there is room."""
-    if loop.graph is None or loop.stream.rule.labels is not None:
+    """The loop waits for another problem of its shape, if it is a small one."""
+    if not loop.small or loop.stream.rule.labels is not None:
         return
     with _lock:
         if sum(map(len, _free.values())) >= KEPT:

@@ -13,12 +13,18 @@ h_j − c_ij the sum is 2^top_i Σ_j 2^(s t_ij − top_i), top_i at or above the
   taken off at the end. In float32 the product is ``tf32x3``: each factor is split into two TF32 numbers that together hold
   all but its last bits, and three products are summed in float32. This is not TF32, which keeps 10 bits.
 
-Leaving tiles out. Let I be the box around a tile of rows and J that of a tile of columns, top_J its greatest h. Then
-t_ij ≤ top_J − dist(I, J)² for every pair, and for the column with h_j = top_J also t_ij ≥ top_J − reach(I, J)², reach the
-greatest distance between points of the boxes. The tile that promises most is looked at first. Terms are positive, so
-the sum over it, or over all tiles so far, bounds the whole sum of a row from below: let 2^(s floor) be the least bound of
-a row in I. A tile with top_J − dist(I, J)² < floor − cut holds only terms under 2^(−s cut) of every row's sum. With s cut =
-log₂(m/ε) all that is left out is under ε of the sum. No comparison with NaN is true, and then the tile stays.
+Leaving tiles out. A tile of columns J matters to a tile of rows I only if some entry t_ij is not far below S_i, λ log of a
+row's sum. Both h and S may be steep, where mass goes far, so a line is taken off each: with any slopes s of J and r of I,
+c_J and c_I the middles of the boxes around both,
+
+    t_ij − S_i ≤ max_J (h_j − s·(y_j − c_J)) − min_I (S_i − r·(x_i − c_I))
+                 + max over both boxes of  s·(y − c_J) − r·(x − c_I) − ‖x − y‖²,
+
+and the last is a sum over coordinates, each at x = hi_J − r/2 if s > r, else lo_J − r/2, pushed into I's interval, and
+y = x + s/2, pushed into J's. The slopes are those of regressions, one coordinate after the other. Terms are positive, so the
+sum over some tiles bounds S_i from below: the tile that promises most is looked at first, and then all so far. A tile whose
+bound is under −cut holds only terms under 2^(−s cut) of every row's sum. With s cut = log₂(m/ε) all that is left out is
+under ε of the sum. For plain distances there are no slopes. No comparison with NaN is true, and then the tile stays.
 
 ``consts`` holds float64 numbers, which a kernel's arguments are not: s, λ, s as float32 holds it, and cut.
 Only executors/gpu/passes.py imports this module. With TRITON_INTERPRET=1 the kernels run on CPU tensors.
@@ -26,11 +32,14 @@ Only executors/gpu/passes.py imports this module. With TRITON_INTERPRET=1 the ke
 
 from __future__ import annotations
 
+import functools
+
 try:
     import triton
     import triton.language as tl
 
-    jit, LEAST = triton.jit, tl.constexpr(-1e30)  # the second stands for −∞ where a difference of two of them is taken
+    jit = functools.partial(triton.jit, do_not_specialize=("size_x", "size_y", "splits", "share"))
+    LEAST = tl.constexpr(-1e30)  # stands for −∞ where a difference of two of them is taken
 except ImportError:  # a machine without a GPU reads this module, it does not run it
     triton = None
 
@@ -39,22 +48,41 @@ except ImportError:  # a machine without a GPU reads this module, it does not ru
 
 
 @jit
-def bound_of(low, high, tops, boxes, J, tiles, D: tl.constexpr, FARTHEST: tl.constexpr, ROOT: tl.constexpr):
-    """top_J − dist(I, J)² for the tiles J [CHUNK], or with FARTHEST top_J − reach(I, J)²; −∞ past the last tile."""
+def bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D: tl.constexpr, ROOT: tl.constexpr):
+    """An upper bound on t_ij − r·(x_i − c_I) for the tiles J [CHUNK], r = ``lean``; −∞ past the last tile."""
     inside = tiles > J
     bound = tl.load(tops + J, mask=inside, other=-float("inf"))
     apart = tl.zeros_like(bound)
     for k in tl.static_range(D):
         low_j = tl.load(boxes + k * tiles + J, mask=inside, other=0.0)
         high_j = tl.load(boxes + (D + k) * tiles + J, mask=inside, other=0.0)
-        if FARTHEST:
-            gap = tl.maximum(high[k] - low_j, high_j - low[k])
-        else:
+        if ROOT:
             gap = tl.maximum(tl.maximum(low_j - high[k], low[k] - high_j), 0.0)
-        apart += gap * gap
+            apart += gap * gap
+        else:
+            slope = tl.load(slopes + k * tiles + J, mask=inside, other=0.0)
+            x = tl.minimum(tl.maximum(tl.where(slope > lean[k], high_j, low_j) - 0.5 * lean[k], low[k]), high[k])
+            y = tl.minimum(tl.maximum(x + 0.5 * slope, low_j), high_j)
+            apart += (y - x) * (y - x) + lean[k] * (x - 0.5 * (low[k] + high[k])) - slope * (y - 0.5 * (low_j + high_j))
     if ROOT:
         apart = tl.sqrt(apart)
     return bound - apart
+
+
+@jit
+def leaning(xs, low, high, S, D: tl.constexpr, ROWS: tl.constexpr, ROOT: tl.constexpr):
+    """The slopes r of S [ROWS] over the rows, a tuple; and r·(x_i − c_I) [ROWS]. All 0 for plain distances."""
+    lean, tilt = (), tl.zeros_like(S)
+    usable = (tl.min(S, 0) > LEAST / 2) & (tl.max(S, 0) < -LEAST / 2)
+    for k in tl.static_range(D):
+        r = tl.sum(xs[k] * 0, 0)
+        if not ROOT:
+            x = xs[k] - tl.sum(xs[k], 0) / ROWS
+            spread = tl.sum(x * x, 0)
+            r = tl.where(usable & (spread > 0), tl.sum(x * (S - tilt), 0) / tl.where(spread > 0, spread, 1.0), 0.0)
+            tilt += r * (xs[k] - 0.5 * (low[k] + high[k]))
+        lean = lean + (r,)
+    return lean, tilt
 
 
 @jit
@@ -115,7 +143,7 @@ def rows_of(x, labels, rows, n, D: tl.constexpr, PAIRS: tl.constexpr):
 
 @jit
 def near(
-    x, y, h, tops, boxes, labels_x, labels_y, out_top, out_total, consts, n, m,
+    x, y, h, tops, slopes, boxes, labels_x, labels_y, out_top, out_total, consts, n, m,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
     PAIRS: tl.constexpr, MIXED: tl.constexpr,
 ):  # fmt: skip
@@ -125,9 +153,10 @@ def near(
     scale, cut = tl.zeros([ROWS], number) + tl.load(consts).to(number), tl.load(consts + 3).to(number)
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
 
+    lean, tilt = leaning(xs, low, high, scale * 0, D, ROWS, ROOT)
     best, where = tl.full([CHUNK], -float("inf"), number), tl.zeros([CHUNK], tl.int32)
     for start in range(0, tiles, CHUNK):
-        bound = bound_of(low, high, tops, boxes, start + lanes, tiles, D, True, ROOT)
+        bound = bound_of(low, high, lean, tops, slopes, boxes, start + lanes, tiles, D, ROOT)
         where = tl.where(bound > best, start + lanes, where)
         best = tl.where(bound > best, bound, best)
     nearest = tl.min(tl.where(best == tl.max(best, 0), where, tiles - 1), 0)
@@ -137,12 +166,13 @@ def near(
         top = tl.ceil(top)
     least = top + tl.log2(tl.sum(tl.exp2((t * scale[None, :] - top[None, :]).to(tl.float32)), 0)).to(number)
 
+    lean, tilt = leaning(xs, low, high, least / scale, D, ROWS, ROOT)
     # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them.
     total = tl.zeros([ROWS], tl.float64)
     for start in range(split, tiles, CHUNK * splits):
         J = start + splits * lanes
-        floor = tl.min(tl.maximum(least, top + tl.log2(total.to(tl.float32)).to(number)) / scale, 0) - cut
-        keep = (tiles > J) & ~(bound_of(low, high, tops, boxes, J, tiles, D, False, ROOT) < floor)
+        floor = tl.min(tl.maximum(least, top + tl.log2(total.to(tl.float32)).to(number)) / scale - tilt, 0) - cut
+        keep = (tiles > J) & ~(bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D, ROOT) < floor)
         tile = tl.min(tl.where(keep, J, tiles), 0)
         while tile < tiles:
             t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
@@ -154,16 +184,21 @@ def near(
 
 @jit
 def far_entries(
-    x_at, y, h, squares_x, squares_y, label, labels, columns, d,
+    x_at, here, y, h, squares_x, squares_y, label, labels, columns, size_y, d,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """t_ij [BM, BN] = h_j − c_ij, but for ‖x_i‖² unless ROOT; h comes with −‖y_j‖² in it unless ROOT."""
+    """t_ij [BM, BN] = h_j − c_ij, but for ‖x_i‖² unless ROOT; h comes with −‖y_j‖² in it unless ROOT.
+
+    There are rows ``here`` [BM, 1] and ``size_y`` columns; the points of filling are at the origin.
+    """
     depth = tl.arange(0, BK)
     y_at = y + columns.to(tl.int64)[None, :] * d + depth[:, None]
     number = h.dtype.element_ty
     products = tl.zeros([BM, BN], number)
+    there = columns[None, :] < size_y
     for k in range(0, d, BK):
-        products = tl.dot(tl.load(x_at + k), tl.load(y_at + k), products, input_precision=PRECISION, out_dtype=number)
+        x_k, y_k = tl.load(x_at + k, mask=here, other=0.0), tl.load(y_at + k, mask=there, other=0.0)
+        products = tl.dot(x_k, y_k, products, input_precision=PRECISION, out_dtype=number)
     if ROOT:
         squares = squares_x[:, None] + tl.load(squares_y + columns)[None, :] - 2.0 * products
         t = tl.load(h + columns)[None, :] - tl.sqrt(tl.maximum(squares, 0.0))
@@ -177,7 +212,7 @@ def far_entries(
 
 @jit
 def far(
-    x, y, h, squares_x, squares_y, labels_x, labels_y, out_top, out_total, consts, n, m, d, share,
+    x, y, h, squares_x, squares_y, labels_x, labels_y, out_top, out_total, consts, n, m, size_x, size_y, d, share,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, MIXED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -193,28 +228,55 @@ def far(
     top, total = tl.full([BM], LEAST, number), tl.zeros([BM], tl.float64)
     for start in range(split * share, tl.minimum((split + 1) * share, m), BN):
         columns = start + tl.arange(0, BN)
-        t = far_entries(x_at, y, h, squares, squares_y, label, labels_y, columns, d, BM, BN, BK, ROOT, PAIRS, PRECISION)
+        t = far_entries(
+            x_at, rows[:, None] < size_x, y, h, squares, squares_y, label, labels_y, columns, size_y, d,
+            BM, BN, BK, ROOT, PAIRS, PRECISION,
+        )  # fmt: skip
         top, total = add(t, top, total, scale, 1, MIXED)
     tl.store(out_top + split * n + rows, top)
     tl.store(out_total + split * n + rows, total)
 
 
 @jit
-def pass_columns(g, i, squares, h, tops, inside, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr):
-    """Potentials as the next pass reads them, and the greatest of every tile."""
+def pass_columns(
+    g, i, points, squares, h, tops, slopes, n, D: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
+    SQUARES: tl.constexpr,
+):  # fmt: skip
+    """Potentials as the next pass reads them; of every tile the slopes s, and the greatest h_j − s·(y_j − c_J).
+
+    D = 0: no tile is left out, and nothing is asked of them.
+    """
     if SQUARES:
-        g = g - tl.load(squares + i, mask=inside, other=0.0)
+        g = g - tl.load(squares + i)
     g = g.to(h.dtype.element_ty)
-    tl.store(h + i, g, mask=inside)
-    tiles = tl.program_id(0) * (BLOCK // COLUMNS) + tl.arange(0, BLOCK // COLUMNS)
-    tl.store(tops + tiles, tl.max(tl.reshape(g, [BLOCK // COLUMNS, COLUMNS]), 1))
+    tl.store(h + i, g)
+    if D > 0:
+        TILES: tl.constexpr = BLOCK // COLUMNS
+        tiles, count = tl.program_id(0) * TILES + tl.arange(0, TILES), n // COLUMNS
+        rest = tl.reshape(g, [TILES, COLUMNS])
+        there = rest > -float("inf")  # not true where it is not a number: such a tile has no slopes
+        some = tl.maximum(tl.sum(there.to(g.dtype), 1), 1.0)
+        wrong = tl.max((rest != rest).to(tl.int32), 1) > 0
+        for k in tl.static_range(D):
+            y = tl.reshape(tl.load(points + k * n + i), [TILES, COLUMNS])
+            middle = 0.5 * (tl.min(y, 1) + tl.max(y, 1))
+            off = tl.where(there, y - (tl.sum(tl.where(there, y, 0.0), 1) / some)[:, None], 0.0)
+            spread = tl.sum(off * off, 1)
+            slope = tl.sum(off * tl.where(there, rest, 0.0), 1) / tl.where(spread > 0, spread, 1.0)
+            slope = tl.where((spread > 0) & (tl.abs(slope) < -LEAST), slope, 0.0)
+            rest = rest - slope[:, None] * (y - middle[:, None])
+            tl.store(slopes + k * count + tiles, slope)
+        tl.store(tops + tiles, tl.where(wrong, float("nan"), tl.max(rest, 1)))
 
 
 @jit
-def spread(potentials, squares, h, tops, n, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr):
+def spread(
+    potentials, points, squares, h, tops, slopes, n, D: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
+    SQUARES: tl.constexpr,
+):  # fmt: skip
     """Potentials [N] float64 as a pass reads them."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    pass_columns(tl.load(potentials + i), i, squares, h, tops, i < n, BLOCK, COLUMNS, SQUARES)
+    pass_columns(tl.load(potentials + i), i, points, squares, h, tops, slopes, n, D, BLOCK, COLUMNS, SQUARES)
 
 
 @jit
@@ -237,14 +299,14 @@ def _settled(tops, totals, log_w, squares, consts, i, n, splits, BLOCK: tl.const
 
 @jit
 def settle(
-    tops, totals, log_w, squares, consts, out, h, out_tops, n, splits,
-    BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr,
+    tops, totals, log_w, points, squares, consts, out, h, out_tops, slopes, n, splits,
+    D: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr,
 ):  # fmt: skip
     """A block: the potential that makes a side exact, and the same as the next pass reads it."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     g = _settled(tops, totals, log_w, squares, consts, i, n, splits, BLOCK, SQUARES)
     tl.store(out + i, g)
-    pass_columns(g, i, squares, h, out_tops, i < n, BLOCK, COLUMNS, SQUARES)
+    pass_columns(g, i, points, squares, h, out_tops, slopes, n, D, BLOCK, COLUMNS, SQUARES)
 
 
 @jit

@@ -28,10 +28,14 @@ PRECISION = "tf32x3"  # of float32 products in `far`
 
 
 class Columns(NamedTuple):
-    """Potentials as a pass reads them: h [N] in the pass's numbers (less ‖y‖² in many dimensions), its greatest per tile."""
+    """Potentials as a pass reads them: h [N] in the pass's numbers, less ‖y‖² in many dimensions.
+
+    In few dimensions of every tile its slopes [d, tiles], and the greatest of what they leave [tiles].
+    """
 
     h: Tensor
     tops: Tensor
+    slopes: Tensor
 
 
 class Sums(NamedTuple):
@@ -62,9 +66,8 @@ class Passes:
         """Potentials [N] float64, as a pass over this side reads them."""
         out = self.new_columns(side)
         kernels.spread[(len(potential) // BLOCK,)](
-            potential, self.squares_of(side), *out, len(potential), BLOCK=BLOCK, COLUMNS=self.precision.columns,
-            SQUARES=self.with_squares(side),
-        )  # fmt: skip
+            potential, side.numbers(self.precision), self.squares_of(side), *out, len(potential), **self.shape_of(side)
+        )
         return out
 
     def sums(self, own: Side, other: Side, columns: Columns, numbers: Tensor) -> Sums:
@@ -90,7 +93,8 @@ class Passes:
             share = -(-(m // far["BN"]) // splits) * far["BN"]
             precision = PRECISION if x.dtype == torch.float32 else "ieee"
             kernels.far[(tiles, splits)](
-                x, y, columns.h, own.squares, other.squares, *labels, tops, totals, numbers, n, m, x.shape[1], share,
+                x, y, columns.h, own.squares, other.squares, *labels, tops, totals, numbers, n, m, own.size, other.size,
+                x.shape[1], share,
                 PRECISION=precision, **far, **options,
             )  # fmt: skip
         return Sums(tops, totals)
@@ -98,10 +102,10 @@ class Passes:
     def settle(self, own: Side, sums: Sums, numbers: Tensor) -> tuple[Tensor, Columns]:
         """The potential [N] that makes this side exact, λ(log w + 1) − G, and the same as a pass reads it."""
         out, columns, n = torch.empty_like(own.log_w), self.new_columns(own), len(own.log_w)
+        points = own.numbers(self.precision)
         kernels.settle[(n // BLOCK,)](
-            *sums, own.log_w, self.squares_of(own), numbers, out, *columns, n, len(sums.tops), BLOCK=BLOCK,
-            COLUMNS=self.precision.columns, SQUARES=self.with_squares(own),
-        )  # fmt: skip
+            *sums, own.log_w, points, self.squares_of(own), numbers, out, *columns, n, len(sums.tops), **self.shape_of(own)
+        )
         return out, columns
 
     def residual(self, own: Side, sums: Sums, numbers: Tensor, potential: Tensor, out: Tensor) -> None:
@@ -112,6 +116,11 @@ class Passes:
             SQUARES=self.with_squares(own),
         )  # fmt: skip
 
+    def shape_of(self, side: Side) -> dict[str, Any]:
+        """What the kernels that make `Columns` are made for."""
+        d = len(side.points) if side.near else 0
+        return {"D": d, "BLOCK": BLOCK, "COLUMNS": self.precision.columns, "SQUARES": self.with_squares(side)}
+
     def with_squares(self, side: Side) -> bool:
         """Whether ‖x‖² is left out of the entries, and put into the potentials."""
         return not side.near and not self.rule.root
@@ -121,8 +130,10 @@ class Passes:
 
     def new_columns(self, side: Side) -> Columns:
         n = len(side.log_w)
-        h = side.log_w.new_empty(n, dtype=self.precision.numbers)
-        return Columns(h, h.new_empty(n // self.precision.columns))
+        h, tiles = side.log_w.new_empty(n, dtype=self.precision.numbers), n // self.precision.columns
+        if not side.near:
+            return Columns(h, h, h)
+        return Columns(h, h.new_empty(tiles), h.new_empty(len(side.points), tiles))
 
     def _far(self, side: Side) -> dict[str, Any]:
         return FAR_SINGLE[side.points.shape[1] > 32] if self.precision is SINGLE else FAR_DOUBLE

@@ -11,7 +11,7 @@ GAIN says what g is: 0 one, 1 the cost c_ij, 2 its inverse distance 1/‖x_i −
 
 from __future__ import annotations
 
-from otformer.transport.executors.gpu.pass_kernels import bound_of, entries, far_entries, jit, rows_of
+from otformer.transport.executors.gpu.pass_kernels import bound_of, entries, far_entries, jit, leaning, rows_of
 
 try:
     import triton.language as tl
@@ -33,7 +33,7 @@ def _gained(P, c, GAIN: tl.constexpr, ROOT: tl.constexpr):
 
 @jit
 def near_products(
-    x, y, h, tops, boxes, labels_x, labels_y, rest, w, out, consts, n, m,
+    x, y, h, tops, slopes, boxes, labels_x, labels_y, rest, w, out, consts, n, m,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
     PAIRS: tl.constexpr, GAIN: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -43,14 +43,17 @@ def near_products(
     scale, cut = tl.load(consts), tl.load(consts + 3)
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
     own = tl.load(rest + rows)
-    floor = -tl.max(tl.where(own < float("inf"), own, -float("inf")), 0) / scale - cut
-    own = tl.where(own < float("inf"), own, -float("inf"))
+    there = own < float("inf")
+    own = tl.where(there, own, tl.min(own, 0))  # filling: as another row is, and what it makes is not looked at
+    lean, tilt = leaning(xs, low, high, -own / scale, D, ROWS, ROOT)
+    floor = tl.min(-own / scale - tilt, 0) - cut
+    own = tl.where(there, own, -float("inf"))
     total = tl.zeros([ROWS, WIDTH], w.dtype.element_ty)
     w_at = w + tl.program_id(2) * WIDTH + wide[None, :]
     stride = tl.num_programs(2) * WIDTH
     for start in range(split, tiles, CHUNK * splits):
         J = start + splits * lanes
-        keep = (tiles > J) & ~(bound_of(low, high, tops, boxes, J, tiles, D, False, ROOT) < floor)
+        keep = (tiles > J) & ~(bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D, ROOT) < floor)
         tile = tl.min(tl.where(keep, J, tiles), 0)
         while tile < tiles:
             t, c = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
@@ -65,7 +68,7 @@ def near_products(
 
 @jit
 def far_products(
-    x, y, h, squares_x, squares_y, labels_x, labels_y, rest, w, out, consts, n, m, d, share,
+    x, y, h, squares_x, squares_y, labels_x, labels_y, rest, w, out, consts, n, m, size_x, size_y, d, share,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, GAIN: tl.constexpr,
     WIDTH: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -83,7 +86,10 @@ def far_products(
     stride = tl.num_programs(2) * WIDTH
     for start in range(split * share, tl.minimum((split + 1) * share, m), BN):
         columns = start + tl.arange(0, BN)
-        t = far_entries(x_at, y, h, squares, squares_y, label, labels_y, columns, d, BM, BN, BK, ROOT, PAIRS, "ieee")
+        t = far_entries(
+            x_at, rows[:, None] < size_x, y, h, squares, squares_y, label, labels_y, columns, size_y, d,
+            BM, BN, BK, ROOT, PAIRS, "ieee",
+        )  # fmt: skip
         P = tl.exp2((t * scale + own[:, None]).to(w.dtype.element_ty))
         if GAIN > 0:
             reach = tl.load(h + columns)[None, :] - t

@@ -62,7 +62,7 @@ def _product(
         out = w.new_empty(chunks, splits, n, wide)
         kernels.far_products[(tiles, splits, chunks)](
             own.points, other.points, columns.h, own.squares, other.squares, *labels, rest, w, out, numbers, n, m,
-            own.points.shape[1], share, **FAR_DOUBLE, **options,
+            own.size, other.size, own.points.shape[1], share, **FAR_DOUBLE, **options,
         )  # fmt: skip
     sums = out.double().sum(1).transpose(0, 1).reshape(n, -1)[:, :k]
     return sums * (largest * own.log_w.exp()[:, None])

@@ -15,7 +15,7 @@ from otformer.transport.executors.gpu.loop import Loop, borrow, give_back
 from otformer.transport.executors.gpu.passes import Columns, Passes, params
 from otformer.transport.executors.gpu.steps import GpuSteps
 
-STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its ROUNDING
+STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its MIXED_ROUNDING
 LOOSE_BITS = 10  # below ``tol``: how small the terms are that a DOUBLE pass leaves out, all of them together, or SINGLE each
 NEAR = 0.04  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
 DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say whether it is met
