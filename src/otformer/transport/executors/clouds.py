@@ -167,7 +167,7 @@ def moved(x: Tensor, y: Tensor, p: Tensor, q: Tensor, c: np.ndarray, e: np.ndarr
     x, y, gap = x - at[0], y - at[1], at[0] - at[1]
     if c is e:
         return x, y, p, q
-    return x, y, p + 2 * (x * gap).sum(-1) + (gap * gap).sum(), q - 2 * (y * gap).sum(-1)
+    return x, y, p + (2 * (x @ gap) + gap @ gap), q - 2 * (y @ gap)
 
 
 def _middle(box: np.ndarray) -> np.ndarray:

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 AnyStream: TypeAlias = "Stream | OnGpu"
 
 
-def open_stream(sides: Sides, log_a: Tensor, log_b: Tensor, spread: float, reg: float) -> AnyStream:
+def open_stream(
+    sides: Sides, log_a: Tensor, log_b: Tensor, spread: float, reg: float, mass: float | None = None
+) -> AnyStream:
     """The stream of the cost c_ij, without p and q; ``spread`` bounds the range of c, ``reg`` is the λ it is used at."""
     if (sides.x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and has_triton():
         from otformer.transport.executors.gpu.executor import OnGpu
 
-        return OnGpu(sides.x, sides.y, log_a, log_b, spread, reg, sides.rule)
+        return OnGpu(sides.x, sides.y, log_a, log_b, spread, reg, sides.rule, mass)
     return Stream(Features.of_points(sides.x, sides.y), log_a, log_b, rule=sides.rule)
 
 

@@ -85,8 +85,6 @@ def read_points(
             _agree(X_a, X_b, x, y)
         single = x.dtype == torch.float32 if isinstance(x, Tensor) else x.dtype.char == "f"
         form = Form(X_a.device if isinstance(X_a, Tensor) else None, single)
-        if form.single:
-            x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
     named = None if labels is None and allow == "equal" else read_labels(labels, allow, len(x), len(y))
     known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
     if executor == "stream" or (executor == "auto" and known and mask is None and len(x) * len(y) > STREAM_ABOVE):
@@ -95,6 +93,8 @@ def read_points(
         return stream_problem(X_a, X_b, metric, form, a, b, reg, potentials, balanced, named)
     if isinstance(metric, Features):
         return read_cost(metric, a, b, reg, potentials, mask, balanced, named)
+    if form.single:
+        x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
     if not isinstance(metric, str) or metric not in ("sqeuclidean", "euclidean"):
         C, moving = _feature_cost(X_a, X_b, x, y, metric)
     else:

@@ -95,7 +95,8 @@ def _about_origin(
     if len(c) > 8:
         norms = torch.stack([torch.linalg.vector_norm(t.detach(), dim=1).max() for t in (x, y)]).sum()
         spread = min(spread, float(norms) ** 2)
-    far = spread if c is e else spread + float(p.detach().abs().max() + q.detach().abs().max())
+    with np.errstate(over="ignore", invalid="ignore"):
+        far = spread + float((np.abs(c - e) * (np.abs(known).max(0) + np.abs(c) + np.abs(e))).sum())
     if not math.isfinite(far):
         raise ValueError("X_a and X_b must have finite squared distances, got points too far apart")
     return (x, y, p, q), spread**0.5 if rule.root else spread

@@ -12,11 +12,11 @@ Each generator yields (u, v, marginal error, layers so far) at the final λ; `le
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from otformer.transport.solvers.blocks import LAYERS, Executor, nothing, steps
+from otformer.transport.solvers.blocks import LAYERS, Executor, mass_of, nothing, steps
 
 State = tuple[Tensor, Tensor, float, int]  # u, v, marginal error, layers so far
 ANNEAL_ABOVE = 200.0  # spread of the costs, in units of λ, up to which λ itself is the first temperature
@@ -56,7 +56,7 @@ def annealed(
     executor: Executor, spread: float, reg: float, tol: float, max_depth: int, memory: int = 32, ridge: float = 1e-12
 ) -> Iterator[State]:
     """Blocks at falling λ, then at the final one to ``tol``; the states of the final λ. ``spread``: the range of costs."""
-    mass = float(executor.log_b.exp().sum())
+    mass = mass_of(executor)
     v, depth = nothing(executor.log_b), 0
     for lam in temperatures(spread, reg):
         final = lam == reg  # before it at most half of the layers: the next stage needs no more than a rough answer
@@ -73,17 +73,17 @@ def annealed(
 
 def direct_then_annealed(
     executor: Executor, v: Tensor | None, spread: float, reg: float, tol: float, max_depth: int, memory: int = 32,
-    ridge: float = 1e-12,
+    ridge: float = 1e-12, give_up_at: Mapping[int, float] = GIVE_UP_AT,
 ) -> Iterator[State]:  # fmt: skip
-    """Blocks at the final λ from v (None: from 0); `annealed` instead, once GIVE_UP_AT says that this is too far."""
-    mass, depth = float(executor.log_b.exp().sum()), 0
+    """Blocks at the final λ from v (None: from 0); `annealed` instead, once ``give_up_at`` says that this is too far."""
+    mass, depth = mass_of(executor), 0
     first = nothing(executor.log_b) if v is None else v
     for u, v, error in steps(executor, reg, first, spread, memory, ridge):
         depth += LAYERS
         yield u, v, error if math.isfinite(error) else math.inf, depth
         if error < tol or depth + LAYERS > max_depth:
             return
-        if not error < GIVE_UP_AT.get(depth, math.inf) * mass:
+        if not error < give_up_at.get(depth, math.inf) * mass:
             break
     for u, v, error, more in annealed(executor, spread, reg, tol, max_depth - depth, memory, ridge):
         yield u, v, error, depth + more

@@ -44,6 +44,12 @@ def steps(
     return ((u, here, float(errors.sum())) for u, here, errors in Blocks(executor, reg, v, spread, memory, ridge))
 
 
+def mass_of(executor: Executor) -> float:
+    """Σ b, which an executor may know: on a GPU to ask is to wait."""
+    known = getattr(executor, "mass", None)
+    return float(executor.log_b.exp().sum()) if known is None else known
+
+
 def nothing(log_weights: Tensor) -> Tensor:
     """Potentials 0, and −∞ where there is no mass."""
     return torch.where(log_weights > -math.inf, 0.0, log_weights)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from otformer.transport.solvers.annealing import STAGE_ERROR, STAGE_LAYERS, State, direct_then_annealed, temperatures
-from otformer.transport.solvers.blocks import nothing
+from otformer.transport.solvers.blocks import mass_of, nothing
 
 FEWEST_POINTS = {"cuda": 16384, "cpu": 2048}  # of a coarse stage: a pass over fewer is no faster
+STAGES_AFTER = {300: 0.0}  # layers at the final λ on all points, after which stages on all of them are tried
 FULL_STAGE_ERROR = {"cuda": 3e-3, "cpu": 1e-3}  # marginal error, as a share of the mass, at which a stage on all points ends
 
 
@@ -22,7 +23,7 @@ def coarse_to_fine(
     How many points a stage needs, the stream knows (``strides``), but not under ``FEWEST_POINTS``. The u of a stage gives
     the next one its first v, by a column block from the points of the one to those of the other.
     """
-    spread, mass = stream.spread, float(stream.log_b.exp().sum())
+    spread, mass = stream.spread, mass_of(stream)
     u, v, here, depth = nothing(stream.log_a), nothing(stream.log_b), stream, 0
     before, last = (1, 1), reg  # strides along both curves, and λ, of the stage before
     fewest = FEWEST_POINTS[v.device.type]
@@ -41,7 +42,8 @@ def coarse_to_fine(
         fair = (FULL_STAGE_ERROR[v.device.type] if rows == columns == 1 else STAGE_ERROR) * mass
         enough = tol if lam == reg else fair
         limit = max_depth - depth if final else min(STAGE_LAYERS, max_depth // 2 - depth)
-        for u, new, error, layers in direct_then_annealed(here, v, spread, lam, enough, limit, memory, ridge):
+        states = direct_then_annealed(here, v, spread, lam, enough, limit, memory, ridge, STAGES_AFTER if final else {})
+        for u, new, error, layers in states:
             if final:
                 yield u, new, error, depth + layers
         if final:

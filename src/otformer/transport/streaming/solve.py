@@ -31,7 +31,7 @@ from otformer.transport.executors.stream import Stream
 from otformer.transport.problem.finish import Solved
 from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.solvers.annealing import State, direct_then_annealed, least_error
-from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.blocks import LAYERS, mass_of
 from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ START_WITHIN = 10.0  # times what potentials of a plan can differ by: a warm sta
 def run_streamed(problem: Problem, goal: Goal, memory: int, ridge: float) -> Solved:
     """Potentials of the costs c, without p and q."""
     assert isinstance(problem.cost, Sides)
-    stream = open_stream(problem.cost, problem.a.log(), problem.b.log(), problem.spread, problem.reg)
+    stream = open_stream(problem.cost, problem.a.log(), problem.b.log(), problem.spread, problem.reg, problem.mass)
     first, taken = None, 0
     if problem.start is not None:
         u, v = (t - own for t, own in zip(problem.start, problem.cost[2:4], strict=True))
@@ -121,7 +121,7 @@ class _Search:
 
         What did not converge from ``start`` is tried again without it, on the layers left.
         """
-        spread, mass, v, depth = self.exact.spread, float(self.exact.log_b.exp().sum()), start, 0
+        spread, mass, v, depth = self.exact.spread, mass_of(self.exact), start, 0
         floor = mass * (2**-26 * spread / self.reg + 2**-23)
         fits = floor < SINGLE_UP_TO * mass and max(spread, 1 / self.reg) < SINGLE_RANGE
         if self.rough is not None and fits and max_depth >= 2 * LAYERS:

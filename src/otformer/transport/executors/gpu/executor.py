@@ -20,17 +20,20 @@ class OnGpu:
 
     Points x [n, d], y [m, d] about the origin, float64; the cost is c_ij; logs of positive weights. ``spread`` bounds the
     range of costs, and ``reg`` is the λ it will be used at: with both it is known whether sorting is worth the while.
+    ``mass`` is that of both sides, if it is known.
     """
 
     def __init__(
-        self, x: Tensor, y: Tensor, log_a: Tensor, log_b: Tensor, spread: float, reg: float, rule: Rule = PLAIN
-    ) -> None:
+        self, x: Tensor, y: Tensor, log_a: Tensor, log_b: Tensor, spread: float, reg: float, rule: Rule = PLAIN,
+        mass: float | None = None,
+    ) -> None:  # fmt: skip
         many = len(x) * len(y) > MANY_PAIRS
         ordered = spread > (ORDER_LARGE_ABOVE if many else ORDER_ABOVE) * reg
         labels = rule.labels or (None, None)
         self.log_a, self.log_b, self.rule = log_a, log_b, rule
         self.sides = Side.build(x, log_a, ordered, labels[0]), Side.build(y, log_b, ordered, labels[1])
-        self.stream, self.spread = GpuStream(*self.sides, spread, rule, MIXED), spread
+        mass = float(log_b.exp().sum()) if mass is None else mass
+        self.stream, self.spread = GpuStream(*self.sides, spread, mass, rule, MIXED), spread
 
     def precise(self, tol: float, reg: float) -> OnGpu:
         """The same with passes and products whose rounding is far below ``tol``."""

@@ -22,9 +22,9 @@ c_J and c_I the middles of the boxes around both,
 
 and the last is a sum over coordinates, each at x = hi_J − r/2 if s > r, else lo_J − r/2, pushed into I's interval, and
 y = x + s/2, pushed into J's. The slopes are those of regressions, one coordinate after the other. Terms are positive, so the
-sum over some tiles bounds S_i from below: the tile that promises most is looked at first, and then all so far. A tile whose
-bound is under −cut holds only terms under 2^(−s cut) of every row's sum. With s cut = log₂(m/ε) all that is left out is
-under ε of the sum. For plain distances there are no slopes. No comparison with NaN is true, and then the tile stays.
+sum over some tiles bounds S_i from below: the tile best for the middle of I is looked at first, and then all so far. A
+tile whose bound is under −cut holds only terms under 2^(−s cut) of every row's sum. With s cut = log₂(m/ε) all that is left
+out is under ε of the sum. For plain distances there are no slopes. No comparison with NaN is true, and then the tile stays.
 
 ``consts`` holds float64 numbers, which a kernel's arguments are not: s, λ, s as float32 holds it, and cut.
 Only executors/gpu/passes.py imports this module. With TRITON_INTERPRET=1 the kernels run on CPU tensors.
@@ -153,10 +153,12 @@ def near(
     scale, cut = tl.zeros([ROWS], number) + tl.load(consts).to(number), tl.load(consts + 3).to(number)
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
 
-    lean, tilt = leaning(xs, low, high, scale * 0, D, ROWS, ROOT)
+    flat, middle = (), ()
+    for k in tl.static_range(D):
+        flat, middle = flat + (low[k] * 0,), middle + (0.5 * (low[k] + high[k]),)
     best, where = tl.full([CHUNK], -float("inf"), number), tl.zeros([CHUNK], tl.int32)
     for start in range(0, tiles, CHUNK):
-        bound = bound_of(low, high, lean, tops, slopes, boxes, start + lanes, tiles, D, ROOT)
+        bound = bound_of(middle, middle, flat, tops, slopes, boxes, start + lanes, tiles, D, ROOT)
         where = tl.where(bound > best, start + lanes, where)
         best = tl.where(bound > best, bound, best)
     nearest = tl.min(tl.where(best == tl.max(best, 0), where, tiles - 1), 0)
@@ -167,10 +169,14 @@ def near(
     least = top + tl.log2(tl.sum(tl.exp2((t * scale[None, :] - top[None, :]).to(tl.float32)), 0)).to(number)
 
     lean, tilt = leaning(xs, low, high, least / scale, D, ROWS, ROOT)
-    # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them.
+    # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them. The
+    # chunk of the nearest tile comes first: with it most of the sum is known, and what the others must reach.
     total = tl.zeros([ROWS], tl.float64)
-    for start in range(split, tiles, CHUNK * splits):
-        J = start + splits * lanes
+    rounds, first = tl.cdiv(tiles, CHUNK * splits), nearest // (CHUNK * splits)
+    for turn in range(rounds):
+        chunk = first + turn
+        chunk = tl.where(chunk < rounds, chunk, chunk - rounds)
+        J = chunk * CHUNK * splits + split + splits * lanes
         floor = tl.min(tl.maximum(least, top + tl.log2(total.to(tl.float32)).to(number)) / scale - tilt, 0) - cut
         keep = (tiles > J) & ~(bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D, ROOT) < floor)
         tile = tl.min(tl.where(keep, J, tiles), 0)

@@ -17,7 +17,7 @@ from otformer.transport.executors.gpu.steps import GpuSteps
 
 STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its MIXED_ROUNDING
 LOOSE_BITS = 10  # below ``tol``: how small the terms are that a DOUBLE pass leaves out, all of them together, or SINGLE each
-NEAR = 0.04  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
+NEAR = 0.12  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
 DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say whether it is met
 
 
@@ -31,6 +31,7 @@ class GpuStream:
     x: Side
     y: Side
     spread: float  # a bound on the range of the costs
+    mass: float
     rule: Rule = PLAIN
     precision: Precision = SINGLE
     tol: float = 0.0
@@ -43,10 +44,6 @@ class GpuStream:
     @property
     def log_b(self) -> Tensor:
         return self.y.log_w
-
-    @cached_property
-    def mass(self) -> float:
-        return float(self.log_b.exp().sum())
 
     @cached_property
     def passes(self) -> Passes:
