@@ -60,10 +60,11 @@ class Side:
     order: Tensor | None  # [n], where each point stood in the list given; None: as given
     size: int  # n
     labels: Tensor | None = None  # [N] int32
+    tiled: bool = False  # neighbours stand together: tiles of them can be left out
 
     @classmethod
-    def build(cls, points: Tensor, log_w: Tensor, ordered: bool, labels: Tensor | None = None) -> Side:
-        """Points [n, d]; ``ordered`` along a curve (first by label), so that tiles are of neighbours."""
+    def build(cls, points: Tensor, log_w: Tensor, ordered: bool, labels: Tensor | None = None, tiled: bool = False) -> Side:
+        """Points [n, d]; ``ordered``: they are put along a curve, by label first; ``tiled``: they are along one already."""
         n, d = points.shape
         order = None
         if ordered and d <= NEAREST:
@@ -80,7 +81,7 @@ class Side:
         labels = None if labels is None else labels.to(torch.int32)
         lacks = 0 if d <= NEAREST else -d % (32 if d <= 32 else DEPTH)
         points = points.mT if d <= NEAREST else pad(points, (0, lacks)) if lacks else points
-        return cls(points.contiguous(), log_w, order, n, labels)
+        return cls(points.contiguous(), log_w, order, n, labels, tiled or order is not None)
 
     @property
     def near(self) -> bool:
@@ -102,7 +103,9 @@ class Side:
         return self.single if precision.numbers == torch.float32 else self.points
 
     def boxes(self, precision: Precision) -> Tensor:
-        """[2d, tiles]: least and greatest coordinates of the tiles of columns, in few dimensions."""
+        """[2d, tiles]: least and greatest coordinates of the tiles of columns; nothing where tiles are not of neighbours."""
+        if not self.tiled:
+            return self.log_w
         return self._single_boxes if precision.numbers == torch.float32 else self._double_boxes
 
     @cached_property
@@ -153,4 +156,4 @@ class Side:
         fill = -n % stride
         logs = pad(self.log_w[:n], (0, fill), value=-math.inf).view(-1, stride)
         points = pad(self.points[:, :n], (0, fill)).view(len(self.points), -1, stride)
-        return Side.build((points * logs.softmax(1)).sum(2).mT, logs.logsumexp(1), False)
+        return Side.build((points * logs.softmax(1)).sum(2).mT, logs.logsumexp(1), False, tiled=True)

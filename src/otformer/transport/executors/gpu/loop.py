@@ -144,5 +144,5 @@ def give_back(loop: Loop) -> None:
 
 def _key(stream: GpuStream, memory: int) -> tuple[Any, ...]:
     """What a captured step is made for."""
-    shapes = tuple(side.points.shape for side in (stream.x, stream.y))
+    shapes = tuple((side.points.shape, side.tiled) for side in (stream.x, stream.y))
     return stream.x.log_w.device, shapes, stream.precision, stream.rule.root, stream.rule.labels is None, memory

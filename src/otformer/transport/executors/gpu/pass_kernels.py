@@ -145,45 +145,49 @@ def rows_of(x, labels, rows, n, D: tl.constexpr, PAIRS: tl.constexpr):
 def near(
     x, y, h, tops, slopes, boxes, labels_x, labels_y, out_top, out_total, consts, n, m,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
-    PAIRS: tl.constexpr, MIXED: tl.constexpr,
+    PAIRS: tl.constexpr, MIXED: tl.constexpr, TILED: tl.constexpr,
 ):  # fmt: skip
     split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
     rows, lanes = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK)
     number = h.dtype.element_ty
     scale, cut = tl.zeros([ROWS], number) + tl.load(consts).to(number), tl.load(consts + 3).to(number)
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
+    top, total = tl.full([ROWS], LEAST, number), tl.zeros([ROWS], tl.float64)
+    if TILED:
+        flat, middle = (), ()
+        for k in tl.static_range(D):
+            flat, middle = flat + (low[k] * 0,), middle + (0.5 * (low[k] + high[k]),)
+        best, where = tl.full([CHUNK], -float("inf"), number), tl.zeros([CHUNK], tl.int32)
+        for start in range(0, tiles, CHUNK):
+            bound = bound_of(middle, middle, flat, tops, slopes, boxes, start + lanes, tiles, D, ROOT)
+            where = tl.where(bound > best, start + lanes, where)
+            best = tl.where(bound > best, bound, best)
+        nearest = tl.min(tl.where(best == tl.max(best, 0), where, tiles - 1), 0)
+        t, _ = entries(xs, y, h, label, labels_y, nearest, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+        top = tl.maximum(tl.max(t, 0) * scale, LEAST)
+        if MIXED:
+            top = tl.ceil(top)
+        least = top + tl.log2(tl.sum(tl.exp2((t * scale[None, :] - top[None, :]).to(tl.float32)), 0)).to(number)
+        lean, tilt = leaning(xs, low, high, least / scale, D, ROWS, ROOT)
 
-    flat, middle = (), ()
-    for k in tl.static_range(D):
-        flat, middle = flat + (low[k] * 0,), middle + (0.5 * (low[k] + high[k]),)
-    best, where = tl.full([CHUNK], -float("inf"), number), tl.zeros([CHUNK], tl.int32)
-    for start in range(0, tiles, CHUNK):
-        bound = bound_of(middle, middle, flat, tops, slopes, boxes, start + lanes, tiles, D, ROOT)
-        where = tl.where(bound > best, start + lanes, where)
-        best = tl.where(bound > best, bound, best)
-    nearest = tl.min(tl.where(best == tl.max(best, 0), where, tiles - 1), 0)
-    t, _ = entries(xs, y, h, label, labels_y, nearest, m, D, ROWS, COLUMNS, ROOT, PAIRS)
-    top = tl.maximum(tl.max(t, 0) * scale, LEAST)
-    if MIXED:
-        top = tl.ceil(top)
-    least = top + tl.log2(tl.sum(tl.exp2((t * scale[None, :] - top[None, :]).to(tl.float32)), 0)).to(number)
-
-    lean, tilt = leaning(xs, low, high, least / scale, D, ROWS, ROOT)
-    # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them. The
-    # chunk of the nearest tile comes first: with it most of the sum is known, and what the others must reach.
-    total = tl.zeros([ROWS], tl.float64)
-    rounds, first = tl.cdiv(tiles, CHUNK * splits), nearest // (CHUNK * splits)
-    for turn in range(rounds):
-        chunk = first + turn
-        chunk = tl.where(chunk < rounds, chunk, chunk - rounds)
-        J = chunk * CHUNK * splits + split + splits * lanes
-        floor = tl.min(tl.maximum(least, top + tl.log2(total.to(tl.float32)).to(number)) / scale - tilt, 0) - cut
-        keep = (tiles > J) & ~(bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D, ROOT) < floor)
-        tile = tl.min(tl.where(keep, J, tiles), 0)
-        while tile < tiles:
+        # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them.
+        # The chunk of the nearest tile comes first: with it most of the sum is known, and what the others must reach.
+        rounds, first = tl.cdiv(tiles, CHUNK * splits), nearest // (CHUNK * splits)
+        for turn in range(rounds):
+            chunk = first + turn
+            chunk = tl.where(chunk < rounds, chunk, chunk - rounds)
+            J = chunk * CHUNK * splits + split + splits * lanes
+            floor = tl.min(tl.maximum(least, top + tl.log2(total.to(tl.float32)).to(number)) / scale - tilt, 0) - cut
+            keep = (tiles > J) & ~(bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D, ROOT) < floor)
+            tile = tl.min(tl.where(keep, J, tiles), 0)
+            while tile < tiles:
+                t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+                top, total = add(t, top, total, scale, 0, MIXED)
+                tile = tl.min(tl.where(keep & (tile < J), J, tiles), 0)
+    else:
+        for tile in range(split, tiles, splits):
             t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
             top, total = add(t, top, total, scale, 0, MIXED)
-            tile = tl.min(tl.where(keep & (tile < J), J, tiles), 0)
     tl.store(out_top + split * n + rows, top)
     tl.store(out_total + split * n + rows, total)
 

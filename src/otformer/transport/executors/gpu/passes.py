@@ -86,8 +86,8 @@ class Passes:
         tops, totals = x.new_empty(splits, n), x.new_empty(splits, n, dtype=torch.float64)
         if own.near:
             kernels.near[(tiles, splits)](
-                x, y, *columns, other.boxes(self.precision), *labels, tops, totals, numbers, n, m,
-                D=len(x), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, num_warps=ROWS // 32, **options,
+                x, y, *columns, other.boxes(self.precision), *labels, tops, totals, numbers, n, m, D=len(x), ROWS=ROWS,
+                COLUMNS=width, CHUNK=CHUNK, TILED=own.tiled and other.tiled, num_warps=ROWS // 32, **options,
             )  # fmt: skip
         else:
             share = -(-(m // far["BN"]) // splits) * far["BN"]
@@ -118,7 +118,7 @@ class Passes:
 
     def shape_of(self, side: Side) -> dict[str, Any]:
         """What the kernels that make `Columns` are made for."""
-        d = len(side.points) if side.near else 0
+        d = len(side.points) if side.tiled else 0
         return {"D": d, "BLOCK": BLOCK, "COLUMNS": self.precision.columns, "SQUARES": self.with_squares(side)}
 
     def with_squares(self, side: Side) -> bool:
@@ -131,7 +131,7 @@ class Passes:
     def new_columns(self, side: Side) -> Columns:
         n = len(side.log_w)
         h, tiles = side.log_w.new_empty(n, dtype=self.precision.numbers), n // self.precision.columns
-        if not side.near:
+        if not side.tiled:
             return Columns(h, h, h)
         return Columns(h, h.new_empty(tiles), h.new_empty(len(side.points), tiles))
 

@@ -35,7 +35,7 @@ def _gained(P, c, GAIN: tl.constexpr, ROOT: tl.constexpr):
 def near_products(
     x, y, h, tops, slopes, boxes, labels_x, labels_y, rest, w, out, consts, n, m,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
-    PAIRS: tl.constexpr, GAIN: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr,
+    PAIRS: tl.constexpr, GAIN: tl.constexpr, WIDTH: tl.constexpr, PRECISION: tl.constexpr, TILED: tl.constexpr,
 ):  # fmt: skip
     """out [chunk of W, share, n, WIDTH] of W [m, chunks · WIDTH]; ``rest`` is r [n], +∞ for filling."""
     split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
@@ -44,24 +44,31 @@ def near_products(
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
     own = tl.load(rest + rows)
     there = own < float("inf")
-    own = tl.where(there, own, tl.min(own, 0))  # filling: as another row is, and what it makes is not looked at
-    lean, tilt = leaning(xs, low, high, -own / scale, D, ROWS, ROOT)
-    floor = tl.min(-own / scale - tilt, 0) - cut
-    own = tl.where(there, own, -float("inf"))
     total = tl.zeros([ROWS, WIDTH], w.dtype.element_ty)
     w_at = w + tl.program_id(2) * WIDTH + wide[None, :]
     stride = tl.num_programs(2) * WIDTH
-    for start in range(split, tiles, CHUNK * splits):
-        J = start + splits * lanes
-        keep = (tiles > J) & ~(bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D, ROOT) < floor)
-        tile = tl.min(tl.where(keep, J, tiles), 0)
-        while tile < tiles:
+    # Filling is judged as another row is, and what it makes is not looked at.
+    seen = tl.where(there, own, tl.min(own, 0))
+    own = tl.where(there, own, -float("inf"))
+    if TILED:
+        lean, tilt = leaning(xs, low, high, -seen / scale, D, ROWS, ROOT)
+        floor = tl.min(-seen / scale - tilt, 0) - cut
+        for start in range(split, tiles, CHUNK * splits):
+            J = start + splits * lanes
+            keep = (tiles > J) & ~(bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D, ROOT) < floor)
+            tile = tl.min(tl.where(keep, J, tiles), 0)
+            while tile < tiles:
+                t, c = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+                P = _gained(tl.exp2((t * scale + own[None, :]).to(w.dtype.element_ty)), c, GAIN, ROOT)
+                values = tl.load(w_at + (tile * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)[:, None] * stride)
+                total = tl.dot(tl.trans(P), values, total, input_precision=PRECISION, out_dtype=w.dtype.element_ty)
+                tile = tl.min(tl.where(keep & (tile < J), J, tiles), 0)
+    else:
+        for tile in range(split, tiles, splits):
             t, c = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
-            P = tl.exp2((t * scale + own[None, :]).to(w.dtype.element_ty))
-            P = _gained(P, c, GAIN, ROOT)
+            P = _gained(tl.exp2((t * scale + own[None, :]).to(w.dtype.element_ty)), c, GAIN, ROOT)
             values = tl.load(w_at + (tile * COLUMNS + tl.arange(0, COLUMNS)).to(tl.int64)[:, None] * stride)
             total = tl.dot(tl.trans(P), values, total, input_precision=PRECISION, out_dtype=w.dtype.element_ty)
-            tile = tl.min(tl.where(keep & (tile < J), J, tiles), 0)
     place = ((tl.program_id(2) * splits + split) * n + rows).to(tl.int64)
     tl.store(out + place[:, None] * WIDTH + wide[None, :], total)
 

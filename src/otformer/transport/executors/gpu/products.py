@@ -53,7 +53,8 @@ def _product(
         out = w.new_empty(chunks, splits, n, wide)
         kernels.near_products[(n // ROWS, splits, chunks)](
             own.points, other.points, *columns, other.boxes(passes.precision), *labels, rest, w, out, numbers, n, m,
-            D=len(own.points), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, num_warps=ROWS // 32, **options,
+            D=len(own.points), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, TILED=own.tiled and other.tiled,
+            num_warps=ROWS // 32, **options,
         )  # fmt: skip
     else:
         tiles = n // FAR_DOUBLE["BM"]
