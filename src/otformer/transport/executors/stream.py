@@ -97,6 +97,9 @@ class Stream:
     def release(self) -> None:
         """Nothing is held for steps."""
 
+    def expect(self, u: Tensor) -> None:
+        """Passes have no use for what they will nearly find."""
+
     @property
     def single(self) -> bool:
         """Whether exponentials are those of float32."""

@@ -127,9 +127,10 @@ class _Search:
         if self.rough is not None and fits and max_depth >= 2 * LAYERS:
             rough = self.rough()
             states = self._states(rough, v, spread, max(self.rough_tol, floor), max_depth - LAYERS)
-            _, v, _, depth = least_error(states, PATIENCE)
+            u, v, _, depth = least_error(states, PATIENCE)
             v = v.double()
             rough.release()
+            self.exact.expect(u)
         u, v, error, more = least_error(self._states(self.exact, v, spread, self.tol, max_depth - depth))
         depth += more
         if start is None or error < self.tol or depth + LAYERS > max_depth:

@@ -7,6 +7,7 @@ of the same shape moves in: `borrow` and `give_back`.
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import replace
 from functools import partial
@@ -47,20 +48,26 @@ class Loop:
         self.small = y.log_w.is_cuda and len(stream.x.log_w) * m <= CAPTURED_UP_TO  # launching takes longer than running
         if self.small and stream.rule.labels is None:  # others' points will be written over these
             self.stream = replace(stream, x=stream.x.copy(), y=stream.y.copy())
-        self.u = stream.x.log_w
+        self.u = torch.empty_like(stream.x.log_w)
+        self.known = False  # whether u and v are nearly what the next step will find
         self.graph: Any = None
         self._runs = 0
 
     def start(self, v: Tensor, consts: Tensor) -> None:
         """From v at the λ of ``consts``."""
-        self.v.copy_(v)
-        self.f.zero_()
+        self.restart(v, torch.zeros_like(v))
         self.consts.copy_(consts)
 
     def restart(self, v: Tensor, f: Tensor) -> None:
         """From v + f."""
         self.v.copy_(v)
         self.f.copy_(f)
+        self.known = False
+
+    def expect(self, u: Tensor) -> None:
+        """u is nearly that of the next step."""
+        self.u.copy_(u)
+        self.known = True
 
     def run(self, slot: int, theta: np.ndarray | None) -> np.ndarray:
         """One step; the change it brings is kept in ``slot``. Returns the sums of `remember`."""
@@ -89,13 +96,24 @@ class Loop:
             *past, self.moves, self.steering, y.numbers(passes.precision), squares, *columns, m,
             MEMORY=1 << (len(self.moves) - 1).bit_length(), **passes.shape_of(y),
         )  # fmt: skip
-        self.u, others = passes.settle(x, passes.sums(x, y, columns, self.consts), self.consts)
-        passes.residual(y, passes.sums(y, x, others, self.consts), self.consts, self.v, self.f)
+        known = (self._sums(x, self.u), self._sums(y, self.v)) if self.hinted else (None, None)
+        _, others = passes.settle(x, passes.sums(x, y, columns, self.consts, known[0]), self.consts, self.u)
+        passes.residual(y, passes.sums(y, x, others, self.consts, known[1]), self.consts, self.v, self.f)
         kernels.remember[(m // BLOCK, len(self.moves))](
             *past, y.log_w, self.consts, self.moves, self.changes, self.steering, self.sums, m, self.sums.shape[1],
             BLOCK=BLOCK,
         )  # fmt: skip
         self.report.copy_(self.sums.sum(0), non_blocking=True)
+
+    @property
+    def hinted(self) -> bool:
+        """Whether the next step makes use of what is known; small ones are all alike, so that they can be replayed."""
+        return self.known and not self.small
+
+    def _sums(self, side: Side, potential: Tensor) -> Tensor:
+        """λ log of the sums, of the rows of which this potential is exact; 0 for filling, which has no part in any."""
+        reg = self.consts[1]
+        return torch.where(side.log_w > -math.inf, reg * (side.log_w + 1) - potential, 0.0)
 
     def _capture(self) -> None:
         here, side = torch.cuda.current_stream(), torch.cuda.Stream()

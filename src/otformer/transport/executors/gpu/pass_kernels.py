@@ -22,9 +22,11 @@ c_J and c_I the middles of the boxes around both,
 
 and the last is a sum over coordinates, each at x = hi_J − r/2 if s > r, else lo_J − r/2, pushed into I's interval, and
 y = x + s/2, pushed into J's. The slopes are those of regressions, one coordinate after the other. Terms are positive, so the
-sum over some tiles bounds S_i from below: the tile best for the middle of I is looked at first, and then all so far. A
-tile whose bound is under −cut holds only terms under 2^(−s cut) of every row's sum. With s cut = log₂(m/ε) all that is left
-out is under ε of the sum. For plain distances there are no slopes. No comparison with NaN is true, and then the tile stays.
+sum over some tiles bounds S_i from below: the tile best for the middle of I is looked at first, and then all so far. (In
+the course of a solve S_i is nearly known from the step before: no tile need be looked for, and none is looked at in vain.)
+A tile whose bound is under −cut holds only terms under 2^(−s cut) of every row's sum. With s cut = log₂(m/ε) all that is
+left out is under ε of the sum. For plain distances there are no slopes. No comparison with NaN is true, and then the tile
+stays.
 
 ``consts`` holds float64 numbers, which a kernel's arguments are not: s, λ, s as float32 holds it, and cut.
 Only executors/gpu/passes.py imports this module. With TRITON_INTERPRET=1 the kernels run on CPU tensors.
@@ -143,10 +145,11 @@ def rows_of(x, labels, rows, n, D: tl.constexpr, PAIRS: tl.constexpr):
 
 @jit
 def near(
-    x, y, h, tops, slopes, boxes, labels_x, labels_y, out_top, out_total, consts, n, m,
+    x, y, h, tops, slopes, boxes, labels_x, labels_y, hint, out_top, out_total, consts, n, m,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
-    PAIRS: tl.constexpr, MIXED: tl.constexpr, TILED: tl.constexpr,
+    PAIRS: tl.constexpr, MIXED: tl.constexpr, TILED: tl.constexpr, HINT: tl.constexpr, MARGIN: tl.constexpr,
 ):  # fmt: skip
+    """Sums of the tiles of rows. With HINT every row's S is known already, up to MARGIN bits, from the step before."""
     split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
     rows, lanes = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK)
     number = h.dtype.element_ty
@@ -154,25 +157,30 @@ def near(
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
     top, total = tl.full([ROWS], LEAST, number), tl.zeros([ROWS], tl.float64)
     if TILED:
-        flat, middle = (), ()
-        for k in tl.static_range(D):
-            flat, middle = flat + (low[k] * 0,), middle + (0.5 * (low[k] + high[k]),)
-        best, where = tl.full([CHUNK], -float("inf"), number), tl.zeros([CHUNK], tl.int32)
-        for start in range(0, tiles, CHUNK):
-            bound = bound_of(middle, middle, flat, tops, slopes, boxes, start + lanes, tiles, D, ROOT)
-            where = tl.where(bound > best, start + lanes, where)
-            best = tl.where(bound > best, bound, best)
-        nearest = tl.min(tl.where(best == tl.max(best, 0), where, tiles - 1), 0)
-        t, _ = entries(xs, y, h, label, labels_y, nearest, m, D, ROWS, COLUMNS, ROOT, PAIRS)
-        top = tl.maximum(tl.max(t, 0) * scale, LEAST)
-        if MIXED:
-            top = tl.ceil(top)
-        least = top + tl.log2(tl.sum(tl.exp2((t * scale[None, :] - top[None, :]).to(tl.float32)), 0)).to(number)
+        first = 0
+        if HINT:
+            least = tl.load(hint + rows).to(number) * scale - MARGIN
+        else:
+            flat, middle = (), ()
+            for k in tl.static_range(D):
+                flat, middle = flat + (low[k] * 0,), middle + (0.5 * (low[k] + high[k]),)
+            best, where = tl.full([CHUNK], -float("inf"), number), tl.zeros([CHUNK], tl.int32)
+            for start in range(0, tiles, CHUNK):
+                bound = bound_of(middle, middle, flat, tops, slopes, boxes, start + lanes, tiles, D, ROOT)
+                where = tl.where(bound > best, start + lanes, where)
+                best = tl.where(bound > best, bound, best)
+            nearest = tl.min(tl.where(best == tl.max(best, 0), where, tiles - 1), 0)
+            t, _ = entries(xs, y, h, label, labels_y, nearest, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+            top = tl.maximum(tl.max(t, 0) * scale, LEAST)
+            if MIXED:
+                top = tl.ceil(top)
+            least = top + tl.log2(tl.sum(tl.exp2((t * scale[None, :] - top[None, :]).to(tl.float32)), 0)).to(number)
+            first = nearest // (CHUNK * splits)
         lean, tilt = leaning(xs, low, high, least / scale, D, ROWS, ROOT)
 
         # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them.
         # The chunk of the nearest tile comes first: with it most of the sum is known, and what the others must reach.
-        rounds, first = tl.cdiv(tiles, CHUNK * splits), nearest // (CHUNK * splits)
+        rounds = tl.cdiv(tiles, CHUNK * splits)
         for turn in range(rounds):
             chunk = first + turn
             chunk = tl.where(chunk < rounds, chunk, chunk - rounds)

@@ -17,6 +17,7 @@ from otformer.transport.executors.gpu.layout import BLOCK, MIXED, SINGLE, Precis
 
 ROWS = 32  # `near`: a row for each thread of one warp
 CHUNK = 128  # `near`: tiles of columns judged at once
+MARGIN = 4.0  # bits that a row's sum may have fallen since it was last known
 PROGRAMS = 16  # programs wanted for each multiprocessor
 # `far`: block of rows, of columns and of coordinates; in float32 the second where there are more than 32 coordinates.
 FAR_SINGLE: tuple[dict[str, int], dict[str, int]] = (
@@ -70,8 +71,11 @@ class Passes:
         )
         return out
 
-    def sums(self, own: Side, other: Side, columns: Columns, numbers: Tensor) -> Sums:
-        """The sums of the rows of ``own`` over the columns of ``other``."""
+    def sums(self, own: Side, other: Side, columns: Columns, numbers: Tensor, known: Tensor | None = None) -> Sums:
+        """The sums of the rows of ``own`` over the columns of ``other``.
+
+        ``known`` [N]: λ log of these sums, where they are not less by more than MARGIN bits. It tells what can be left out.
+        """
         n, m, device = len(own.log_w), len(other.log_w), own.points.device
         x, y, mixed = own.numbers(self.precision), other.numbers(self.precision), self.precision is MIXED
         labels = own.labels if self.pairs else own.log_w, other.labels if self.pairs else own.log_w
@@ -86,8 +90,9 @@ class Passes:
         tops, totals = x.new_empty(splits, n), x.new_empty(splits, n, dtype=torch.float64)
         if own.near:
             kernels.near[(tiles, splits)](
-                x, y, *columns, other.boxes(self.precision), *labels, tops, totals, numbers, n, m, D=len(x), ROWS=ROWS,
-                COLUMNS=width, CHUNK=CHUNK, TILED=own.tiled and other.tiled, num_warps=ROWS // 32, **options,
+                x, y, *columns, other.boxes(self.precision), *labels, own.log_w if known is None else known, tops, totals,
+                numbers, n, m, D=len(x), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, TILED=own.tiled and other.tiled,
+                HINT=known is not None, MARGIN=MARGIN, num_warps=ROWS // 32, **options,
             )  # fmt: skip
         else:
             share = -(-(m // far["BN"]) // splits) * far["BN"]
@@ -99,9 +104,10 @@ class Passes:
             )  # fmt: skip
         return Sums(tops, totals)
 
-    def settle(self, own: Side, sums: Sums, numbers: Tensor) -> tuple[Tensor, Columns]:
+    def settle(self, own: Side, sums: Sums, numbers: Tensor, out: Tensor | None = None) -> tuple[Tensor, Columns]:
         """The potential [N] that makes this side exact, λ(log w + 1) − G, and the same as a pass reads it."""
-        out, columns, n = torch.empty_like(own.log_w), self.new_columns(own), len(own.log_w)
+        columns, n = self.new_columns(own), len(own.log_w)
+        out = torch.empty_like(own.log_w) if out is None else out
         points = own.numbers(self.precision)
         kernels.settle[(n // BLOCK,)](
             *sums, own.log_w, points, self.squares_of(own), numbers, out, *columns, n, len(sums.tops), **self.shape_of(own)

@@ -14,8 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer.transport.executors.gpu.layout import SINGLE
 from otformer.transport.executors.gpu.loop import Loop
+from otformer.transport.executors.gpu.passes import MARGIN
 
+KNOWN_BELOW = 0.1  # error, as a share of the mass, from where a step tells what the next one will nearly find
 SINGLE_RIDGE = 1e-9  # least ridge where residuals come from float32 passes: below it their products are rounding
 
 
@@ -36,9 +39,20 @@ class GpuSteps:
         return self
 
     def __next__(self) -> tuple[Tensor, Tensor, float]:
-        theta = None if self._seen is None else self._decide(self._seen)
-        self._seen = report = self.loop.run(self._slot, theta).copy()
-        return self.loop.u.clone(), self.loop.v.clone(), float(report[0])
+        loop, theta = self.loop, None if self._seen is None else self._decide(self._seen)
+        before = loop.u.clone() if loop.hinted and loop.stream.precision is not SINGLE else None
+        self._seen = report = loop.run(self._slot, theta).copy()
+        if before is not None and not self._as_expected(before):
+            loop.restart(loop.v.clone(), torch.zeros_like(loop.v))
+            self._slot = -1
+            self._seen = report = loop.run(-1, None).copy()
+        loop.known = float(report[0]) < KNOWN_BELOW * self.mass
+        return loop.u.clone(), loop.v.clone(), float(report[0])
+
+    def _as_expected(self, before: Tensor) -> bool:
+        """Whether no row's, and no column's, sum has fallen by more than MARGIN bits: what was left out rests on it."""
+        rose = torch.maximum((self.loop.u - before).nan_to_num(nan=-math.inf).max(), self.loop.f.max())
+        return bool(rose <= MARGIN * math.log(2) * self.loop.consts[1])
 
     def _decide(self, report: np.ndarray) -> np.ndarray | None:
         """θ of the next step. Where the error has doubled, it goes on from the best plain step, and forgets."""

@@ -16,8 +16,8 @@ from otformer.transport.executors.gpu.passes import Columns, Passes, params
 from otformer.transport.executors.gpu.steps import GpuSteps
 
 STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its MIXED_ROUNDING
-LOOSE_BITS = 10  # below ``tol``: how small the terms are that a DOUBLE pass leaves out, all of them together, or SINGLE each
-NEAR = 0.12  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
+LOOSE_BITS = 6  # below ``tol``: how small the terms are that a DOUBLE pass leaves out, all of them together, or SINGLE each
+NEAR = 0.25  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
 DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say whether it is met
 
 
@@ -36,6 +36,7 @@ class GpuStream:
     precision: Precision = SINGLE
     tol: float = 0.0
     _loop: Loop | None = field(default=None, init=False)  # of its steps; one at a time
+    _expected: Tensor | None = field(default=None, init=False)
 
     @property
     def log_a(self) -> Tensor:
@@ -83,7 +84,16 @@ class GpuStream:
         """Sinkhorn steps from v at one λ, Anderson-mixed."""
         loop = self._loop or borrow(self, memory)
         object.__setattr__(self, "_loop", loop)
-        return GpuSteps(loop, self.numbers(reg), v, ridge, self.mass)
+        found = GpuSteps(loop, self.numbers(reg), v, ridge, self.mass)
+
+        if self._expected is not None:
+            loop.expect(self._expected)
+            object.__setattr__(self, "_expected", None)
+        return found
+
+    def expect(self, u: Tensor) -> None:
+        """The next steps will begin with a u near this one."""
+        object.__setattr__(self, "_expected", u)
 
     def release(self) -> None:
         """The steps' memory is free for another problem."""
