@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any
 
 import torch
 from gpu_common import TOL, Bench, marginal_error, solve
 from gpu_families import alike, cube
-
-import otformer as of
 
 LIMIT = 3.0  # GiB, for 1,000,000 × 64
 
@@ -51,19 +48,20 @@ def passes(bench: Bench) -> None:
 
     Over all pairs (λ = 0.1, or 64 dimensions), and with far tiles left out.
     """
-    from otformer.transport.executors.stream import Stream
+    from otformer.transport.executors.gpu.executor import OnGpu
+    from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE
 
-    cases: tuple[tuple[int, int, Any], ...] = (
-        (3, 50_000, torch.float32), (3, 50_000, torch.float64), (3, 1_000_000, torch.float32),
-        (3, 1_000_000, torch.float64), (64, 50_000, torch.float32),
-    )  # fmt: skip
-    for d, n, dtype in cases:
-        p = alike("cube", n, d, 0.001, cube).draw(bench, dtype=dtype)
+    kinds = {"float32": SINGLE, "float64 logits": MIXED, "float64": DOUBLE}
+    for d, n in ((3, 50_000), (3, 1_000_000), (64, 50_000)):
+        p = alike("cube", n, d, 0.001, cube).draw(bench, dtype=torch.float64)
         uniform = torch.full_like(p.x[:, 0], 1 / len(p.x)).log()
-        zeros = torch.zeros_like(uniform)
-        with bench.attempt("otformer", f"{n:,} × {d}, {dtype}"):
-            stream = Stream(of.squared_euclidean(p.x, p.y), uniform, uniform)
-            for reg in (0.1, 0.001) if dtype == torch.float32 else (0.001,):
-                stream.log_ratio(zeros, zeros, reg, rows=True)
-                seconds = bench.median(lambda s=stream, z=zeros, reg=reg: s.log_ratio(z, z, reg, rows=True), 3)
-                bench.add(case=f"{n:,} × {d}, {dtype}, λ = {reg:g}", seconds=seconds)
+        with bench.attempt("otformer", f"{n:,} × {d}"):
+            stream = OnGpu(p.x - p.x.mean(0), p.y - p.y.mean(0), uniform, uniform, 1.0, 0.001).stream
+            v = torch.where(stream.log_b > -math.inf, 0.0, stream.log_b)
+            for name, kind in kinds.items():
+                for reg in (0.1, 0.001) if kind is SINGLE else (0.001,):
+                    numbers, one = stream.at(kind, TOL).numbers(reg), stream.at(kind, TOL)
+                    columns = one.columns(v, rows=False)
+                    one.block(columns, numbers, rows=True)
+                    seconds = bench.median(lambda o=one, c=columns, k=numbers: o.block(c, k, rows=True), 3)
+                    bench.add(case=f"{n:,} × {d}, {name}, λ = {reg:g}", seconds=seconds)
