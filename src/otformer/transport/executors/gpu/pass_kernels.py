@@ -148,6 +148,7 @@ def near(
     x, y, h, tops, slopes, boxes, labels_x, labels_y, hint, out_top, out_total, consts, n, m,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, ROOT: tl.constexpr,
     PAIRS: tl.constexpr, MIXED: tl.constexpr, TILED: tl.constexpr, HINT: tl.constexpr, MARGIN: tl.constexpr,
+    EXPONENTIAL: tl.constexpr,
 ):  # fmt: skip
     """Sums of the tiles of rows. With HINT every row's S is known already, up to MARGIN bits, from the step before."""
     split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
@@ -159,7 +160,10 @@ def near(
     if TILED:
         first = 0
         if HINT:
-            least = tl.load(hint + rows).to(number) * scale - MARGIN
+            top = tl.load(hint + rows).to(number) * scale  # near enough to what it will be: no greatest term need be found
+            if MIXED:
+                top = tl.ceil(top)
+            least = top - MARGIN
         else:
             flat, middle = (), ()
             for k in tl.static_range(D):
@@ -185,12 +189,18 @@ def near(
             chunk = first + turn
             chunk = tl.where(chunk < rounds, chunk, chunk - rounds)
             J = chunk * CHUNK * splits + split + splits * lanes
-            floor = tl.min(tl.maximum(least, top + tl.log2(total.to(tl.float32)).to(number)) / scale - tilt, 0) - cut
+            known = least
+            if not HINT:
+                known = tl.maximum(least, top + tl.log2(total.to(tl.float32)).to(number))
+            floor = tl.min(known / scale - tilt, 0) - cut
             keep = (tiles > J) & ~(bound_of(low, high, lean, tops, slopes, boxes, J, tiles, D, ROOT) < floor)
             tile = tl.min(tl.where(keep, J, tiles), 0)
             while tile < tiles:
                 t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
-                top, total = add(t, top, total, scale, 0, MIXED)
+                if HINT:
+                    total += tl.sum(tl.exp2((t * scale[None, :] - top[None, :]).to(EXPONENTIAL)), 0).to(tl.float64)
+                else:
+                    top, total = add(t, top, total, scale, 0, MIXED)
                 tile = tl.min(tl.where(keep & (tile < J), J, tiles), 0)
     else:
         for tile in range(split, tiles, splits):

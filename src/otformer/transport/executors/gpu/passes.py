@@ -17,7 +17,7 @@ from otformer.transport.executors.gpu.layout import BLOCK, MIXED, SINGLE, Precis
 
 ROWS = 32  # `near`: a row for each thread of one warp
 CHUNK = 128  # `near`: tiles of columns judged at once
-MARGIN = 4.0  # bits that a row's sum may have fallen since it was last known
+MARGIN = 2.0  # bits that a row's sum may have fallen since it was last known
 PROGRAMS = 16  # programs wanted for each multiprocessor
 # `far`: block of rows, of columns and of coordinates; in float32 the second where there are more than 32 coordinates.
 FAR_SINGLE: tuple[dict[str, int], dict[str, int]] = (
@@ -63,6 +63,11 @@ class Passes:
     def pairs(self) -> int:
         return 0 if self.rule.labels is None else 1 if self.rule.same else 2
 
+    @property
+    def exponential(self) -> Any:
+        """The type of exponentials, as Triton calls it."""
+        return kernels.tl.float32 if self.precision.exponentials == torch.float32 else kernels.tl.float64
+
     def columns(self, side: Side, potential: Tensor) -> Columns:
         """Potentials [N] float64, as a pass over this side reads them."""
         out = self.new_columns(side)
@@ -92,7 +97,7 @@ class Passes:
             kernels.near[(tiles, splits)](
                 x, y, *columns, other.boxes(self.precision), *labels, own.log_w if known is None else known, tops, totals,
                 numbers, n, m, D=len(x), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, TILED=own.tiled and other.tiled,
-                HINT=known is not None, MARGIN=MARGIN, num_warps=ROWS // 32, **options,
+                HINT=known is not None, MARGIN=MARGIN, EXPONENTIAL=self.exponential, num_warps=ROWS // 32, **options,
             )  # fmt: skip
         else:
             share = -(-(m // far["BN"]) // splits) * far["BN"]

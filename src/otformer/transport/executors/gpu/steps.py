@@ -9,6 +9,7 @@ to which a step adds one row, and solves for θ. Means are taken out of all resi
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,6 +19,9 @@ from otformer.transport.executors.gpu.layout import SINGLE
 from otformer.transport.executors.gpu.loop import Loop
 from otformer.transport.executors.gpu.passes import MARGIN
 
+if TYPE_CHECKING:
+    from otformer.transport.executors.gpu.stream import GpuStream
+
 KNOWN_BELOW = 0.1  # error, as a share of the mass, from where a step tells what the next one will nearly find
 SINGLE_RIDGE = 1e-9  # least ridge where residuals come from float32 passes: below it their products are rounding
 
@@ -25,34 +29,38 @@ SINGLE_RIDGE = 1e-9  # least ridge where residuals come from float32 passes: bel
 class GpuSteps:
     """Steps from v [M] at one λ, for ever: (u, v, error) with exact rows and error = Σ_j |Σ_i P_ij − b_j|."""
 
-    def __init__(self, loop: Loop, consts: Tensor, v: Tensor, ridge: float, mass: float) -> None:
-        self.loop, self.memory, self.mass = loop, loop.memory, mass
+    def __init__(self, stream: GpuStream, loop: Loop, reg: float, v: Tensor, ridge: float) -> None:
+        self.stream, self.loop, self.memory, self.mass, self.reg = stream, loop, loop.memory, stream.mass, reg
+        self.exact = stream.precision is not SINGLE  # its verdict counts
         self.ridge = max(ridge, SINGLE_RIDGE) if loop.moves.dtype == torch.float32 else ridge
         self._gram, self._means = np.zeros((self.memory, self.memory)), np.zeros(self.memory)
         self._changes = 0  # of residuals, kept so far
         self._slot = -1  # of the change that the last step brought; −1 if it had none before it to compare with
         self._seen: np.ndarray | None = None  # the numbers of the last step
         self.least, self.best = math.inf, (v, torch.zeros_like(v))  # an error, and where it was seen: v and its residual
-        loop.start(v, consts)
+        loop.start(v, stream.numbers(reg))
 
     def __iter__(self) -> GpuSteps:
         return self
 
     def __next__(self) -> tuple[Tensor, Tensor, float]:
         loop, theta = self.loop, None if self._seen is None else self._decide(self._seen)
-        before = loop.u.clone() if loop.hinted and loop.stream.precision is not SINGLE else None
+        before = loop.u.clone() if loop.hinted and self.exact else None
         self._seen = report = loop.run(self._slot, theta).copy()
         if before is not None and not self._as_expected(before):
             loop.restart(loop.v.clone(), torch.zeros_like(loop.v))
             self._slot = -1
             self._seen = report = loop.run(-1, None).copy()
-        loop.known = float(report[0]) < KNOWN_BELOW * self.mass
+        error = float(report[0]) / self.mass
+        loop.known = error < KNOWN_BELOW
+        if loop.hinted and not self.exact:
+            loop.consts[3] = self.stream.bits(error) * math.log(2) * self.reg
         return loop.u.clone(), loop.v.clone(), float(report[0])
 
     def _as_expected(self, before: Tensor) -> bool:
         """Whether no row's, and no column's, sum has fallen by more than MARGIN bits: what was left out rests on it."""
         rose = torch.maximum((self.loop.u - before).nan_to_num(nan=-math.inf).max(), self.loop.f.max())
-        return bool(rose <= MARGIN * math.log(2) * self.loop.consts[1])
+        return float(rose) <= MARGIN * math.log(2) * self.reg
 
     def _decide(self, report: np.ndarray) -> np.ndarray | None:
         """θ of the next step. Where the error has doubled, it goes on from the best plain step, and forgets."""

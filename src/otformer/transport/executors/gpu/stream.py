@@ -17,6 +17,7 @@ from otformer.transport.executors.gpu.steps import GpuSteps
 
 STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its MIXED_ROUNDING
 LOOSE_BITS = 6  # below ``tol``: how small the terms are that a DOUBLE pass leaves out, all of them together, or SINGLE each
+AHEAD = 4.0  # times below the present error: what a float32 step aims at
 NEAR = 0.25  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
 DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say whether it is met
 
@@ -65,11 +66,14 @@ class GpuStream:
         return self.passes.precision.rounding + 2.0**-50 * self.spread / reg
 
     def numbers(self, reg: float) -> Tensor:
-        """λ and what follows from it, as the kernels read them; see `Passes` for what may be left out."""
+        """λ and what follows from it, as the kernels read them."""
+        return params(reg, self.bits(), self.x.points.device)
+
+    def bits(self, error: float = 0.0) -> float:
+        """How far below a row's sum a term is left out; in float32 less far while the ``error`` of the mass is large."""
+        wanted = LOOSE_BITS - math.log2(max(self.tol, error / AHEAD, 1e-14))
         points = math.log2(max(self.x.size, self.y.size))
-        wanted = -math.log2(max(self.tol, 1e-14))
-        bits = {SINGLE: LOOSE_BITS + wanted, MIXED: STRICT_BITS + points, DOUBLE: LOOSE_BITS + wanted + points}
-        return params(reg, bits[self.precision], self.x.points.device)
+        return {SINGLE: wanted, MIXED: STRICT_BITS + points, DOUBLE: wanted + points}[self.precision]
 
     def columns(self, potential: Tensor, rows: bool) -> Columns:
         """A potential of the rows (x), or of the columns (y), as a pass over it reads it."""
@@ -84,7 +88,7 @@ class GpuStream:
         """Sinkhorn steps from v at one λ, Anderson-mixed."""
         loop = self._loop or borrow(self, memory)
         object.__setattr__(self, "_loop", loop)
-        found = GpuSteps(loop, self.numbers(reg), v, ridge, self.mass)
+        found = GpuSteps(self, loop, reg, v, ridge)
 
         if self._expected is not None:
             loop.expect(self._expected)
