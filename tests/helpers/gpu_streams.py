@@ -43,7 +43,7 @@ class Case:
 
     @cached_property
     def spread(self) -> float:
-        return float(self.C[self.C < math.inf].max())
+        return float(self.C[self.C.isfinite()].max())
 
     def on(self, reg: float, precision: Precision) -> OnGpu:
         """The executor with passes of a precision."""
@@ -93,7 +93,7 @@ def check_products(problem: Case, reg: float, precision: Precision, duals: Duals
     executor, (u, v) = problem.on(reg, precision), duals or problem.duals(reg)
     P, g = problem.log_plan(u, v, reg).exp(), torch.Generator().manual_seed(7)
     inverse = torch.where(problem.distances > 0, 1 / problem.distances, 0.0)
-    costs = torch.where(problem.C < math.inf, problem.C, 0.0)
+    costs = torch.where(problem.C.isfinite(), problem.C, 0.0)
     sizes = torch.tensor([1.0, 1e6, 1e-9], dtype=torch.float64)
     W, Z = (torch.randn(k, 3, generator=g, dtype=torch.float64).mul(sizes).to(P) for k in reversed(P.shape))
     a, b, ones = problem.log_a.exp(), problem.log_b.exp(), torch.ones_like
