@@ -34,7 +34,8 @@ report: .venv/ready
 # On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests/transport/test_gpu.py tests/transport/test_sharded.py \
-	  tests/transport/test_stream_kernels.py tests/transport/test_streaming.py tests/learning/test_train.py
+	  tests/transport/test_gpu_passes.py tests/transport/test_gpu_streaming.py tests/transport/test_gpu_loops.py \
+	  tests/transport/test_streaming.py tests/learning/test_train.py
 
 .venv/ready: pyproject.toml Makefile
 	@test -n "$(PYTHON)" || { echo "otformer needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }

@@ -1,27 +1,65 @@
-"""Run a Triton kernel of the stream on the CPU, in Triton's interpreter: print its greatest distance from the dense pass.
+"""Checks of the Triton kernels on a CPU, in Triton's interpreter, which is chosen when triton is imported:
 
-``TRITON_INTERPRET=1 python -m helpers.interpreted_kernels 3 float32``; the interpreter is chosen when triton is imported.
+``TRITON_INTERPRET=1 python -m helpers.interpreted_kernels passes``; an error ends it.
 """
+
+from __future__ import annotations
 
 import sys
 
+import numpy as np
 import torch
 
-from helpers.streams import clouds, duals, pair
-from otformer.network.features import squared_euclidean
-from otformer.transport.executors import stream_kernels as kernels
+import otformer as of
+from helpers.gpu_streams import case, check_pass, check_products, share_that_reads_all, steep
+from oracles import marginal_error, problem, squared_cost
+from otformer.transport.executors.clouds import PLAIN, Rule
+from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE
 
-REG = 0.01
+ROOT, DIFFERENT = Rule(root=True), Rule(same=False)
 
 
-def main(d: int, dtype: torch.dtype) -> float:
-    dense, stream = pair(squared_euclidean(*clouds(70, 150, d)), dtype)
-    u, v = duals(dense, REG, dtype)
-    x, y = kernels.lay(stream.x), kernels.lay(stream.y)
-    rows = kernels.log_ratio(x, y, u, v, stream.log_a, REG) - dense.log_ratio(u.double(), v.double(), REG, rows=True)
-    columns = kernels.log_ratio(y, x, v, u, stream.log_b, REG) - dense.log_ratio(u.double(), v.double(), REG, rows=False)
-    return float(torch.cat([rows, columns]).abs().max())
+def passes() -> None:
+    """All precisions in few dimensions and in many, and what a `Rule` changes."""
+    for d in (3, 20):
+        for precision in (SINGLE, MIXED, DOUBLE):
+            check_pass(case(70, 150, d, "cpu"), 0.01, precision)
+        check_pass(case(70, 150, d, "cpu", ROOT), 0.01, MIXED)
+        for rule in (PLAIN, DIFFERENT):
+            check_pass(case(70, 150, d, "cpu", rule, labels=3), 0.01, MIXED)
+
+
+def tiles() -> None:
+    """Tiles left out: level and steep potentials, where those that matter are far from the rows."""
+    for d, slope in ((1, 0.0), (2, 2.0), (3, 2.0)):
+        flat = case(256, 1024, d, "cpu")
+        duals = steep(flat, 5e-4, slope)
+        check_pass(flat, 5e-4, MIXED, duals)
+        assert share_that_reads_all(flat, 5e-4, duals) < 0.2
+
+
+def products() -> None:
+    for d in (3, 20):
+        for precision in (MIXED, DOUBLE):
+            check_products(case(70, 150, d, "cpu"), 0.01, precision)
+        check_products(case(70, 150, d, "cpu", ROOT), 0.01, MIXED)
+        check_products(case(70, 150, d, "cpu", DIFFERENT, labels=3), 0.01, MIXED)
+
+
+def solve() -> None:
+    """A solution by the public call: its error, as float64 finds it, is below the one reported, and both below tol."""
+    x, y, a, b = problem(0, 200, 180, 2)
+    for dtype, tol, reg in ((torch.float32, 1e-3, 0.1), (torch.float64, 1e-7, 0.2)):
+        given = [torch.tensor(t, dtype=dtype) for t in (x, y, a, b)]
+        result = of.solve_sample(*given, reg=reg, tol=tol, executor="stream")
+        points, (u, v) = [t.double() for t in given], result.potentials
+        P = np.exp((u[:, None] + v - squared_cost(*points[:2])) / reg - 1)
+        true = marginal_error(P, points[2], points[3] * points[2].sum() / points[3].sum())
+        assert result.converged
+        assert true <= result.marginal_error < tol
+        assert "with a finish in" in result.method
 
 
 if __name__ == "__main__":
-    print(main(int(sys.argv[1]), getattr(torch, sys.argv[2])))
+    for name in sys.argv[1:]:
+        globals()[name]()

@@ -9,6 +9,7 @@ import torch
 
 from helpers.streams import clouds, pair, stream_of
 from otformer.network.features import squared_euclidean
+from otformer.transport.executors import stream as blocks
 from otformer.transport.executors.stream import Stream
 from otformer.transport.streaming import coarse_to_fine as coarse
 from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
@@ -18,7 +19,7 @@ from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
 @pytest.mark.parametrize(("d", "thinned"), [(1, True), (2, True), (3, True), (5, False)])
 def test_coarse_to_fine_ends_on_all_points(d: int, thinned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(coarse.FEWEST_POINTS, "cpu", 16)
-    monkeypatch.setattr(coarse, "POINTS_PER_BALL", 0.05)
+    monkeypatch.setattr(blocks, "POINTS_PER_BALL", 0.05)
     made: list[Any] = []
     original = Stream.thinned
     monkeypatch.setattr(Stream, "thinned", lambda self, *strides: (made.append(strides), original(self, *strides))[1])
@@ -34,7 +35,7 @@ def test_coarse_to_fine_ends_on_all_points(d: int, thinned: bool, monkeypatch: p
 def test_coarse_to_fine_keeps_the_digits_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Potentials that carry a large constant from a coarse stage cannot get below 10⁻³ here."""
     monkeypatch.setitem(coarse.FEWEST_POINTS, "cpu", 64)
-    monkeypatch.setattr(coarse, "POINTS_PER_BALL", 0.3)
+    monkeypatch.setattr(blocks, "POINTS_PER_BALL", 0.3)
     dense, stream = pair(squared_euclidean(*clouds(1000, 1000, 2)), torch.float32)
     u, v, *_ = min(coarse_to_fine(stream, 0.003, 5e-5, 400), key=lambda state: state[2])
     P = dense.plan(u.double(), v.double(), 0.003)
