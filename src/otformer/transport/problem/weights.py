@@ -43,7 +43,7 @@ def read_weights(a: Any, b: Any, shape: tuple[int, int], device: torch.device | 
     if n and not (least_a > 0 and least_b > 0):
         rows, columns = (w.nonzero()[0] if device is None else w.nonzero()[:, 0] for w in (w_a, target))
         kept, w_a, target = Kept(rows, columns, shape), w_a[rows], target[columns]
-    b = target * (mass / mass_b) if n and balanced else target
+    b = target * (mass / mass_b) if n and balanced and mass != mass_b else target
     return Weights(w_a, b, target, mass if n else 0.0, kept)
 
 

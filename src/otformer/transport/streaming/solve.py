@@ -72,7 +72,9 @@ def _run_on_gpu(
     share, reg = goal.tol / problem.mass, problem.reg
     exact = stream.precise(share, reg)
     slack = 2 * problem.mass * exact.stream.rounding(reg)  # of rows and of columns
-    enough = max(goal.tol - slack, slack / 4)  # what cannot be decided is not tried for ever
+    # b is scaled to the mass of a; the error is that of b as it was given.
+    lacks = 0.0 if problem.b is problem.target else float((problem.b - problem.target).abs().sum())
+    enough = max(goal.tol - slack - lacks, slack / 4)  # what cannot be decided is not tried for ever
     search = _Search(reg, enough, SAFE * enough, exact.stream, lambda: stream.stream.at(SINGLE, share), *mixing)
     start = None if first is None else stream.sides[1].lay(first)
     with torch.cuda.device_of(stream.log_a):
@@ -80,7 +82,7 @@ def _run_on_gpu(
     exact.stream.release()
     finish = "float32 and float64" if exact.stream.precision is MIXED else "float64"
     method = f"{STREAMED}, in float32 with a finish in {finish}"
-    return Solved(*exact.take(u, v), depth + taken, method, exact, error + slack)
+    return Solved(*exact.take(u, v), depth + taken, method, exact, error + slack + lacks)
 
 
 def _first_v(stream: Stream | OnGpu, u: Tensor, v: Tensor, reg: float, max_depth: int) -> tuple[Tensor | None, int]:

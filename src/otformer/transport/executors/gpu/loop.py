@@ -36,19 +36,21 @@ class Loop:
     def __init__(self, stream: GpuStream, memory: int) -> None:
         y, device = stream.y, stream.y.log_w.device
         m, width, numbers = len(y.log_w), max(memory, 1), stream.passes.precision.exponentials
+        self.stream, self.memory = stream, memory
+        self.small = y.log_w.is_cuda and len(stream.x.log_w) * m <= CAPTURED_UP_TO  # launching takes longer than running
         with torch.inference_mode(False):  # what is kept is written to outside of it, too
             self.v, self.f, self.last_v, self.last_f = y.log_w.new_zeros(4, m)
+            self.u = y.log_w.new_empty(len(stream.x.log_w))
             self.moves, self.changes = y.log_w.new_empty(2, width, m, dtype=numbers)
             self.sums = y.log_w.new_empty(m // BLOCK, 3 + 2 * width)
             self.consts = y.log_w.new_zeros(4)
             pinned = partial(torch.zeros, dtype=torch.float64, pin_memory=device.type == "cuda")
             self.control, self.report = pinned(2 + width), pinned(3 + 2 * width)
             self.steering = torch.zeros_like(self.control, device=device)
-        self.stream, self.memory = stream, memory
-        self.small = y.log_w.is_cuda and len(stream.x.log_w) * m <= CAPTURED_UP_TO  # launching takes longer than running
-        if self.small and stream.rule.labels is None:  # others' points will be written over these
-            self.stream = replace(stream, x=stream.x.copy(), y=stream.y.copy())
-        self.u = torch.empty_like(stream.x.log_w)
+            if self.small and stream.rule.labels is None:  # others' points will be written over these
+                self.stream = replace(stream, x=stream.x.copy(), y=stream.y.copy())
+                for side in (self.stream.x, self.stream.y):
+                    _memory(side, stream)  # made here and now
         self.known = False  # whether u and v are nearly what the next step will find
         self.graph: Any = None
         self._runs = 0

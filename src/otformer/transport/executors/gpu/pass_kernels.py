@@ -41,6 +41,7 @@ try:
     import triton.language as tl
 
     jit = functools.partial(triton.jit, do_not_specialize=("size_x", "size_y", "splits", "share"))
+    COINCIDE = tl.constexpr(2.0**-46)  # squared distance, in units of the squared norms
     LEAST = tl.constexpr(-1e30)  # stands for −∞ where a difference of two of them is taken
 except ImportError:  # a machine without a GPU reads this module, it does not run it
     triton = None
@@ -228,8 +229,10 @@ def far_entries(
         x_k, y_k = tl.load(x_at + k, mask=here, other=0.0), tl.load(y_at + k, mask=there, other=0.0)
         products = tl.dot(x_k, y_k, products, input_precision=PRECISION, out_dtype=number)
     if ROOT:
-        squares = squares_x[:, None] + tl.load(squares_y + columns)[None, :] - 2.0 * products
-        t = tl.load(h + columns)[None, :] - tl.sqrt(tl.maximum(squares, 0.0))
+        norms = squares_x[:, None] + tl.load(squares_y + columns)[None, :]
+        squares = norms - 2.0 * products
+        squares = tl.where(squares > COINCIDE * norms, squares, 0.0)  # what is left of points that coincide is rounding
+        t = tl.load(h + columns)[None, :] - tl.sqrt(squares)
     else:
         t = 2.0 * products + tl.load(h + columns)[None, :]
     if PAIRS > 0:

@@ -18,6 +18,7 @@ from otformer.transport.executors.gpu.layout import BLOCK, MIXED, SINGLE, Precis
 ROWS = 32  # `near`: a row for each thread of one warp
 CHUNK = 128  # `near`: tiles of columns judged at once
 MARGIN = 2.0  # bits that a row's sum may have fallen since it was last known
+HINTED_SPLITS = 8  # at least, where nothing is looked for: the last tiles of rows, with boxes of many far points, take long
 PROGRAMS = 16  # programs wanted for each multiprocessor
 # `far`: block of rows, of columns and of coordinates; in float32 the second where there are more than 32 coordinates.
 FAR_SINGLE: tuple[dict[str, int], dict[str, int]] = (
@@ -88,6 +89,7 @@ class Passes:
         if own.near:
             tiles, width = n // ROWS, self.precision.columns
             splits = splits_of(tiles, m // width, device)
+            splits = splits if known is None else max(splits, min(HINTED_SPLITS, m // width))
         else:
             far = self._far(own)
             tiles, shares = n // far["BM"], m // (4 * far["BN"])

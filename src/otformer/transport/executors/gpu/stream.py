@@ -63,7 +63,8 @@ class GpuStream:
 
     def rounding(self, reg: float) -> float:
         """A bound on the error of a side's sums, as a share of the mass; infinite in float32."""
-        return self.passes.precision.rounding + 2.0**-50 * self.spread / reg
+        of_costs = 2.0**-22 if self.rule.root and not self.x.near else 2.0**-50  # roots of differences of squares
+        return self.passes.precision.rounding + of_costs * self.spread / reg
 
     def numbers(self, reg: float) -> Tensor:
         """λ and what follows from it, as the kernels read them."""
