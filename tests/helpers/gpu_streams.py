@@ -19,6 +19,7 @@ from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE, Preci
 
 Duals = tuple[Tensor, Tensor]
 PRODUCT_ROUNDING = {MIXED: 2.0**-17, DOUBLE: 1e-11}  # as a share of the sum of absolute values, and of the row's weight
+LOGIT_ROUNDING = 2.0**-49  # of float64 logits, here and there, as a share of the greatest of their parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,10 @@ class Case:
         v = 0.1 * torch.rand(len(self.y), generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(self.y)
         return -reg * self.log_ratio(torch.zeros_like(self.log_a), v, reg, rows=True), v
 
+    def logits(self, u: Tensor, v: Tensor, reg: float) -> float:
+        """How large the parts of (u + v − C)/λ are."""
+        return (self.spread + max(float(t[t.isfinite()].abs().max()) for t in (u, v))) / reg
+
     def log_plan(self, u: Tensor, v: Tensor, reg: float) -> Tensor:
         return (u[:, None] + v - self.C) / reg - 1
 
@@ -76,12 +81,11 @@ def check_pass(problem: Case, reg: float, precision: Precision, duals: Duals | N
     """Both passes are as near to float64 as is said of them; in float32, to a few roundings of logits."""
     executor = problem.on(reg, precision)
     u, v = duals or problem.duals(reg)
-    reach = problem.spread + max(float(t[t > -math.inf].abs().max()) for t in (u, v))
-    used = executor.stream.passes.precision
+    logits, used = problem.logits(u, v, reg), executor.stream.passes.precision
     atol = {
-        SINGLE: 2e-6 + 2.0**-19 * (1 + reach) / reg,
+        SINGLE: 2e-6 + 2.0**-19 * (1 / reg + logits),
         MIXED: executor.stream.rounding(reg),
-        DOUBLE: 1e-11 + 2.0**-49 * reach / reg,
+        DOUBLE: 1e-11 + LOGIT_ROUNDING * logits,
     }[used]
     for rows in (True, False):
         got, expected = executor.log_ratio(u, v, reg, rows), problem.log_ratio(u, v, reg, rows)
@@ -96,6 +100,7 @@ def check_products(problem: Case, reg: float, precision: Precision, duals: Duals
     costs = torch.where(problem.C.isfinite(), problem.C, 0.0)
     sizes = torch.tensor([1.0, 1e6, 1e-9], dtype=torch.float64)
     W, Z = (torch.randn(k, 3, generator=g, dtype=torch.float64).mul(sizes).to(P) for k in reversed(P.shape))
+    rounding = PRODUCT_ROUNDING[precision] + LOGIT_ROUNDING * problem.logits(u, v, reg)
     a, b, ones = problem.log_a.exp(), problem.log_b.exp(), torch.ones_like
     for got, plan, values, own in (
         (executor.apply(u, v, reg, W), P, W, a),
@@ -109,7 +114,7 @@ def check_products(problem: Case, reg: float, precision: Precision, duals: Duals
         expected, size = plan @ values, plan @ values.abs()
         size = size + (own[:, None] if values.ndim == 2 else own) * values.abs().amax(0)
         assert got.shape == expected.shape
-        assert bool(((got - expected).abs() <= PRODUCT_ROUNDING[precision] * size).all())
+        assert bool(((got - expected).abs() <= rounding * size).all())
 
 
 def steep(problem: Case, reg: float, slope: float, seed: int = 9) -> Duals:

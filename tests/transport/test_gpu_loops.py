@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -13,6 +14,30 @@ from torch.autograd import grad
 from transport.test_gpu_streaming import cloud, mass_of, stream
 
 pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+def test_converged_is_never_a_lie() -> None:
+    """150 problems in the loops of three: the plan as a matrix, its sums in float64 against the weights given."""
+    rng, converged = np.random.default_rng(1), 0
+    for _ in range(150):
+        n, m, d = rng.integers(1, (300, 300, 4))
+        dtype = rng.choice([np.float16, np.float32, np.float64])
+        x, y = ((rng.random((k, d)) + rng.choice([0, 1, 30]) * rng.normal(size=d)).astype(dtype) for k in (n, m))
+        a, b = (rng.random(k) ** rng.choice([1, 30]) * (rng.random(k) < rng.choice([0.6, 1])) for k in (n, m))
+        a[0], b[0], mass = 1, 1, 10 ** rng.uniform(-6, 3)
+        a, b = mass * a / a.sum(), mass * b / b.sum() * rng.choice([1, 1 + 5e-6])
+        C = np.square(x.astype(float)[:, None] - y.astype(float)).sum(-1)
+        reg, tol = (np.ptp(C) or 1) * 10 ** rng.uniform(-3.5, 1), rng.choice([1e-3, 1e-4, 1e-6, 1e-9])
+        given = [torch.tensor(t).cuda() for t in (x, y, a, b)]
+        result = stream(*given, reg=reg, tol=tol, max_depth=300)
+        P = result.plan.dense().cpu().numpy()
+        assert np.isfinite(P).all()
+        true = np.abs(P.sum(1) - a).sum() + np.abs(P.sum(0) - b).sum()
+        assert not result.converged or true < tol * min(1, a.sum())
+        assert true <= result.marginal_error * (1 + 1e-6) + 1e-11 * a.sum()
+        converged += result.converged
+    assert converged > 60  # not those with sums that differ, few layers, tol = 10⁻⁹ at large masses
 
 
 @pytest.mark.parametrize(

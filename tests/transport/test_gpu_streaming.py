@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -184,17 +183,17 @@ def test_gradients_equal_the_dense_ones(metric: str, d: int, loss: str) -> None:
     close(*([g[at] for g, at in zip(side, present, strict=True)] for side in found), 1e-6)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("d", [3, 16])
-def test_gradients_in_float32(d: int) -> None:
-    """At a tol that mixed passes decide: three digits of the gradient's size."""
-    x, y = (t.requires_grad_() for t in cloud(d=d, dtype=torch.float32))
-    exact = [t.detach().double().requires_grad_() for t in (x, y)]
-    reg = 0.05 * d
-    ours, theirs = stream(x, y, reg=reg, tol=1e-4), of.solve_sample(*exact, reg=reg, tol=1e-10, executor="dense")
-    for name in LOSSES:
-        for one, other in zip(grad(LOSSES[name](ours, y), (x, y)), grad(LOSSES[name](theirs, exact[1]), exact), strict=True):
-            assert one.dtype == torch.float32
-            assert float((one - other).norm() / other.norm()) < 5e-3
+def test_gradients_in_float32(d: int, loss: str) -> None:
+    """At a tol that mixed passes decide: two digits and more of the gradient's size."""
+    inputs = [t.requires_grad_() for t in cloud(d=d, dtype=torch.float32)]
+    exact = [t.detach().double().requires_grad_() for t in inputs]
+    dense = of.solve_sample(*exact, reg=0.05 * d, tol=1e-10, executor="dense")
+    found = grad(LOSSES[loss](stream(*inputs, reg=0.05 * d, tol=1e-4), inputs[1]), inputs)
+    for one, other in zip(found, grad(LOSSES[loss](dense, exact[1]), exact), strict=True):
+        assert one.dtype == torch.float32
+        assert float((one - other).norm() / other.norm()) < 5e-3
 
 
 @pytest.mark.parametrize(
@@ -279,26 +278,3 @@ def test_divergences_and_losses_in_float32(monkeypatch: pytest.MonkeyPatch) -> N
     assert loss.dtype == torch.float32
     assert float(loss) == pytest.approx(float(exact[1]), rel=1e-4)
     assert all(bool(g.isfinite().all()) for g in grad(loss, rough))
-
-
-def test_converged_is_never_a_lie() -> None:
-    """150 problems: the plan as a matrix, its sums in float64 against the weights that were given."""
-    rng, converged = np.random.default_rng(1), 0
-    for _ in range(150):
-        n, m, d = rng.integers(1, (300, 300, 4))
-        dtype = rng.choice([np.float16, np.float32, np.float64])
-        x, y = ((rng.random((k, d)) + rng.choice([0, 1, 30]) * rng.normal(size=d)).astype(dtype) for k in (n, m))
-        a, b = (rng.random(k) ** rng.choice([1, 30]) * (rng.random(k) < rng.choice([0.6, 1])) for k in (n, m))
-        a[0], b[0], mass = 1, 1, 10 ** rng.uniform(-6, 3)
-        a, b = mass * a / a.sum(), mass * b / b.sum() * rng.choice([1, 1 + 5e-6])
-        C = np.square(x.astype(float)[:, None] - y.astype(float)).sum(-1)
-        reg, tol = (np.ptp(C) or 1) * 10 ** rng.uniform(-3.5, 1), rng.choice([1e-3, 1e-4, 1e-6, 1e-9])
-        given = [torch.tensor(t).cuda() for t in (x, y, a, b)]
-        result = stream(*given, reg=reg, tol=tol, max_depth=300)
-        P = result.plan.dense().cpu().numpy()
-        assert np.isfinite(P).all()
-        true = np.abs(P.sum(1) - a).sum() + np.abs(P.sum(0) - b).sum()
-        assert not result.converged or true < tol * min(1, a.sum())
-        assert true <= result.marginal_error * (1 + 1e-6) + 1e-11 * a.sum()
-        converged += result.converged
-    assert converged > 60  # not those with sums that differ, few layers, tol = 10⁻⁹ at large masses
