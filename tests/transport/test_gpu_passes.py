@@ -57,7 +57,8 @@ def test_steep_potentials_with_tiles_left_out(d: int, slope: float) -> None:
     for reg in (0.02, 5e-4):
         for precision in (MIXED, DOUBLE) if d == 3 else (MIXED,):
             check_pass(problem, reg, precision, steep(problem, reg, slope))
-    assert share_that_reads_all(problem, 5e-4, steep(problem, 5e-4, slope)) < 0.2
+    # In three dimensions a tile of 7,000 points is a sixth of the cloud wide.
+    assert share_that_reads_all(problem, 5e-4, steep(problem, 5e-4, slope)) < (0.2 if d < 3 else 0.6)
 
 
 @pytest.mark.parametrize("precision", [SINGLE, MIXED, DOUBLE])
