@@ -96,15 +96,17 @@ class Problem(NamedTuple):
     b: Tensor | None
     reg: float
 
-    def weights(self) -> tuple[Tensor, Tensor]:
-        """a and b written out, in float32 at least."""
-        return _weights(self.a, self.x), _weights(self.b, self.y)
+    def weights(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+        """a and b written out: those not given are uniform, with the mass of the other side; of no less than ``dtype``."""
+        return _weights(self.a, self.x, self.b, dtype), _weights(self.b, self.y, self.a, dtype)
 
 
-def _weights(given: Tensor | None, points: Tensor) -> Tensor:
+def _weights(given: Tensor | None, points: Tensor, other: Tensor | None, dtype: torch.dtype) -> Tensor:
     if given is not None:
-        return given
-    return torch.full_like(points[:, 0], 1 / len(points), dtype=torch.promote_types(points.dtype, torch.float32))
+        return given.to(torch.promote_types(given.dtype, dtype))
+    mass = 1.0 if other is None else float(other.double().sum())
+    kind = torch.promote_types(points.dtype, dtype)
+    return torch.full((len(points),), mass / len(points), dtype=kind, device=points.device)
 
 
 def solve(p: Problem, tol: float = TOL, **options: Any) -> Any:
@@ -120,7 +122,7 @@ def marginal_error(p: Problem, u: Tensor, v: Tensor) -> float:
     b is scaled to the mass of a first, as the solver does. Where n > EXACT, it is the error of SAMPLE rows drawn at random
     times n/SAMPLE; the same for columns.
     """
-    a, b = (w.double() for w in p.weights())
+    a, b = p.weights(torch.float64)
     sides = (p.x, p.y, u, v, a), (p.y, p.x, v, u, b * (a.sum() / b.sum()))
     return sum(_side_error(*side, p.reg) for side in sides)
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from otformer.transport.problem.result import Result
 from otformer.transport.variants.unbalanced import solve_unbalanced
 
 F = TypeVar("F", bound=Callable[..., Any])
+NO_MEMORY = torch.OutOfMemoryError, MemoryError
 
 
 def eager(function: F) -> F:
@@ -28,9 +30,26 @@ def eager(function: F) -> F:
     def call(*args: Any, **kwargs: Any) -> Any:
         # torch.compiler.disable imports the compiler, which takes seconds: not before somebody compiles.
         run = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
-        return run(*args, **kwargs)
+        try:
+            return run(*args, **kwargs)
+        except NO_MEMORY as error:
+            raise MemoryError(_needed(function.__name__, *args, **kwargs)) from error
 
     return call  # type: ignore[return-value]
+
+
+def _needed(name: str, first: Any = None, second: Any = None, **options: Any) -> str:
+    """What a solve that ran out of memory would have needed."""
+    first, second = options.get("X_a", options.get("M", first)), options.get("X_b", second)
+    n, m = np.shape(first)[:2] if name == "solve" else (len(first), len(second))
+    if name == "solve_streamed" or options.get("executor") == "stream":
+        room = 8 * (n + m) * (6 * np.shape(first)[-1] + 100) / 2**30
+        return f"not enough memory: streaming {n:,} and {m:,} points needs about {room:.2g} GiB beside them"
+    room = 8 * n * m / 2**30
+    return (
+        f"not enough memory: the {n:,} × {m:,} cost takes {room:.3g} GiB in float64 and a solve about four times that; "
+        "solve_sample(…, executor='stream') never forms it"
+    )
 
 
 @eager

@@ -16,7 +16,8 @@ from otformer.transport.executors.gpu.passes import Columns, Passes, params
 from otformer.transport.executors.gpu.steps import GpuSteps
 
 STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its MIXED_ROUNDING
-LOOSE_BITS = 6  # below ``tol``: how small the terms are that a DOUBLE pass leaves out, all of them together, or SINGLE each
+DOUBLE_BITS = 14  # below ``tol``: all terms together that a DOUBLE pass leaves out
+LOOSE_BITS = 6  # below ``tol``: every one of the terms that a float32 pass leaves out
 AHEAD = 4.0  # times below the present error: what a float32 step aims at
 NEAR = 0.25  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
 DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say whether it is met
@@ -64,7 +65,8 @@ class GpuStream:
     def rounding(self, reg: float) -> float:
         """A bound on the error of a side's sums, as a share of the mass; infinite in float32."""
         of_costs = 2.0**-22 if self.rule.root and not self.x.near else 2.0**-50  # roots of differences of squares
-        return self.passes.precision.rounding + of_costs * self.spread / reg
+        left_out = 2.0**-DOUBLE_BITS * self.tol if self.precision is DOUBLE else 0.0
+        return self.passes.precision.rounding + left_out + of_costs * self.spread / reg
 
     def numbers(self, reg: float) -> Tensor:
         """λ and what follows from it, as the kernels read them."""
@@ -74,7 +76,8 @@ class GpuStream:
         """How far below a row's sum a term is left out; in float32 less far while the ``error`` of the mass is large."""
         wanted = LOOSE_BITS - math.log2(max(self.tol, error / AHEAD, 1e-14))
         points = math.log2(max(self.x.size, self.y.size))
-        return {SINGLE: wanted, MIXED: STRICT_BITS + points, DOUBLE: wanted + points}[self.precision]
+        decided = DOUBLE_BITS - math.log2(max(self.tol, 1e-14)) + points
+        return {SINGLE: wanted, MIXED: STRICT_BITS + points, DOUBLE: decided}[self.precision]
 
     def columns(self, potential: Tensor, rows: bool) -> Columns:
         """A potential of the rows (x), or of the columns (y), as a pass over it reads it."""
