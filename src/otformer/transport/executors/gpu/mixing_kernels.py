@@ -8,7 +8,8 @@ are, and these. The kernels are the same for every step, so that a captured one 
 
 from __future__ import annotations
 
-from otformer.transport.executors.gpu.pass_kernels import jit, pass_columns
+from otformer.transport.executors.gpu.pass_kernels import jit
+from otformer.transport.executors.gpu.settle_kernels import pass_columns
 
 try:
     import triton.language as tl

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from otformer.transport.executors.clouds import Rule
 from otformer.transport.executors.gpu import pass_kernels as kernels
+from otformer.transport.executors.gpu import settle_kernels as settling
 from otformer.transport.executors.gpu.layout import BLOCK, MIXED, SINGLE, Precision, Side
 
 ROWS = 32  # `near`: a row for each thread of one warp
@@ -72,7 +73,7 @@ class Passes:
     def columns(self, side: Side, potential: Tensor) -> Columns:
         """Potentials [N] float64, as a pass over this side reads them."""
         out = self.new_columns(side)
-        kernels.spread[(len(potential) // BLOCK,)](
+        settling.spread[(len(potential) // BLOCK,)](
             potential, side.numbers(self.precision), self.squares_of(side), *out, len(potential), **self.shape_of(side)
         )
         return out
@@ -83,40 +84,35 @@ class Passes:
         ``known`` [N]: λ log of these sums, where they are not less by more than MARGIN bits. It tells what can be left out.
         """
         n, m, device = len(own.log_w), len(other.log_w), own.points.device
-        x, y, mixed = own.numbers(self.precision), other.numbers(self.precision), self.precision is MIXED
-        labels = own.labels if self.pairs else own.log_w, other.labels if self.pairs else own.log_w
-        options = dict(ROOT=self.rule.root, PAIRS=self.pairs, MIXED=mixed)
+        x, y = own.numbers(self.precision), other.numbers(self.precision)
+        labels = (own.labels, other.labels) if self.pairs else (own.log_w, own.log_w)
+        options = {"ROOT": self.rule.root, "PAIRS": self.pairs, "MIXED": self.precision is MIXED}
         if own.near:
-            tiles, width = n // ROWS, self.precision.columns
-            splits = splits_of(tiles, m // width, device)
-            splits = splits if known is None else max(splits, min(HINTED_SPLITS, m // width))
-        else:
-            far = self._far(own)
-            tiles, shares = n // far["BM"], m // (4 * far["BN"])
+            tiles, shares = n // ROWS, m // self.precision.columns
             splits = splits_of(tiles, shares, device)
-        tops, totals = x.new_empty(splits, n), x.new_empty(splits, n, dtype=torch.float64)
-        if own.near:
+            splits = splits if known is None else max(splits, min(HINTED_SPLITS, shares))
+            sums = _room(x, splits, n)
             kernels.near[(tiles, splits)](
-                x, y, *columns, other.boxes(self.precision), *labels, own.log_w if known is None else known, tops, totals,
-                numbers, n, m, D=len(x), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, TILED=own.tiled and other.tiled,
+                x, y, *columns, other.boxes(self.precision), *labels, own.log_w if known is None else known, *sums, numbers,
+                n, m, D=len(x), ROWS=ROWS, COLUMNS=self.precision.columns, CHUNK=CHUNK, TILED=own.tiled and other.tiled,
                 HINT=known is not None, MARGIN=MARGIN, EXPONENTIAL=self.exponential, num_warps=ROWS // 32, **options,
             )  # fmt: skip
-        else:
-            share = -(-(m // far["BN"]) // splits) * far["BN"]
-            precision = PRECISION if x.dtype == torch.float32 else "ieee"
-            kernels.far[(tiles, splits)](
-                x, y, columns.h, own.squares, other.squares, *labels, tops, totals, numbers, n, m, own.size, other.size,
-                x.shape[1], share,
-                PRECISION=precision, **far, **options,
-            )  # fmt: skip
-        return Sums(tops, totals)
+            return sums
+        far = FAR_SINGLE[x.shape[1] > 32] if self.precision is SINGLE else FAR_DOUBLE
+        tiles, (splits, share) = n // far["BM"], far_shares(n, m, far, device)
+        sums = _room(x, splits, n)
+        kernels.far[(tiles, splits)](
+            x, y, columns.h, own.squares, other.squares, *labels, *sums, numbers, n, m, own.size, other.size, x.shape[1],
+            share, PRECISION=PRECISION if x.dtype == torch.float32 else "ieee", **far, **options,
+        )  # fmt: skip
+        return sums
 
     def settle(self, own: Side, sums: Sums, numbers: Tensor, out: Tensor | None = None) -> tuple[Tensor, Columns]:
         """The potential [N] that makes this side exact, λ(log w + 1) − G, and the same as a pass reads it."""
         columns, n = self.new_columns(own), len(own.log_w)
         out = torch.empty_like(own.log_w) if out is None else out
         points = own.numbers(self.precision)
-        kernels.settle[(n // BLOCK,)](
+        settling.settle[(n // BLOCK,)](
             *sums, own.log_w, points, self.squares_of(own), numbers, out, *columns, n, len(sums.tops), **self.shape_of(own)
         )
         return out, columns
@@ -124,7 +120,7 @@ class Passes:
     def residual(self, own: Side, sums: Sums, numbers: Tensor, potential: Tensor, out: Tensor) -> None:
         """How far a potential is from the one that makes this side exact, into ``out`` [N]."""
         n = len(own.log_w)
-        kernels.residual[(n // BLOCK,)](
+        settling.residual[(n // BLOCK,)](
             *sums, own.log_w, self.squares_of(own), numbers, potential, out, n, len(sums.tops), BLOCK=BLOCK,
             SQUARES=self.with_squares(own),
         )  # fmt: skip
@@ -148,8 +144,15 @@ class Passes:
             return Columns(h, h, h)
         return Columns(h, h.new_empty(tiles), h.new_empty(len(side.points), tiles))
 
-    def _far(self, side: Side) -> dict[str, Any]:
-        return FAR_SINGLE[side.points.shape[1] > 32] if self.precision is SINGLE else FAR_DOUBLE
+
+def _room(x: Tensor, splits: int, n: int) -> Sums:
+    return Sums(x.new_empty(splits, n), x.new_empty(splits, n, dtype=torch.float64))
+
+
+def far_shares(n: int, m: int, far: dict[str, int], device: torch.device) -> tuple[int, int]:
+    """Into how many shares `far` kernels cut the columns, and how many columns each has."""
+    splits = splits_of(n // far["BM"], m // (4 * far["BN"]), device)
+    return splits, -(-(m // far["BN"]) // splits) * far["BN"]
 
 
 @functools.cache

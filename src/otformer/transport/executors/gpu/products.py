@@ -9,7 +9,7 @@ from torch import Tensor
 
 from otformer.transport.executors.gpu import product_kernels as kernels
 from otformer.transport.executors.gpu.layout import MIXED, Side
-from otformer.transport.executors.gpu.passes import CHUNK, FAR_DOUBLE, PRECISION, ROWS, Passes, splits_of
+from otformer.transport.executors.gpu.passes import CHUNK, FAR_DOUBLE, PRECISION, ROWS, Passes, far_shares, splits_of
 
 GAINS = {"one": 0, "cost": 1, "inverse": 2}
 ROOM = 2**26  # numbers of a product held at once
@@ -57,11 +57,9 @@ def _product(
             num_warps=ROWS // 32, **options,
         )  # fmt: skip
     else:
-        tiles = n // FAR_DOUBLE["BM"]
-        splits = splits_of(tiles, m // (4 * FAR_DOUBLE["BN"]), w.device)
-        share = -(-(m // FAR_DOUBLE["BN"]) // splits) * FAR_DOUBLE["BN"]
+        splits, share = far_shares(n, m, FAR_DOUBLE, w.device)
         out = w.new_empty(chunks, splits, n, wide)
-        kernels.far_products[(tiles, splits, chunks)](
+        kernels.far_products[(n // FAR_DOUBLE["BM"], splits, chunks)](
             own.points, other.points, columns.h, own.squares, other.squares, *labels, rest, w, out, numbers, n, m,
             own.size, other.size, own.points.shape[1], share, **FAR_DOUBLE, **options,
         )  # fmt: skip
