@@ -27,6 +27,7 @@ from otformer.transport.solvers.fixed_point import Least
 from otformer.transport.variants.unbalanced import damped
 
 MAX_DEPTH = 10_000  # layers
+STALLED = 0.8  # of the error left by a step that should leave a third of it: rounding is all there is
 
 
 def transport(C: Tensor, a: Tensor, b: Tensor, eps: float, rho: float | None, tol: float) -> tuple[Tensor, Tensor]:
@@ -72,26 +73,45 @@ def self_transport(C: Tensor, a: Tensor, eps: float, rho: float | None, tol: flo
 
 
 def averaged(
-    executor: Absorbed | Dense | AnyStream, a: Tensor, spread: float, eps: float, rho: float | None, tol: float
-) -> Tensor:
-    """f = g [..., n] of the measures that an executor holds on both sides; ``spread``: the range of costs."""
-    log_a, mass = executor.log_a.to(a), a.sum(-1)
+    executor: Absorbed | Dense | AnyStream, a: Tensor, spread: float, eps: float, rho: float | None, tol: float,
+    rough: AnyStream | None = None,
+) -> Tensor:  # fmt: skip
+    """f = g [..., n] of the measures that an executor holds on both sides; ``spread``: the range of costs.
+
+    ``rough`` is one of less exact, faster passes, which are followed as far as they lead.
+    """
     damping = 1.0 if rho is None else 1 / (1 + eps / rho)
     tol = max(tol, rounding(spread, eps, rho))
-    f = -damping / (1 + damping) * eps * log_a  # the solution where points are far apart
-    for layers in range(MAX_DEPTH):
-        u = f + eps * (log_a + 0.5)
-        log_ratio = executor.log_ratio(u, u, eps, rows=True).to(a)
-        move = damping * (f - eps * log_ratio) - f
-        error = (a * torch.expm1(move / eps).abs()).sum(-1) / mass
-        if bool((error < tol).all()):
-            break
-        f = f + (2 / (2 + damping) if layers else 1 / 2) * move
+    f = -damping / (1 + damping) * eps * executor.log_a.to(a)  # the solution where points are far apart
+    if rough is not None:
+        f, _, _ = _relaxed(rough, a, f, eps, damping, tol, STALLED)
+    f, log_ratio, error = _relaxed(executor, a, f, eps, damping, tol, math.inf, first=rough is None)
     warn(error, tol)
     # The best level: with it Σ α exp(−f/ρ) is the mass of the plan, and the loss stationary, its error of second order.
     allowed = a.sum(-1) if rho is None else (a * (-f / rho).exp()).sum(-1)
     level = (allowed / (a * log_ratio.exp()).sum(-1)).log() / (2 / eps + (0 if rho is None else 1 / rho))
     return f + level[..., None]
+
+
+def _relaxed(
+    executor: Absorbed | Dense | AnyStream, a: Tensor, f: Tensor, eps: float, damping: float, tol: float, stalled: float,
+    first: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Relaxed steps from f to an error of ``tol``, or until one leaves more than ``stalled`` of it: f, log(P1/a), the error.
+
+    The ``first`` of all steps takes θ = ½.
+    """
+    log_a, mass = executor.log_a.to(a), a.sum(-1)
+    last = torch.full_like(mass, math.inf)
+    for layers in range(MAX_DEPTH):
+        u = f + eps * (log_a + 0.5)
+        log_ratio = executor.log_ratio(u, u, eps, rows=True).to(a)
+        move = damping * (f - eps * log_ratio) - f
+        error = (a * torch.expm1(move / eps).abs()).sum(-1) / mass
+        if bool((error < tol).all()) or (stalled < math.inf and not bool((error < stalled * last).all())):
+            break
+        f, last = f + (1 / 2 if first and not layers else 2 / (2 + damping)) * move, error
+    return f, log_ratio, error
 
 
 def phi(f: Tensor, eps: float, rho: float | None) -> Tensor:

@@ -28,6 +28,8 @@ from otformer.transport.streaming.value import StreamedValue, cost_slope, own_sq
 from otformer.transport.variants.debiased import MAX_DEPTH, averaged, balanced, finite, levelled, logs, phi, rounding, warn
 from otformer.transport.variants.unbalanced_streamed import damped_stream
 
+SINGLE_SPREAD = 1e5  # range of costs, in units of ε, up to which float32 leads anywhere
+
 
 class Term(NamedTuple):
     """One OT that is solved: potentials f and g of C, its plan, and how far the clouds' middles are apart, [d]."""
@@ -62,7 +64,7 @@ class Losses:
             F, G = terms[0].f, terms[0].g
             at_a, at_b = phi(F, self.eps, self.rho), phi(G, self.eps, self.rho)
             if self.debias:
-                terms += [self._within(x, a), self._within(y, b)]
+                terms += [self._within(x, a, single), self._within(y, b, single)]
                 f, g = terms[1].f, terms[2].f
                 at_a, at_b = at_a - phi(f, self.eps, self.rho), at_b - phi(g, self.eps, self.rho)
                 F, G = F - f, G - g
@@ -99,13 +101,14 @@ class Losses:
         warn(error, tol)
         return Term(f, g, self._operator(stream, sides, f - sides.p, g - sides.q), apart)
 
-    def _within(self, x: Tensor, a: Tensor) -> Term:
+    def _within(self, x: Tensor, a: Tensor, single: bool) -> Term:
         """OT(α, α)."""
         sides, apart = self._sides(x, x)
         log_a = logs(a)
         spread = box_spread(sides.x, sides.y, self.rule)
         stream = open_stream(sides, log_a, log_a, spread, self.eps).precise(self.tol, self.eps)
-        f = averaged(stream, a, spread, self.eps, self.rho, self.tol)
+        rough = stream.in_float32() if (single or x.is_cuda) and spread / self.eps < SINGLE_SPREAD else None
+        f = averaged(stream, a, spread, self.eps, self.rho, self.tol, rough)
         return Term(f, f, self._operator(stream, sides, f, f), apart)
 
     def _sides(self, x: Tensor, y: Tensor) -> tuple[Sides, Tensor]:

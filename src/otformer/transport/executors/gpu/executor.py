@@ -13,6 +13,7 @@ from otformer.transport.executors.gpu.stream import GpuStream
 ORDER_ABOVE = 200.0  # spread of the costs, in units of λ, from where tiles of neighbours are worth the sorting
 ORDER_LARGE_ABOVE = 40.0  # the same for many pairs
 MANY_PAIRS = 2e8
+SINGLE_TOL = 1e-6  # error that passes in float32 can lead to where costs are near λ
 
 
 class OnGpu:
@@ -41,7 +42,7 @@ class OnGpu:
 
     def in_float32(self) -> OnGpu:
         """The same with passes in float32."""
-        return self._of(self.stream.at(SINGLE, 0.0))
+        return self._of(self.stream.at(SINGLE, SINGLE_TOL))
 
     def _of(self, stream: GpuStream) -> OnGpu:
         out = object.__new__(OnGpu)
