@@ -54,11 +54,11 @@ class Section(NamedTuple):
 
 
 SECTIONS = {  # what matters most comes first
-    "table": Section("gpu_rows", 130, 240, "the families of issue 12, beside flash-sinkhorn"),
+    "table": Section("gpu_rows", 110, 240, "the families of issue 12, beside flash-sinkhorn"),
     "small": Section("gpu_rows", 15, 40, "1,000 to 5,000 points, and their limits"),
-    "many": Section("gpu_rows", 60, 120, "128 and 512 dimensions, beside flash-sinkhorn"),
-    "random": Section("gpu_random", 100, 150, "2,000 random problems: is `converged` true?"),
-    "million": Section("gpu_rows", 60, 150, "beside flash-sinkhorn's multiscale mode"),
+    "many": Section("gpu_rows", 95, 150, "128 and 512 dimensions, beside flash-sinkhorn"),
+    "random": Section("gpu_random", 140, 190, "2,000 random problems: is `converged` true?"),
+    "million": Section("gpu_rows", 40, 90, "beside flash-sinkhorn's multiscale mode"),
     "loss": Section("gpu_loss", 100, 180, "SamplesLoss with its gradient, beside GeomLoss on KeOps and flash-sinkhorn"),
     "own": Section("gpu_rows", 150, 240, "families of our own, written down before tuning"),
     "memory": Section("gpu_scale", 20, 60, "1,000,000 × 64 in how many GiB"),

@@ -26,14 +26,15 @@ def many(bench: Bench) -> None:
 
 
 def million(bench: Bench) -> None:
-    """Beside flash-sinkhorn's multiscale mode."""
+    """Beside flash-sinkhorn's multiscale mode; on the clusters that was ended after 150 s, and is not tried again."""
     for family in LARGE:
         p = family.draw(bench)
         for tol in (TOL, 1e-3):
             case = f"{family.case}, tol {tol:g}"
             with bench.attempt("otformer", case):
                 seconds, _ = ours(bench, case, family, p, tol)
-                compare_multiscale(bench, case, p, seconds, tol)
+                if family.name == "cube":
+                    compare_multiscale(bench, case, p, seconds, tol)
 
 
 def small(bench: Bench) -> None:
