@@ -120,5 +120,5 @@ def test_functions_as_metrics_are_checked():
     x, y, *_ = draw(18)
     with pytest.raises(ValueError, match=r"metric must give a matrix of shape \(12, 9\), got \(9, 12\)"):
         of.solve_sample(x, y, metric=lambda x, y: squared_cost(y, x))
-    with pytest.raises(ValueError, match="metric must be a name or Features where no matrix is formed, got a function"):
+    with pytest.raises(ValueError, match="must be a name or Features where no matrix is formed, got a function"):
         of.solve_sample(x, y, metric=squared_cost, executor="stream")

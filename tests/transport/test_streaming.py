@@ -205,7 +205,7 @@ def test_20000_points_take_no_matrix() -> None:
             lambda x, y: solve_streamed(x, y, cost="manhattan"),
             "one of sqeuclidean, euclidean, inner, cosine, or Features, got 'manhattan'",
         ),
-        (lambda x, y: solve_streamed(x, y, cost=2), "cost must be one of sqeuclidean, .*, or Features, got 2"),
+        (lambda x, y: solve_streamed(x, y, cost=2), "must be one of sqeuclidean, .*, or Features, got 2"),
         (lambda x, y: solve_streamed(x, y, cost=of.cosine(x, y)), "X_a and X_b must be None where cost is Features"),
         (lambda x, y: solve_streamed(None, None, cost=of.cosine(x[None], y[None])), "cost must be Features of one problem"),
         (lambda x, y: solve_streamed(x * torch.nan, y), "X_a must be finite, got nan at index"),

@@ -27,7 +27,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 from otformer import callers
 from otformer.transport.problem.problem import squared_distances
@@ -51,8 +50,11 @@ class Potentials(Function):
         return u.clone(), v.clone()
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, g_u: Tensor, g_v: Tensor) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # torch's once_differentiable would leave this part out without a word (functional.hvp)
+            raise RuntimeError(
+                "value can be differentiated twice, by grad of grad (or functional.vhp), plans and what is made of them once"
+            )
         C, reg, u, v = ctx.saved_tensors
         log_P = log_plan(C, u, v, reg)
         P = log_P.exp()

@@ -94,6 +94,10 @@ class Stream:
         size = max(fewest, POINTS_PER_BALL * (self.spread / reg) ** (d / 2))
         return max(1, int(len(self.log_a) / size)), max(1, int(len(self.log_b) / size))
 
+    def rounding(self, reg: float) -> float:
+        """A bound on the error of log_ratio, in float64: of no account."""
+        return 0.0
+
     def release(self) -> None:
         """Nothing is held for steps."""
 

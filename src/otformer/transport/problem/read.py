@@ -73,7 +73,7 @@ def read_points(
         form = Form(x.device, x.dtype == torch.float32)
     elif callable(metric):
         if executor == "stream":
-            raise ValueError("metric must be a name or Features where no matrix is formed, got a function")
+            raise ValueError("metric (or cost) must be a name or Features where no matrix is formed, got a function")
         M = metric(X_a, X_b)
         if np.shape(M) != (len(X_a), len(X_b)):
             raise ValueError(f"metric must give a matrix of shape {(len(X_a), len(X_b))}, got {np.shape(M)}")

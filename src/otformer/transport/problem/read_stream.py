@@ -21,6 +21,8 @@ from otformer.transport.problem.problem import Form, Problem, Sides
 from otformer.transport.problem.read import FEATURES, check_ratio, read_reg, wanted_of, wants_gradient
 from otformer.transport.problem.weights import read_weights
 
+MOST_RATIO = 2.0**50  # of the range of costs and λ: beyond, a logit has no digit after the point
+
 
 def stream_problem(
     X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any, balanced: bool,
@@ -49,6 +51,8 @@ def stream_problem(
     if known is not None:
         sides, spread = _about_origin(x, y, p, q, known, rule)
     check_ratio(lam, spread)
+    if spread > MOST_RATIO * lam:
+        raise ValueError(f"reg is too small for float64: costs may be {spread / lam:.2g} times reg apart, at most 2⁵⁰ times")
     x, y, p, q = (t.detach() for t in sides)
     wanted = None
     if wants_gradient(*sides, a, b, reg):
@@ -65,7 +69,7 @@ def _read_points(X_a: Any, X_b: Any, metric: Any) -> tuple[Tensor, Tensor, Tenso
         features = Features(x.double(), y.double(), p.double(), q.double())
         return features.x, features.y, *own_costs(features)
     if not isinstance(metric, str) or metric not in FEATURES:
-        raise ValueError(f"cost must be one of {', '.join(FEATURES)}, or Features, got {metric!r}")
+        raise ValueError(f"metric (or cost) must be one of {', '.join(FEATURES)}, or Features, got {metric!r}")
     x, y = checks.unseen("X_a", X_a).double(), checks.unseen("X_b", X_b).double()
     if len(x) and not x.shape[1]:
         raise ValueError(f"X_a and X_b must have coordinates, got shapes {tuple(x.shape)} and {tuple(y.shape)}")

@@ -33,7 +33,7 @@ def temperatures(spread: float, reg: float) -> Iterator[float]:
     ([0.01], [0.1, 0.0333, 0.0111, 0.0037, 0.001])
     """
     lam = spread / 10
-    while spread > ANNEAL_ABOVE * reg and lam > 1.5 * reg:
+    while ANNEAL_ABOVE * reg < spread < math.inf and lam > 1.5 * reg:
         yield lam
         lam /= COOLING
     yield reg

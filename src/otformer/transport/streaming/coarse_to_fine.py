@@ -48,4 +48,6 @@ def coarse_to_fine(
                 yield u, new, error, depth + layers
         if final:
             return
+        if here is not stream:
+            here.release()
         v, depth = new, depth + layers

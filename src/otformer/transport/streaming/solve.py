@@ -125,7 +125,8 @@ class _Search:
         """
         spread, mass, v, depth = self.exact.spread, mass_of(self.exact), start, 0
         floor = mass * (2**-26 * spread / self.reg + 2**-23)
-        fits = floor < SINGLE_UP_TO * mass and max(spread, 1 / self.reg) < SINGLE_RANGE
+        squares = spread * spread if self.exact.rule.root else spread
+        fits = floor < SINGLE_UP_TO * mass and max(squares, 1 / self.reg) < SINGLE_RANGE
         if self.rough is not None and fits and max_depth >= 2 * LAYERS:
             rough = self.rough()
             states = self._states(rough, v, spread, max(self.rough_tol, floor), max_depth - LAYERS)

@@ -66,9 +66,10 @@ def damped_stream(
         found = damped_blocks(rough, (log_r, log_s), executor.spread, reg, strength, near, most, patience=PATIENCE)
         start, taken = found[1].double(), found[3]
         start = start if bool(start.isfinite().all()) else None
-    limit = goal.max_depth - taken
-    f, g, error, depth = damped_blocks(executor, log_R, executor.spread, reg, strength, goal.tol, limit, start)
-    return executor, (f, g, error, depth + taken)
+    limit, off = goal.max_depth - taken, 2 * executor.stream.rounding(reg) / room  # what two passes may err by
+    enough = max(goal.tol - off, off / 4)
+    f, g, error, depth = damped_blocks(executor, log_R, executor.spread, reg, strength, enough, limit, start)
+    return executor, (f, g, error + off, depth + taken)
 
 
 @dataclass(frozen=True, eq=False)

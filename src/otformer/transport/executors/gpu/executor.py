@@ -54,6 +54,10 @@ class OnGpu:
         """Whether exponentials are those of float32."""
         return self.stream.precision.exponentials == torch.float32
 
+    def rounding(self, reg: float) -> float:
+        """A bound on the error of log_ratio."""
+        return self.stream.rounding(reg)
+
     def lay(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Potentials in the order of the layout."""
         return self.sides[0].lay(u), self.sides[1].lay(v)
@@ -65,7 +69,8 @@ class OnGpu:
     @torch.no_grad()
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of the rows [n], or of the columns [m]."""
-        return self.sides[not rows].take(self.stream.log_ratio(*self.lay(u, v), reg, rows))
+        with torch.cuda.device_of(self.log_a):
+            return self.sides[not rows].take(self.stream.log_ratio(*self.lay(u, v), reg, rows))
 
     def apply(self, u: Tensor, v: Tensor, reg: float, values: Tensor, inverse: bool = False) -> Tensor:
         """Σ_j P_ij g_ij values_j for values [m] or [m, k]; g is 1, or ``inverse`` 1/‖x_i − y_j‖."""
@@ -87,5 +92,6 @@ class OnGpu:
         columns = columns if other.order is None else columns[other.order]
         columns = torch.nn.functional.pad(columns, (0, 0, 0, len(other.log_w) - other.size))
         stream = self.stream if self.stream.precision is not SINGLE else self.stream.at(MIXED, self.stream.tol)
-        out = product(stream.passes, own, other, mine, theirs, columns, stream.numbers(reg), gain)
+        with torch.cuda.device_of(self.log_a):
+            out = product(stream.passes, own, other, mine, theirs, columns, stream.numbers(reg), gain)
         return own.take(out).reshape(own.size, *values.shape[1:])

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 CAPTURED_UP_TO = 2**29  # pairs: a pass over more takes longer than its launch
 CAPTURED_AFTER = 2  # steps launched one by one: a graph has to be worth its making
-KEPT = 16  # loops that wait for another problem of their shape
-_free: dict[tuple[Any, ...], list[Loop]] = {}
+KEPT = 16  # loops that wait for another problem of their shape, of 40 MB at most
+KEPT_UP_TO = 2**17  # points of a side
+_free: list[tuple[tuple[Any, ...], Loop]] = []  # the last given back stands last
 _lock = threading.Lock()
 
 
@@ -37,7 +38,9 @@ class Loop:
         y, device = stream.y, stream.y.log_w.device
         m, width, numbers = len(y.log_w), max(memory, 1), stream.passes.precision.exponentials
         self.stream, self.memory = stream, memory
-        self.small = y.log_w.is_cuda and len(stream.x.log_w) * m <= CAPTURED_UP_TO  # launching takes longer than running
+        n = len(stream.x.log_w)  # launching takes longer than running:
+        self.small = y.log_w.is_cuda and n * m <= CAPTURED_UP_TO and max(n, m) <= KEPT_UP_TO
+        self.idle = torch.cuda.Event() if self.small else None
         with torch.inference_mode(False):  # what is kept is written to outside of it, too
             self.v, self.f, self.last_v, self.last_f = y.log_w.new_zeros(4, m)
             self.u = y.log_w.new_empty(len(stream.x.log_w))
@@ -143,23 +146,27 @@ def _memory(side: Side, stream: GpuStream) -> list[Tensor]:
 
 def borrow(stream: GpuStream, memory: int) -> Loop:
     """A loop for a stream, its points moved into one that is captured already if there is one."""
+    key = _key(stream, memory)
     with _lock:
-        waiting = _free.get(_key(stream, memory))
-        loop = waiting.pop() if waiting else None
+        at = next((k for k in range(len(_free) - 1, -1, -1) if _free[k][0] == key), None)
+        loop = None if at is None else _free.pop(at)[1]
     if loop is None:
         return Loop(stream, memory)
+    assert loop.idle is not None
+    torch.cuda.current_stream().wait_event(loop.idle)
     loop.move_in(stream)
     return loop
 
 
 def give_back(loop: Loop) -> None:
-    """The loop waits for another problem of its shape, if it is a small one."""
+    """The loop waits for another problem of its shape, if it is a small one; the one unused for longest makes room."""
     if not loop.small or loop.stream.rule.labels is not None:
         return
+    assert loop.idle is not None
+    loop.idle.record()  # what was read of it may be under way, on a stream that is not the next one's
     with _lock:
-        if sum(map(len, _free.values())) >= KEPT:
-            _free.pop(next(iter(_free)))
-        _free.setdefault(_key(loop.stream, loop.memory), []).append(loop)
+        _free.append((_key(loop.stream, loop.memory), loop))
+        del _free[:-KEPT]
 
 
 def _key(stream: GpuStream, memory: int) -> tuple[Any, ...]:

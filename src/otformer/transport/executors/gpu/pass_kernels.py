@@ -162,9 +162,9 @@ def near(
         first = 0
         if HINT:
             top = tl.load(hint + rows).to(number) * scale  # near enough to what it will be: no greatest term need be found
+            least = top - MARGIN
             if MIXED:
                 top = tl.ceil(top)
-            least = top - MARGIN
         else:
             flat, middle = (), ()
             for k in tl.static_range(D):

@@ -58,9 +58,12 @@ class GpuSteps:
         return loop.u.clone(), loop.v.clone(), float(report[0])
 
     def _as_expected(self, before: Tensor) -> bool:
-        """Whether no row's, and no column's, sum has fallen by more than MARGIN bits: what was left out rests on it."""
-        rose = torch.maximum((self.loop.u - before).nan_to_num(nan=-math.inf).max(), self.loop.f.max())
-        return float(rose) <= MARGIN * math.log(2) * self.reg
+        """Whether no row's, and no column's, sum has moved by more than MARGIN bits.
+
+        What was left out rests on it if it has fallen, and the size of exponents if it has risen.
+        """
+        moved = torch.maximum((self.loop.u - before).nan_to_num(nan=0.0).abs().max(), self.loop.f.abs().max())
+        return float(moved) <= MARGIN * math.log(2) * self.reg  # false where it is not a number
 
     def _decide(self, report: np.ndarray) -> np.ndarray | None:
         """θ of the next step. Where the error has doubled, it goes on from the best plain step, and forgets."""
