@@ -157,7 +157,7 @@ def _refuse_points(x: Array, y: Array, C: Array) -> None:
 def _matrix_problem(
     C: Array, form: Form, moving: Tensor | None, a: Any, b: Any, reg: Any, potentials: Any, mask: Any, balanced: bool,
     labels: Labels | None,
-) -> Problem:  # fmt: skip  # fmt: skip
+) -> Problem:  # fmt: skip
     """The problem of a cost matrix; ``moving`` is the same as a tensor with a graph, where a gradient is wanted in it."""
     if C.ndim != 2:
         raise ValueError(f"M must have shape (n, m), got {tuple(C.shape)}{A_BATCH if C.ndim == 3 else ''}")

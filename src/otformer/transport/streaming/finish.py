@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from otformer.transport.derivatives.implicit import CG_RESIDUAL
-from otformer.transport.executors.open import open_stream
 from otformer.transport.problem.finish import Solved, tell
 from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.problem.result import Result
@@ -26,32 +25,22 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
     if not len(u):
         nothing = {"plan": form.give(a.new_zeros(problem.shape)), "value_linear": form.number(0.0)}
         return Result((form.give(u), form.give(v)), form.number(0.0), 0.0, True, 0, solved.method, 0.0, 0.0, nothing)
-    known = (
-        solved
-        if solved.plan is not None
-        else solved._replace(plan=open_stream(sides, a.log(), b.log(), problem.spread, problem.reg))
-    )
-    error, mass = (known.error, problem.mass) if known.error is not None else _measured(problem, known)
+    error, mass = (solved.error, problem.mass) if solved.error is not None else _measured(problem, solved)
     whole = u + sides.p, v + sides.q
     # The dual, Σ a u + Σ b v − λ Σ P, is the value to second order in the error.
     value = a @ whole[0] + b @ whole[1] - problem.reg * mass
     parts: Parts | None = None
     if wanted is not None:
         x, y, p, q = wanted.cost
-        alone = (
-            x,
-            y,
-            *own_squares(x, y, sides.rule),
-            wanted.reg,
-        )  # the problem without p and q, which do not change the plan
-        operator = _operator(problem, known)
+        alone = (x, y, *own_squares(x, y, sides.rule), wanted.reg)  # without p and q, which do not change the plan
+        operator = _operator(problem, solved)
         moving = StreamedValue.apply(operator, value - a @ sides.p - b @ sides.q, wanted.a, wanted.b, *alone)
         value = moving + wanted.a @ p + wanted.b @ q
         parts = (*alone[:4], *StreamedPotentials.apply(operator, wanted.a, wanted.b, *alone), wanted.reg)
     potentials = form.give(problem.whole(whole[0], 0), double=True), form.give(problem.whole(whole[1], 1), double=True)
     found: dict[str, Any] = {
-        "plan": partial(_plan, problem, known, parts),
-        "value_linear": partial(_linear, problem, known, parts),
+        "plan": partial(_plan, problem, solved, parts),
+        "value_linear": partial(_linear, problem, solved, parts),
     }
     if warn and not error < goal.tol:
         tell(error, solved.depth, goal, problem.reg)

@@ -41,10 +41,10 @@ try:
     import triton.language as tl
 
     jit = functools.partial(triton.jit, do_not_specialize=("size_x", "size_y", "splits", "share"))
-    COINCIDE = tl.constexpr(2.0**-46)  # squared distance, in units of the squared norms
+    CLOSE = tl.constexpr(2.0**-20)  # squared distance, in units of the squared norms: nearer points are subtracted
     LEAST = tl.constexpr(-1e30)  # stands for −∞ where a difference of two of them is taken
 except ImportError:  # a machine without a GPU reads this module, it does not run it
-    triton = LEAST = COINCIDE = None
+    triton = LEAST = CLOSE = None
 
     def jit(kernel):
         return kernel
@@ -213,12 +213,13 @@ def near(
 
 @jit
 def far_entries(
-    x_at, here, y, h, squares_x, squares_y, label, labels, columns, size_y, d,
+    x_at, x_rows, here, y, h, squares_x, squares_y, label, labels, columns, size_y, d,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, ROOT: tl.constexpr, PAIRS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """t_ij [BM, BN] = h_j − c_ij, but for ‖x_i‖² unless ROOT; h comes with −‖y_j‖² in it unless ROOT.
 
-    There are rows ``here`` [BM, 1] and ``size_y`` columns; the points of filling are at the origin.
+    There are rows ``here`` [BM, 1] and ``size_y`` columns; the points of filling are at the origin. x_at and x_rows point to
+    BK coordinates of every row, and to the first.
     """
     depth = tl.arange(0, BK)
     y_at = y + columns.to(tl.int64)[None, :] * d + depth[:, None]
@@ -231,8 +232,13 @@ def far_entries(
     if ROOT:
         norms = squares_x[:, None] + tl.load(squares_y + columns)[None, :]
         squares = norms - 2.0 * products
-        squares = tl.where(squares > COINCIDE * norms, squares, 0.0)  # what is left of points that coincide is rounding
-        t = tl.load(h + columns)[None, :] - tl.sqrt(squares)
+        if tl.max(tl.max((squares < CLOSE * norms).to(tl.int32), 1), 0) > 0:  # digits are lost: coordinates are subtracted
+            squares = tl.zeros([BM, BN], number)
+            for k in range(0, d):
+                y_k = tl.load(y + columns.to(tl.int64) * d + k, mask=columns < size_y, other=0.0)
+                gap = tl.load(x_rows + k, mask=here, other=0.0) - y_k[None, :]
+                squares += gap * gap
+        t = tl.load(h + columns)[None, :] - tl.sqrt(tl.maximum(squares, 0.0))
     else:
         t = 2.0 * products + tl.load(h + columns)[None, :]
     if PAIRS > 0:
@@ -250,7 +256,8 @@ def far(
     split, rows = tl.program_id(1), tl.program_id(0) * BM + tl.arange(0, BM)
     number = h.dtype.element_ty
     scale = tl.zeros([BM], number) + tl.load(consts).to(number)
-    x_at = x + rows.to(tl.int64)[:, None] * d + tl.arange(0, BK)[None, :]
+    x_rows = x + rows.to(tl.int64)[:, None] * d
+    x_at = x_rows + tl.arange(0, BK)[None, :]
     squares, label = scale, rows
     if ROOT:
         squares = tl.load(squares_x + rows)
@@ -260,7 +267,7 @@ def far(
     for start in range(split * share, tl.minimum((split + 1) * share, m), BN):
         columns = start + tl.arange(0, BN)
         t = far_entries(
-            x_at, rows[:, None] < size_x, y, h, squares, squares_y, label, labels_y, columns, size_y, d,
+            x_at, x_rows, rows[:, None] < size_x, y, h, squares, squares_y, label, labels_y, columns, size_y, d,
             BM, BN, BK, ROOT, PAIRS, PRECISION,
         )  # fmt: skip
         top, total = add(t, top, total, scale, 1, MIXED)

@@ -84,7 +84,8 @@ def far_products(
     rows, wide = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, WIDTH)
     scale, own = tl.load(consts), tl.load(rest + rows)
     own = tl.where(own < float("inf"), own, -float("inf"))
-    x_at = x + rows.to(tl.int64)[:, None] * d + tl.arange(0, BK)[None, :]
+    x_rows = x + rows.to(tl.int64)[:, None] * d
+    x_at = x_rows + tl.arange(0, BK)[None, :]
     squares, label = tl.load(squares_x + rows), rows
     if PAIRS > 0:
         label = tl.load(labels_x + rows)
@@ -94,7 +95,7 @@ def far_products(
     for start in range(split * share, tl.minimum((split + 1) * share, m), BN):
         columns = start + tl.arange(0, BN)
         t = far_entries(
-            x_at, rows[:, None] < size_x, y, h, squares, squares_y, label, labels_y, columns, size_y, d,
+            x_at, x_rows, rows[:, None] < size_x, y, h, squares, squares_y, label, labels_y, columns, size_y, d,
             BM, BN, BK, ROOT, PAIRS, "ieee",
         )  # fmt: skip
         P = tl.exp2((t * scale + own[:, None]).to(w.dtype.element_ty))

@@ -64,7 +64,7 @@ class GpuStream:
 
     def rounding(self, reg: float) -> float:
         """A bound on the error of a side's sums, as a share of the mass; infinite in float32."""
-        of_costs = 2.0**-22 if self.rule.root and not self.x.near else 2.0**-50  # roots of differences of squares
+        of_costs = 2.0**-31 if self.rule.root and not self.x.near else 2.0**-50  # roots of differences of squares
         left_out = 2.0**-DOUBLE_BITS * self.tol if self.precision is DOUBLE else 0.0
         return self.passes.precision.rounding + left_out + of_costs * self.spread / reg
 
