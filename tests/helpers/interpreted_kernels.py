@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import numpy as np
@@ -14,6 +15,7 @@ import otformer as of
 from helpers.gpu_streams import case, check_pass, check_products, share_that_reads_all, steep
 from oracles import marginal_error, problem, squared_cost
 from otformer.transport.executors.clouds import PLAIN, Rule
+from otformer.transport.executors.gpu.executor import OnGpu
 from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE
 
 ROOT, DIFFERENT = Rule(root=True), Rule(same=False)
@@ -36,6 +38,21 @@ def tiles() -> None:
         duals = steep(flat, 5e-4, slope)
         check_pass(flat, 5e-4, MIXED, duals)
         assert share_that_reads_all(flat, 5e-4, duals) < 0.2
+
+
+def left_out() -> None:
+    """As much as may be left out is: one heavy column near the rows, all others just beyond the cut. The bound knows it."""
+    m, reg, tol = 2048, 1e-3, 1e-5
+    x, y, v = torch.zeros(32, 2).double(), torch.zeros(m, 2).double(), torch.zeros(m).double()
+    v[1:32] = -1.0
+    log_a, log_b = torch.full((32,), -math.log(32)).double(), torch.full((m,), -math.log(m)).double()
+    for wanted in (tol, 1e-3):
+        bits = OnGpu(x, y, log_a, log_b, 1.0, reg).precise(wanted, reg).stream.bits()
+        y[32:, 0] = 1.001 * math.sqrt(bits * math.log(2) * reg)
+        executor = OnGpu(x, y, log_a, log_b, 1.0, reg).precise(wanted, reg)
+        found = executor.log_ratio(0 * log_a, v, reg, rows=True)
+        expected = torch.logsumexp((v - torch.cdist(x, y).square()) / reg - 1, 1) - log_a
+        assert float((found - expected).abs().max()) <= executor.rounding(reg) < wanted / 8
 
 
 def products() -> None:
