@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from otformer.network.features import Features, cosine, inner_product, mahalanobis, squared_euclidean
+from otformer.transport.executors.clouds import PLAIN, Rule, ends, middles, moved
 from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.stream import Stream
 
@@ -53,6 +54,11 @@ def duals(dense: Dense, reg: float, dtype: torch.dtype = torch.float64, seed: in
     v = 0.1 * torch.rand(len(dense.log_b), generator=generator, dtype=torch.float64).to(dtype).double()
     u = -reg * dense.log_ratio(torch.zeros_like(dense.log_a), v, reg, rows=True)
     return u.to(dtype), v.to(dtype)
+
+
+def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor, rule: Rule = PLAIN) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same costs from clouds that lie about the origin."""
+    return moved(x, y, p, q, *middles(ends(x, y), rule))
 
 
 def cubes(n: int = 130, m: int = 90, d: int = 3, seed: int = 0) -> tuple[Tensor, Tensor]:

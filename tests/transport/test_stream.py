@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.streams import COSTS, clouds, duals, pair, stream_of, weights
+from helpers.streams import COSTS, centred, clouds, duals, pair, stream_of, weights
 from oracles import pot_plan, squared_cost
 from otformer.network.features import Features, squared_euclidean
 from otformer.network.schedule import named
-from otformer.transport.executors.clouds import centred, morton
+from otformer.transport.executors.clouds import morton
 from otformer.transport.executors.dense import Dense, run
 from otformer.transport.executors.stream import Stream
 from otformer.transport.solvers.annealing import annealed

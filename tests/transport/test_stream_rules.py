@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 import otformer as of
-from helpers.streams import clouds
+from helpers.streams import centred, clouds
 from oracles import pot_plan, squared_cost
 from otformer.network.features import squared_euclidean
-from otformer.transport.executors.clouds import Rule, centred
+from otformer.transport.executors.clouds import Rule
 from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.stream import Stream
 from otformer.transport.streaming.coarse_to_fine import coarse_to_fine

@@ -28,11 +28,6 @@ class Rule(NamedTuple):
     labels: tuple[Tensor, Tensor] | None = None
     same: bool = True
 
-    @property
-    def plain(self) -> bool:
-        """Whether costs are squared distances and all pairs may match."""
-        return not self.root and self.labels is None
-
     def cost(self, squares: Tensor) -> Tensor:
         """c of squared distances."""
         return squares.sqrt() if self.root else squares
@@ -148,20 +143,15 @@ def middles(known: np.ndarray, rule: Rule) -> tuple[np.ndarray, np.ndarray]:
     return _middle(known[:2]), _middle(known[2:])
 
 
-def centred(x: Tensor, y: Tensor, p: Tensor, q: Tensor, rule: Rule = PLAIN) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The same costs c_ij + p_i + q_j from clouds that lie about the origin, each moved by its own middle if it may be.
-
-    >>> x, y, p, q = centred(*(torch.tensor(t) for t in ([[7.0], [9.0]], [[1.0]], [0.0, 0.0], [0.0])))
-    >>> x.tolist(), y.tolist(), (p + q).tolist()
-    ([[-1.0], [1.0]], [[0.0]], [35.0, 63.0])
-    """
-    return moved(x, y, p, q, *middles(ends(x, y), rule))
-
-
 def moved(x: Tensor, y: Tensor, p: Tensor, q: Tensor, c: np.ndarray, e: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Clouds less their middles c and e, and what this adds to the squared distances' p and q.
 
     With x = x' + c, y = y' + e and δ = c − e:  ‖x − y‖² = ‖x' − y'‖² + 2 δ·x' + ‖δ‖² − 2 δ·y', cross terms of one side each.
+
+    >>> x, y = torch.tensor([[7.0], [9.0]]), torch.tensor([[1.0]])
+    >>> x, y, p, q = moved(x, y, torch.zeros(2), torch.zeros(1), *middles(ends(x, y), PLAIN))
+    >>> x.tolist(), y.tolist(), (p + q).tolist()
+    ([[-1.0], [1.0]], [[0.0]], [35.0, 63.0])
     """
     at = torch.as_tensor(np.stack([c, e])).to(x)
     x, y, gap = x - at[0], y - at[1], at[0] - at[1]

@@ -4,7 +4,7 @@ Every cost with features (network/features.py) is a squared distance up to terms
 
     C_ij = x_sq_i + y_sq_j − 2 x_i·y_j = ‖x_i − y_j‖² + p_i + q_j,     p_i = x_sq_i − ‖x_i‖²,  q_j = y_sq_j − ‖y_j‖²,
 
-and a squared distance may be taken from any origin, even one for each side (`centred`): clouds far apart are no harder than
+and a squared distance may be taken from any origin, even one for each side (`moved`): clouds far apart are no harder than
 near ones. Points are put in Morton order and cut into tiles of neighbours. For the rows of one tile, with c its centre and
 h_j = v_j − q_j,
 

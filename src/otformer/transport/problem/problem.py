@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.network.features import Features
 from otformer.transport.executors.clouds import PLAIN, Rule
 
 Array = Any  # numpy.ndarray or Tensor; within one problem always the same
@@ -66,10 +65,6 @@ class Sides(NamedTuple):
     p: Tensor
     q: Tensor
     rule: Rule = PLAIN
-
-    def features(self) -> Features:
-        """c_ij alone. A plan with given marginals is the same with p and q, its potentials u + p and v + q."""
-        return Features(self.x, self.y, (self.x * self.x).sum(-1), (self.y * self.y).sum(-1))
 
 
 class Kept(NamedTuple):

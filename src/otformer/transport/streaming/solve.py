@@ -1,6 +1,6 @@
 r"""Solving between points without the n × m matrix: memory O(n + m), time per layer O(nm) or less (executors/stream.py).
 
-The layers are those of solvers/mixed.py. They see the costs ‖x' − y'‖² of `stream.centred` alone: a plan with given
+The layers are those of solvers/mixed.py. They see the costs ‖x' − y'‖² of `clouds.moved` alone: a plan with given
 marginals is the same for C_ij + p_i + q_j, whose potentials are u + p and v + q. So neither clouds far apart nor costs
 that one side bears cost digits or layers, and the plan returned is made of the very numbers whose error is reported.
 
