@@ -3,6 +3,8 @@
 KeOps looks for libcuda, libnvrtc and libcudart as a compiler does, by names without a version, and for cuda.h and nvrtc.h in
 one folder. Where torch came as a wheel the libraries have versioned names only, nvrtc.h is beside them, and what cuda_fp16.h
 includes is with nvcc. So a folder of links is made, lib/ and include/, and named to the compiler, the loader and KeOps.
+KeOps names the libraries before its source, where a linker that drops what nothing has asked for yet drops them: its compiler
+is a script that names them again at the end.
 """
 
 from __future__ import annotations
@@ -32,12 +34,17 @@ def environment(folder: Path) -> dict[str, str]:
         for file in (root / "include").glob("*"):
             _link(include / file.name, file)
 
+    compiler = folder / "g++"
+    compiler.write_text(f'#!/bin/sh\nexec {shutil.which("g++")} "$@" -Wl,--no-as-needed -lcuda -lnvrtc -lstdc++\n')
+    compiler.chmod(0o755)
+
     def before(name: str) -> str:
         return os.pathsep.join(filter(None, [str(lib), os.environ.get(name, "")]))
 
     return {
         "CUDA_PATH": str(folder),
         "CUDA_HOME": str(folder),
+        "CXX": str(compiler),
         "LIBRARY_PATH": before("LIBRARY_PATH"),
         "LD_LIBRARY_PATH": before("LD_LIBRARY_PATH"),
         "KEOPS_CACHE_FOLDER": str(folder / "cache"),

@@ -52,9 +52,9 @@ def flash(bench: Bench, p: Problem) -> dict[str, Make]:
 
 
 PEERS: dict[str, Callable[[Bench, Problem], dict[str, Make]]] = {  # each with more and more effort
-    "flash-sinkhorn symmetric": flash,
     "GeomLoss multiscale": partial(geomloss, backend="multiscale"),
     "GeomLoss online": partial(geomloss, backend="online"),
+    "flash-sinkhorn symmetric": flash,
 }
 
 
@@ -165,7 +165,6 @@ def flash_hvp(bench: Bench, family: Family, p: Problem, d: Tensor, best: Tensor 
     with bench.attempt("flash", family.case):
         from flash_sinkhorn import SamplesLoss
 
-        few_shapes(bench)
         fixed: dict[str, Any] = dict(use_epsilon_scaling=False, eps=p.reg, n_iters=count(p).iterations, allow_tf32=False)
         one = SamplesLoss("sinkhorn", backend="alternating", **fixed)
         product(lambda x: one(x, p.y), p.x, d)
