@@ -1,0 +1,1 @@
+"""Exact transport, with a certificate: rough layers, a sparse solver, and one look at all pairs."""
