@@ -23,9 +23,9 @@ import numpy as np
 
 from otformer.transport.exact.compiled import compiled, parallel, prange
 
-CHUNK = 32  # pairs compared without a branch
+LANES = 32  # pairs compared without a branch
 RUN = 32  # rows that a thread takes one after the other
-BLOCK = 4096  # columns whose lists a core's cache holds
+BREADTH = 4096  # columns whose lists a core's cache holds
 
 
 class AllPairs(Protocol):
@@ -67,7 +67,7 @@ class MatrixPairs:
             _least_of_rows(self.C, potential, values, places)
         else:
             n, m = self.shape
-            shares = -(-m // BLOCK)
+            shares = -(-m // BREADTH)
             shares += -shares % (os.cpu_count() or 1)  # as many for every core
             _least_of_columns(self.C, potential, golden_step(n), -(-m // shares), values, places)
         return values, places
@@ -115,8 +115,8 @@ def _least_of_rows(C: np.ndarray, v: np.ndarray, values: np.ndarray, places: np.
                 for j in places[i - 1]:
                     last = max(last, c[j] - v[j])
                 list_i[:] = np.nextafter(last, np.inf)  # the pairs themselves will be found below it
-            for start in range(0, m, CHUNK):
-                some, h = c[start : start + CHUNK], v[start : start + CHUNK]
+            for start in range(0, m, LANES):
+                some, h = c[start : start + LANES], v[start : start + LANES]
                 last, below = list_i[-1], 0
                 for j in range(len(some)):
                     below += some[j] - h[j] < last
@@ -133,8 +133,8 @@ def _least_of_columns(C: np.ndarray, u: np.ndarray, step: int, width: int, value
         lasts = np.full(width, np.inf)  # of the lists, side by side
         stop, i = min(block * width + width, m), 0
         for _ in range(n):
-            for start in range(block * width, stop, CHUNK):
-                some, h, below = C[i, start : min(start + CHUNK, stop)], u[i], 0
+            for start in range(block * width, stop, LANES):
+                some, h, below = C[i, start : min(start + LANES, stop)], u[i], 0
                 last = lasts[start - block * width :]
                 for j in range(len(some)):
                     below += some[j] - h < last[j]
