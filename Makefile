@@ -42,7 +42,7 @@ test-gpu:
 	@echo "── set-up: .venv with $$($(PYTHON) --version), torch $(TORCH), then otformer and its tools (minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check torch==$(TORCH)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,words,ray]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,words,ray,exact]'
 	@touch $@
 
 clean:

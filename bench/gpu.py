@@ -83,7 +83,9 @@ def start(name: str, options: argparse.Namespace, limit: float, extra: dict[str,
     command = [sys.executable, __file__, "--child", name, "--out", str(options.out), "--device", options.device]
     command += ["--shrink", str(options.shrink), "--seconds", str(min(options.seconds, limit - 30))]
     try:
-        status = subprocess.run(command + ["--tune-all"] * options.tune_all, timeout=limit, env=os.environ | extra).returncode
+        status = subprocess.run(
+            command + ["--tune-all"] * options.tune_all, timeout=limit, env=os.environ | extra
+        ).returncode
         print(f"{name}: exit status {status}\n" * (status != 0), end="", flush=True)
     except subprocess.TimeoutExpired:
         print(f"{name}: ended after {limit:.0f} s", flush=True)

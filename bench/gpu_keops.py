@@ -3,8 +3,8 @@
 KeOps looks for libcuda, libnvrtc and libcudart as a compiler does, by names without a version, and for cuda.h and nvrtc.h in
 one folder. Where torch came as a wheel the libraries have versioned names only, nvrtc.h is beside them, and what cuda_fp16.h
 includes is with nvcc. So a folder of links is made, lib/ and include/, and named to the compiler, the loader and KeOps.
-KeOps names the libraries before its source, where a linker that drops what nothing has asked for yet drops them: its compiler
-is a script that names them again at the end.
+KeOps names the libraries before its source, where a linker that drops what nothing has asked for yet drops them: its
+compiler is a script that names them again at the end.
 """
 
 from __future__ import annotations

@@ -14,12 +14,13 @@ from otformer import checks
 from otformer.network.features import Features
 from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
-from otformer.transport.problem.problem import Goal
-from otformer.transport.problem.read import read_cost, read_points
+from otformer.transport.problem.problem import Goal, Problem
+from otformer.transport.problem.read import exact_executor, read_cost, read_points
 from otformer.transport.problem.result import Result
 from otformer.transport.variants.unbalanced import solve_unbalanced
 
 F = TypeVar("F", bound=Callable[..., Any])
+ANY_REG = 1e300  # where λ is not looked at
 NO_MEMORY = torch.OutOfMemoryError, MemoryError
 
 
@@ -65,8 +66,9 @@ def solve(
     unbalanced: float | tuple[float, float] | None = None,
     solver: Solver | None = None,
     mask: Any = None,
+    max_time: float | None = None,
 ) -> Result:
-    r"""Entropic optimal transport for a cost matrix,
+    r"""Entropic optimal transport for a cost matrix, or exact where λ is 0,
 
         min_P  Σ_ij P_ij M_ij + λ Σ_ij P_ij log P_ij      over P ≥ 0 with P1 = a and Pᵀ1 = b.
 
@@ -78,9 +80,10 @@ def solve(
     a, b : array (n,) and (m,), optional
         Weights of equal sum; by default uniform, with the mass of the other side, or 1. A point of weight 0 is absent.
     reg : float or Tensor
-        λ > 0, in the units of M.
+        λ > 0, in the units of M; or the number 0, for the optimum of Σ P M itself (docs/exact.md).
     tol : float
-        L1 marginal error to reach (times the mass, where that is below 1).
+        L1 marginal error to reach (times the mass, where that is below 1). Of an exact solve, which always goes to the end,
+        the gap to the bound, relative to the value, up to which it is called converged.
     max_depth : int
         The most layers, passes over the cost, to use; at least 2.
     schedule : str or Schedule
@@ -93,11 +96,14 @@ def solve(
         ``Newton()``, ``Mixed(memory=16)``, ``Network("relaxed")``, …; by default transport/choose.py chooses.
     mask : boolean array (n, m), optional
         False forbids a pair.
+    max_time : float, optional
+        Seconds after which an exact solve ends with the plan and the bound it has.
 
     Returns
     -------
     Result
-        Where ``tol`` is not reached, ``converged`` is False and a RuntimeWarning says so.
+        Where ``tol`` is not reached, ``converged`` is False and a RuntimeWarning says so. For λ = 0 an `ExactResult`:
+        sparse plan, ``permutation``, potentials that are feasible for all pairs, ``gap``.
 
     Notes
     -----
@@ -113,7 +119,14 @@ def solve(
     ([[0.5, 0.0], [0.0, 0.5]], True)
     >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.1, mask=[[False, True], [True, True]]).plan.round(4).tolist()
     [[0.0, 0.5], [0.5, 0.0]]
+    >>> r = solve([[3.0, 1.0], [1.0, 0.0]], reg=0)
+    >>> r.permutation.tolist(), r.value, r.gap
+    ([1, 0], 1.0, 0.0)
     """
+    if _is_zero(reg):
+        _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
+        return _exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time)
+    _no_time_limit(max_time)
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         return solve_unbalanced(M, a, b, reg=reg, reg_m=unbalanced, tol=tol, max_depth=max_depth, mask=mask)
@@ -140,6 +153,7 @@ def solve_sample(
     mask: Any = None,
     labels: tuple[Any, Any] | None = None,
     allow: str = "equal",
+    max_time: float | None = None,
 ) -> Result:
     """`solve` between points, rows of X_a (n, d) and X_b (m, d), with the squared Euclidean cost (not half of it).
 
@@ -147,7 +161,7 @@ def solve_sample(
     ----------
     X_a, X_b : array (n, d) and (m, d)
         Points, in the units whose square λ has.
-    a, b, reg, tol, max_depth, schedule, potentials, unbalanced, solver, mask
+    a, b, reg, tol, max_depth, schedule, potentials, unbalanced, solver, mask, max_time
         As in `solve`.
     executor : str
         ``"dense"`` forms the n × m cost, ``"stream"`` never does (`solve_streamed`: O(n + m) memory, a plan that has
@@ -177,6 +191,15 @@ def solve_sample(
     if executor == "stream" and not ordinary:
         raise ValueError("executor 'stream' goes with neither schedule nor solver or mask")
     executor = executor if ordinary else "dense"
+    if _is_zero(reg):
+        _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
+        executor = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
+        return _exact(
+            read_points(X_a, X_b, a, b, ANY_REG, potentials, mask, metric, executor, labels=labels, allow=allow),
+            tol,
+            max_time,
+        )
+    _no_time_limit(max_time)
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, executor, False, labels, allow)
@@ -233,6 +256,23 @@ def solve_streamed(
         return solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
     problem = read_points(X_a, X_b, a, b, reg, potentials, None, cost, "stream", labels=labels, allow=allow)
     return solve_problem(problem, Goal.read(tol, max_depth, problem.mass))
+
+
+def _is_zero(reg: Any) -> bool:
+    """Whether the optimum itself is asked for."""
+    return isinstance(reg, int | float) and not isinstance(reg, bool) and reg == 0
+
+
+def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:
+    from otformer.transport.exact.solve import solve_exact
+
+    seconds = None if max_time is None else checks.positive("max_time", max_time)
+    return solve_exact(problem, checks.not_negative("tol", tol), seconds)
+
+
+def _no_time_limit(max_time: Any) -> None:
+    if max_time is not None:
+        raise ValueError(f"max_time goes with reg = 0 only, got max_time = {max_time!r}: layers are limited by max_depth")
 
 
 def _alone(name: str, **others: Any) -> None:

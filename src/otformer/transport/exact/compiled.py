@@ -10,20 +10,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 try:
     from numba import njit, prange
 except ImportError:  # the extra is not installed
-    njit, prange = None, range
+    njit, prange = None, range  # type: ignore[assignment, misc]
 
 
 def compiled(function: F) -> F:
     """Compiled when it is first called, and kept on disk."""
-    if njit is not None:
-        return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
-
-    def missing(*_: Any) -> Any:
-        raise ImportError("exact transport needs numba: pip install 'otformer[exact]'")
-
-    return missing  # type: ignore[return-value]
+    return _compiled(function, parallel=False)
 
 
 def parallel(function: F) -> F:
     """The same, its `prange` loops in threads."""
-    return compiled(function) if njit is None else njit(cache=True, nogil=True, parallel=True)(function)  # type: ignore[no-any-return]
+    return _compiled(function, parallel=True)
+
+
+def _compiled(function: F, parallel: bool) -> F:
+    def missing(*_: Any) -> Any:
+        raise ImportError("exact transport needs numba: pip install 'otformer[exact]'")
+
+    found: Any = missing if njit is None else njit(cache=True, nogil=True, parallel=parallel)(function)
+    return found

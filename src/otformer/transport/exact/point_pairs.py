@@ -1,7 +1,7 @@
 r"""All pairs of two clouds of points, c_ij = ‖x_i − y_j‖² or ‖x_i − y_j‖, never formed into a matrix.
 
-Costs that come out are sums of squared differences of coordinates. What a pair costs at least, bounds say, and all of them are
-lowered by more than rounding can have raised them: pairs are left out only where this is sure.
+Costs that come out are sums of squared differences of coordinates. What a pair costs at least, bounds say, and all of them
+are lowered by more than rounding can have raised them: pairs are left out only where this is sure.
 
 **Few dimensions.** Columns lie along a curve (`morton`), and a tile of neighbours J is left out of a row's list if all of it
 is above the last of the list. Potentials v are steep where mass goes far, so a line is taken off them: with any slopes s,
@@ -9,8 +9,8 @@ c_J the middle of the box around the tile, and top_J = max_J (v_j − s·(y_j �
 
     c_ij − v_j ≥ min over y in the box of  ‖x_i − y‖² − s·(y − c_J)  − top_J,
 
-a sum over coordinates, each at y = x_i + s/2 pushed into the box. Plain distances are not such a sum, but convex: with e from
-x_i to c_J, ‖e‖ = 1, and w_J half the width of the box, ‖x_i − y‖ ≥ e·(y − x_i), and
+a sum over coordinates, each at y = x_i + s/2 pushed into the box. Plain distances are not such a sum, but convex: with e
+from x_i to c_J, ‖e‖ = 1, and w_J half the width of the box, ‖x_i − y‖ ≥ e·(y − x_i), and
 
     c_ij − v_j ≥ ‖c_J − x_i‖ − Σ_k |e_k − s_k| w_Jk − top_J;      and also  ≥ distance of the box − max_J v_j.
 
@@ -101,7 +101,9 @@ class PointPairs:
         return values, places
 
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        c = _costs(self.x, self.y, np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64), self.root)
+        c = _costs(
+            self.x, self.y, np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64), self.root
+        )
         return np.where((self.labels[0][i] == self.labels[1][j]) == self.same, c, np.inf)
 
     def _near(self, own: Side, other: Side, potential: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -121,7 +123,10 @@ class PointPairs:
         n, d = own.points.shape
         values, places = no_pairs(n, k)
         mixed = np.concatenate(
-            [a + golden_step(b - a) * np.arange(b - a) % (b - a) for a, b in zip(other.groups, other.groups[1:], strict=False)]
+            [
+                a + golden_step(b - a) * np.arange(b - a) % (b - a)
+                for a, b in zip(other.groups, other.groups[1:], strict=False)
+            ]
         )
         order = other.order[mixed]
         y, h = other.points[mixed], potential[order]

@@ -40,6 +40,10 @@ class Form(NamedTuple):
         dtype = torch.float64 if double else self.dtype
         return t if t.dtype == dtype and t.device == self.device else t.to(self.device, dtype)
 
+    def place(self, t: np.ndarray) -> Any:
+        """Whole numbers in this form."""
+        return t if self.device is None else torch.from_numpy(t).to(self.device)
+
     def number(self, value: Any) -> Any:
         """A float, or a tensor without axes where tensors were given, differentiably."""
         return float(value) if self.device is None else torch.as_tensor(value, dtype=self.dtype, device=self.device)

@@ -26,6 +26,7 @@ from otformer.transport.problem.weights import Weights, read_weights
 
 SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up to here a problem is solved in numpy
 STREAM_ABOVE = 10**8  # entries of a cost matrix that is not formed any more unless asked for
+POINTS_ABOVE = 10**6  # entries of a cost matrix in few dimensions, of which an exact solve leaves most out
 FEATURES: dict[str, Callable[[Any, Any], Features]] = {
     "sqeuclidean": squared_euclidean,
     "euclidean": squared_euclidean,  # of which the root is taken
@@ -102,12 +103,20 @@ def read_points(
         if (form.device is not None or isinstance(X_b, Tensor)) and wants_gradient(X_a, X_b):
             moving = SquaredDistances.apply(*(torch.as_tensor(t).double() for t in (X_a, X_b)), torch.as_tensor(C))
         if metric == "euclidean":
-            C, moving = C**0.5, None if moving is None else _root(moving)
+            C, moving = C**0.5, None if moving is None else root_of(moving)
     try:
         return _matrix_problem(C, form, moving, a, b, reg, potentials, mask, balanced, named)
     except ValueError:
         _refuse_points(x, y, C)
         raise
+
+
+def exact_executor(X_a: Any, X_b: Any, metric: Any) -> str:
+    """How all pairs are best looked at where λ is 0: without the matrix on a GPU, and in few dimensions."""
+    known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
+    shape = np.shape(X_a)
+    few = len(shape) == 2 and shape[1] <= 8 and shape[0] * len(X_b) > POINTS_ABOVE
+    return "stream" if known and (few or (isinstance(X_a, Tensor) and X_a.is_cuda)) else "auto"
 
 
 def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[Array, Tensor | None]:
@@ -138,7 +147,7 @@ def _agree(X_a: Any, X_b: Any, x: Array, y: Array) -> None:
         raise ValueError(f"X_a and X_b must agree, got {kinds[0]} and {kinds[1]}")
 
 
-def _root(squares: Tensor) -> Tensor:
+def root_of(squares: Tensor) -> Tensor:
     """√C with gradient 0 where points coincide."""
     there = squares > 0
     return torch.where(there, torch.where(there, squares, 1.0).sqrt(), 0.0)

@@ -1,0 +1,167 @@
+"""A sparse graph that grows, with the best flow on it: matchings for equal weights, trees for all others (same
+interface)."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from otformer.transport.exact.assignment import Floats, Ints, match, settle
+from otformer.transport.exact.compiled import compiled
+from otformer.transport.exact.simplex import LEVEL, pivot, plant, potentials
+
+ROWS_AT_ONCE = 20_000  # between two looks at the clock
+PIVOTS_AT_ONCE = 20_000
+
+
+class Clock:
+    """When to stop, in seconds from now; never if None."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.end = math.inf if seconds is None else time.monotonic() + seconds
+
+    @property
+    def rung(self) -> bool:
+        return time.monotonic() > self.end
+
+
+class Sent(NamedTuple):
+    """What goes where: rows, columns, how much (whole numbers), and what a unit costs, [E] each."""
+
+    i: Ints
+    j: Ints
+    units: Ints
+    cost: Floats
+
+
+class Graph(Protocol):
+    """Edges with costs, a flow on them that nothing on them improves, and potentials that prove it."""
+
+    @property
+    def f(self) -> Floats: ...
+
+    @property
+    def g(self) -> Floats: ...
+
+    def add(self, i: Ints, j: Ints, cost: Floats) -> None:
+        """More edges."""
+        ...
+
+    def run(self, clock: Clock) -> None:
+        """The best flow on all edges. What cannot be sent stays, and potentials are such that ways out stand out."""
+        ...
+
+    def sent(self) -> Sent: ...
+
+    def unsent(self) -> tuple[Ints, Ints]:
+        """What rows still have and columns still want."""
+        ...
+
+
+class Matching:
+    """One to one (assignment.py). ``slack`` is what rounding may make of a cost, ``far`` more than two costs differ."""
+
+    def __init__(self, n: int, v: Floats, slack: float, far: float) -> None:
+        self.to, self.back = np.full(n, -1), np.full(n, -1)
+        self.f, self.g = np.zeros(n), v.copy()
+        self.i, self.start, self.column, self.cost = _no_edges()
+        self.slack, self.far = slack, far
+
+    def add(self, i: Ints, j: Ints, cost: Floats) -> None:
+        i, j, cost = np.append(self.i, i), np.append(self.column, j), np.append(self.cost, cost)
+        self.start, order = by_row(i, len(self.to))
+        self.i, self.column, self.cost = i[order], j[order], cost[order]
+
+    def run(self, clock: Clock) -> None:
+        edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
+        settle(*edges, self.slack)
+        stuck = np.zeros(len(self.to), np.bool_)
+        for first in range(0, len(self.to), ROWS_AT_ONCE):
+            if clock.rung:
+                return
+            match(*edges, stuck, self.far, first, min(first + ROWS_AT_ONCE, len(self.to)))
+
+    def sent(self) -> Sent:
+        e = np.flatnonzero(self.to[self.i] == self.column)
+        e = e[np.append(True, self.i[e][1:] != self.i[e][:-1])] if len(e) else e  # an edge that was added twice
+        return Sent(self.i[e], self.column[e], np.ones(len(e), np.int64), self.cost[e])
+
+    def unsent(self) -> tuple[Ints, Ints]:
+        return (self.to < 0).astype(np.int64), (self.back < 0).astype(np.int64)
+
+
+class Tree:
+    """Any weights, whole numbers (simplex.py)."""
+
+    def __init__(self, supply: Ints, demand: Ints, u: Floats, v: Floats, slack: float, far: float) -> None:
+        n, m = self.shape = len(supply), len(demand)
+        root = n + m
+        self.source = np.concatenate([np.arange(n), np.full(m, root)])  # artificial arcs come first
+        self.target = np.concatenate([np.full(n, root), np.arange(n, root)])
+        self.cost, self.flow = np.concatenate([u, v]), np.zeros(root, np.int64)
+        self.left = np.concatenate([supply, demand])
+        self.tree: Ints | None = None
+        self.p, self.slack, self.far = np.zeros(root + 1), slack, far
+
+    def add(self, i: Ints, j: Ints, cost: Floats) -> None:
+        self.source, self.target = np.append(self.source, i), np.append(self.target, j + self.shape[0])
+        self.cost, self.flow = np.append(self.cost, cost), np.append(self.flow, np.zeros(len(i), np.int64))
+
+    def run(self, clock: Clock) -> None:
+        n, root = self.shape[0], len(self.p) - 1
+        tree = self.tree
+        if tree is None:
+            i, j = self.source[root:], self.target[root:]
+            order = root + np.argsort(self.cost[root:] - self.cost[i] - self.cost[j], kind="stable")
+            tree = self.tree = plant(self.source, self.target, order, self.flow, self.left, n)
+        arcs = self.source, self.target, self.cost, self.flow, tree, self.p
+        block, at, made = math.isqrt(len(self.cost)) + 1, root - 1, 1
+        while made and not clock.rung:
+            potentials(tree, self.p, self.cost)  # anew, without the rounding of many changes, until nothing follows
+            made, at = pivot(*arcs, at, block, self.slack, PIVOTS_AT_ONCE)
+        potentials(tree, self.p, self.cost)
+
+    @property
+    def f(self) -> Floats:
+        n = self.shape[0]
+        return self.p[:n] + self.far * (self._level(slice(n)) - 1)
+
+    @property
+    def g(self) -> Floats:
+        n, m = self.shape
+        return -self.p[n : n + m] - self.far * (self._level(slice(n, n + m)) - 1)
+
+    def _level(self, nodes: slice) -> Ints:
+        assert self.tree is not None
+        return self.tree[LEVEL, nodes]
+
+    def sent(self) -> Sent:
+        n, root = self.shape[0], len(self.p) - 1
+        e = root + np.flatnonzero(self.flow[root:])
+        return Sent(self.source[e], self.target[e] - n, self.flow[e], self.cost[e])
+
+    def unsent(self) -> tuple[Ints, Ints]:
+        n, m = self.shape
+        return self.flow[:n], self.flow[n : n + m]
+
+
+@compiled
+def by_row(i: Ints, n: int) -> tuple[Ints, Ints]:
+    """Where edges of each row begin when they are put in the order of rows, [n + 1], and that order."""
+    start = np.zeros(n + 1, np.int64)
+    for row in i:
+        start[row + 1] += 1
+    start = np.cumsum(start)
+    at, order = start[:-1].copy(), np.empty(len(i), np.int64)
+    for e in range(len(i)):
+        order[at[i[e]]] = e
+        at[i[e]] += 1
+    return start, order
+
+
+def _no_edges() -> tuple[Ints, Ints, Ints, Floats]:
+    none = np.empty(0, np.int64)
+    return none, none, none, np.empty(0)

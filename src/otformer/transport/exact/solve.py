@@ -1,0 +1,162 @@
+r"""Exact transport: min Σ P C over plans with marginals a and b, with a certificate.
+
+    rough layers  ─▶  potentials v  ─▶  rounds of "best on a sparse graph" and "look at all pairs"  ─▶  plan, potentials, gap
+    (Mixed, at a λ far above 0)         rounds.py
+
+Layers are only there to be near: whatever they give, the rounds end at the optimum, in as many looks at all pairs as v is
+bad. A small problem needs none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer import callers
+from otformer.transport.exact.graphs import Clock, Sent
+from otformer.transport.exact.pairs import AllPairs, MatrixPairs
+from otformer.transport.exact.result import ExactResult, sparse
+from otformer.transport.exact.rounds import Optimum, optimum
+from otformer.transport.exact.units import Units, in_units
+from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
+from otformer.transport.problem.read import root_of
+from otformer.transport.solvers.mixed import Mixed
+
+METHOD = "successive shortest paths"
+SIMPLEX = "a network simplex"
+LAYERS_ABOVE = 1e5  # pairs: below, rounds without layers are as fast
+ROUGH = 0.1  # marginal error, as a share of the mass, at which layers have done enough
+MOST_LAYERS = 300
+COOLEST, WARMEST = 3e-5, 1e-2  # λ of the layers, as a share of the range of costs
+FLOOR = 2.0**-46  # of the range of costs, times the mass: what rounding makes of a gap
+
+
+def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> ExactResult:
+    """The optimum of a problem, whose λ is not looked at."""
+    if not len(problem.a):
+        none, nothing = np.empty(0, np.int64), np.empty(0)
+        sent = Sent(none, none, none, nothing)
+        return _finish(problem, Optimum(sent, nothing, nothing, 0.0, 0, none, none), Units(none, none, 0.0), tol, 0)
+    clock = Clock(max_time)
+    units = in_units(to_numpy(problem.a), to_numpy(problem.b), problem.mass)
+    v, depth = _start(problem, clock)
+    pairs = _all_pairs(problem)
+    found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock)
+    if found.lost.any():
+        found = _completed(found, pairs, clock)
+    return _finish(problem, found, units, tol, depth)
+
+
+def _all_pairs(problem: Problem) -> AllPairs:
+    if not isinstance(problem.cost, Sides):
+        return MatrixPairs(to_numpy(problem.cost))
+    sides = problem.cost
+    if sides.x.is_cuda:
+        from otformer.transport.executors.gpu.least import GpuPairs
+
+        return GpuPairs(sides.x, sides.y, sides.rule)
+    from otformer.transport.exact.point_pairs import PointPairs
+
+    return PointPairs(sides.x.numpy(), sides.y.numpy(), sides.rule)
+
+
+def _start(problem: Problem, clock: Clock) -> tuple[np.ndarray, int]:
+    """Potentials of the columns to begin with, and the layers that led to them."""
+    n, m = len(problem.a), len(problem.b)
+    sides = problem.cost if isinstance(problem.cost, Sides) else None
+    if problem.start is not None:
+        v = problem.start[1] if sides is None else problem.start[1] - sides.q
+        return np.nan_to_num(to_numpy(v), posinf=0.0, neginf=0.0), 0
+    if n * m <= LAYERS_ABOVE or problem.spread == 0 or clock.rung:
+        return np.zeros(m), 0
+    d = 3 if sides is None else sides.x.shape[1]
+    reg = problem.spread * min(WARMEST, max(COOLEST, max(n, m) ** (-2 / d)))
+    solved = Mixed().run(replace(problem, reg=reg, wanted=None), Goal(ROUGH * problem.mass, MOST_LAYERS))
+    return to_numpy(solved.v), solved.depth
+
+
+def _completed(found: Optimum, pairs: AllPairs, clock: Clock) -> Optimum:
+    """What is left is sent anywhere if time is out; if it is not, there is no way to send it."""
+    if not clock.rung:
+        row = int(np.flatnonzero(found.lost)[0])
+        raise ValueError(
+            f"M, mask or labels allow no plan with these marginals: row {row} and others that have mass can only send it to "
+            "columns that want less"
+        )
+    rows, columns, units = _staircase(found.lost, found.wanting)
+    added = Sent(rows, columns, units, pairs.costs(rows, columns))
+    sent = Sent(*(np.append(old, new) for old, new in zip(found.sent, added, strict=True)))
+    gap = float(sent.units @ (sent.cost - found.f[sent.i] - found.g[sent.j]))
+    return found._replace(sent=sent, gap=gap if math.isfinite(gap) else math.inf)
+
+
+def _staircase(supply: np.ndarray, demand: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, columns and units of the plan that sends in the order of both.
+
+    >>> [t.tolist() for t in _staircase(np.array([0, 3, 1]), np.array([2, 2]))]
+    [[1, 1, 2], [0, 1, 1], [2, 1, 1]]
+    """
+    out, into = np.cumsum(supply), np.cumsum(demand)
+    ends = np.union1d(out, into)
+    ends = ends[ends > 0]
+    units = np.diff(ends, prepend=0)
+    return np.searchsorted(out, ends), np.searchsorted(into, ends), units
+
+
+def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: int) -> ExactResult:
+    i, j, sent, cost = found.sent
+    masses, form, sides = sent * units.unit, problem.form, problem.cost if isinstance(problem.cost, Sides) else None
+    p, q = (to_numpy(t) for t in sides[2:4]) if sides is not None else (np.full(1, problem.low), np.zeros(1))
+    f, g = found.f + p, found.g + q
+    value = float(masses @ cost) + float((to_numpy(problem.a) * p).sum() + (to_numpy(problem.b) * q).sum())
+    gap = found.gap * units.unit
+    error = sum(
+        float(abs(np.bincount(at, masses, len(w)) - w).sum())
+        for at, w in ((i, to_numpy(problem.a)), (j, to_numpy(problem.target)))
+    )
+    number = form.number(value) if problem.wanted is None else form.number(_moving(problem, i, j, masses, f, g, value))
+    permutation = None
+    if problem.kept is None and len(f) == len(g) == len(i) and (units.supply == 1).all():
+        permutation = form.place(j[np.argsort(i)])
+    if problem.kept is not None:
+        i, j = to_numpy(problem.kept.rows)[i], to_numpy(problem.kept.columns)[j]
+    converged = gap <= tol * abs(value) + FLOOR * problem.spread * problem.mass
+    if not converged:
+        callers.warn(f"not proved optimal: the gap is {gap:.3g} of {value:.6g}, tol is {tol:g}; raise max_time")
+    whole = tuple(form.give(to_numpy(problem.whole(t, side)), double=True) for side, t in enumerate((f, g)))
+    masses = form.give(masses)
+    listed = form.place(i), form.place(j), masses
+    parts: dict[str, Any] = {"plan": partial(sparse, *listed, problem.shape), "value_linear": number}
+    method = f"{depth} layers, then {METHOD if permutation is not None else SIMPLEX}"
+    return ExactResult(
+        whole, number, error, converged, depth, method, float(units.unit) * float(sent.sum()), gap, parts,
+        gap=gap, bound=value - gap, rounds=found.rounds, permutation=permutation, pairs=listed,
+    )  # fmt: skip
+
+
+def _moving(
+    problem: Problem, i: np.ndarray, j: np.ndarray, masses: np.ndarray, f: np.ndarray, g: np.ndarray, value: float
+) -> Tensor:
+    """The value with its derivatives: P in the costs, f and g in the weights (the envelope theorem).
+
+    b is scaled to the mass of a (`Wanted`), and C − low + low is what was given.
+    """
+    wanted = problem.wanted
+    assert wanted is not None
+    device = wanted.a.device
+    rows, columns = (torch.as_tensor(t, device=device) for t in (i, j))
+    P, u, v = (torch.as_tensor(t, device=device) for t in (masses, f, g))
+    if isinstance(problem.cost, Sides):
+        x, y, p, q = wanted.cost
+        apart = (x[rows] - y[columns]).square().sum(1)
+        c = (root_of(apart) if problem.cost.rule.root else apart) + p[rows] + q[columns]
+    else:
+        c = wanted.cost[0][rows, columns]
+    total = P @ c + u @ wanted.a + v @ wanted.b
+    return total - total.detach() + value

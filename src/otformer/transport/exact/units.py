@@ -1,0 +1,42 @@
+r"""Weights as whole numbers, so that flows are exact: a_i ≈ s_i·unit and b_j ≈ t_j·unit with Σ s = Σ t.
+
+Equal weights on each side are n and m over their common divisor: exact. All others are counted in units of 2⁻⁶⁰ of the
+mass, 128 times finer than float64 numbers as large as the mass; what rounding leaves is given to the largest weight.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+TOTAL = 2**60
+
+
+class Units(NamedTuple):
+    """Whole numbers [n] and [m] of the same sum, and what one of them is worth."""
+
+    supply: Ints
+    demand: Ints
+    unit: float
+
+
+def in_units(a: np.ndarray, b: np.ndarray, mass: float) -> Units:
+    """Positive weights of the same sum.
+
+    >>> in_units(np.full(4, 0.25), np.full(6, 1 / 6), 1.0)[:2]
+    (array([3, 3, 3, 3]), array([2, 2, 2, 2, 2, 2]))
+    """
+    if (a == a[0]).all() and (b == b[0]).all():
+        n, m = len(a), len(b)
+        common = math.gcd(n, m)
+        return Units(np.full(n, m // common), np.full(m, n // common), mass * common / (n * m))
+    return Units(_whole(a, mass), _whole(b, mass), mass / TOTAL)
+
+
+def _whole(w: np.ndarray, mass: float) -> Ints:
+    s = np.rint(w * (TOTAL / mass)).astype(np.int64)
+    s[s.argmax()] += TOTAL - s.sum()
+    return s
