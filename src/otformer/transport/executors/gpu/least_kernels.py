@@ -16,7 +16,7 @@ the slopes r. With S_i the least in the list of row i, or of another list of k e
     b_IJ < min_I (S_i − r·(x_i − c_I)) − slack,
 
 so all its entries are under S_i, and k entries are not. The tile best for the middle of I is read first; its lists say what
-S is, roughly, and what slopes r it has. Then the tiles of a chunk are read, the best first, until no other passes the test.
+S is, roughly, and what slopes r it has. Of every chunk tiles are then read, the best first, until no other passes the test.
 
 Rounding. Both sides are sums of less than 2⁶ terms, each of a few roundings, and no term or partial sum is above
 
@@ -81,6 +81,16 @@ def promise_of(
 
 
 @jit
+def judging(xs, low, high, S, reach, D: tl.constexpr, ROWS: tl.constexpr, ROOT: tl.constexpr):
+    """What tiles are judged with where the rows have S: the slopes r, r·(x_i − c_I), and the slack."""
+    lean, tilt = leaning(xs, low, high, S, D, ROWS, ROOT)
+    size = tl.load(reach)
+    for c in tl.static_range(D):
+        size += tl.abs(lean[c]) * (high[c] - low[c])
+    return lean, tilt, ROUNDING * size
+
+
+@jit
 def near_least(
     x, y, h, tops, slopes, boxes, labels_x, labels_y, reach, out, places, n, m, k,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, K: tl.constexpr, ROOT: tl.constexpr,
@@ -108,29 +118,28 @@ def near_least(
     t, _ = entries(xs, y, h, label, labels_y, nearest, m, D, ROWS, COLUMNS, ROOT, PAIRS)
     best, place = put(t, nearest * COLUMNS, empty, nowhere, tl.min(empty, 0), COLUMNS, K, 0)
     known = tl.min(best, 0)
-    lean, tilt = leaning(xs, low, high, known, D, ROWS, ROOT)
-    size = tl.load(reach)
-    for c in tl.static_range(D):
-        size += tl.abs(lean[c]) * (high[c] - low[c])
     best = tl.where(nearest % splits == split, best, empty)
+    lean, tilt, slack = judging(xs, low, high, known, reach, D, ROWS, ROOT)
 
     # The tiles of a share lie splits apart, so that every share gets its part of those that matter. The chunk of the
-    # nearest tile comes first.
+    # nearest tile comes first, and then S is known much better: half as many tiles are read in vain.
     rounds = tl.cdiv(tiles, CHUNK * splits)
     for turn in range(rounds):
         chunk = nearest // (CHUNK * splits) + turn
         chunk = tl.where(chunk < rounds, chunk, chunk - rounds)
+        if turn == 1:
+            lean, tilt, slack = judging(xs, low, high, tl.maximum(tl.min(best, 0), known), reach, D, ROWS, ROOT)
         J = chunk * CHUNK * splits + split + splits * lanes
         bound = promise_of(low, high, lean, tops, slopes, boxes, label, labels_y, J, tiles, D, COLUMNS, ROOT, PAIRS)
         bound = tl.where(nearest == J, -float("inf"), bound)
-        floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - ROUNDING * size
+        floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - slack
         top = tl.max(bound, 0)
         while (top >= floor) & (top > -float("inf")):
             tile = tl.min(tl.where(bound == top, J, tiles), 0)
             t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
             best, place = put(t, tile * COLUMNS, best, place, known, COLUMNS, K, 0)
             bound = tl.where(tile == J, -float("inf"), bound)
-            floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - ROUNDING * size
+            floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - slack
             top = tl.max(bound, 0)
     slots = tl.arange(0, K)[:, None]
     at = (split * n + rows).to(tl.int64)[None, :] * k + slots
