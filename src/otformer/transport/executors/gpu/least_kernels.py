@@ -40,7 +40,7 @@ except ImportError:  # a machine without a GPU reads this module, it does not ru
 
 @jit
 def empty_lists(k, K: tl.constexpr, ROWS: tl.constexpr, AXIS: tl.constexpr):
-    """Lists of k entries −∞ with columns −1, [K, ROWS], or [ROWS, K] for AXIS 1; beyond k they are +∞, which none replaces."""
+    """Lists of k entries −∞ with columns −1, [K, ROWS], or [ROWS, K] for AXIS 1; beyond k they are +∞, and stay so."""
     slots = tl.expand_dims(tl.arange(0, K), 1 - AXIS)
     best = tl.where(slots < k, -float("inf"), float("inf")).to(tl.float64)
     rows = tl.expand_dims(tl.zeros([ROWS], tl.int32), AXIS)
@@ -118,29 +118,29 @@ def near_least(
     t, _ = entries(xs, y, h, label, labels_y, nearest, m, D, ROWS, COLUMNS, ROOT, PAIRS)
     best, place = put(t, nearest * COLUMNS, empty, nowhere, tl.min(empty, 0), COLUMNS, K, 0)
     known = tl.min(best, 0)
-    best = tl.where(nearest % splits == split, best, empty)
-    lean, tilt, slack = judging(xs, low, high, known, reach, D, ROWS, ROOT)
+    mine = nearest % splits == split
+    best, place = tl.where(mine, best, empty), tl.where(mine, place, nowhere)
 
-    # The tiles of a share lie splits apart, so that every share gets its part of those that matter. The chunk of the
-    # nearest tile comes first, and then S is known much better: half as many tiles are read in vain.
+    # The tiles of a share lie splits apart, so that every share gets its part of those that matter. The chunk of the nearest
+    # tile comes first, and then S and its slopes are known much better: half as many tiles are read in vain.
     rounds = tl.cdiv(tiles, CHUNK * splits)
-    for turn in range(rounds):
-        chunk = nearest // (CHUNK * splits) + turn
-        chunk = tl.where(chunk < rounds, chunk, chunk - rounds)
-        if turn == 1:
-            lean, tilt, slack = judging(xs, low, high, tl.maximum(tl.min(best, 0), known), reach, D, ROWS, ROOT)
-        J = chunk * CHUNK * splits + split + splits * lanes
-        bound = promise_of(low, high, lean, tops, slopes, boxes, label, labels_y, J, tiles, D, COLUMNS, ROOT, PAIRS)
-        bound = tl.where(nearest == J, -float("inf"), bound)
-        floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - slack
-        top = tl.max(bound, 0)
-        while (top >= floor) & (top > -float("inf")):
-            tile = tl.min(tl.where(bound == top, J, tiles), 0)
-            t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
-            best, place = put(t, tile * COLUMNS, best, place, known, COLUMNS, K, 0)
-            bound = tl.where(tile == J, -float("inf"), bound)
+    for phase in tl.static_range(2):
+        lean, tilt, slack = judging(xs, low, high, tl.maximum(tl.min(best, 0), known), reach, D, ROWS, ROOT)
+        for turn in range(phase, 1 + phase * (rounds - 1)):
+            chunk = nearest // (CHUNK * splits) + turn
+            chunk = tl.where(chunk < rounds, chunk, chunk - rounds)
+            J = chunk * CHUNK * splits + split + splits * lanes
+            bound = promise_of(low, high, lean, tops, slopes, boxes, label, labels_y, J, tiles, D, COLUMNS, ROOT, PAIRS)
+            bound = tl.where(nearest == J, -float("inf"), bound)
             floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - slack
             top = tl.max(bound, 0)
+            while (top >= floor) & (top > -float("inf")):
+                tile = tl.min(tl.where(bound == top, J, tiles), 0)
+                t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+                best, place = put(t, tile * COLUMNS, best, place, known, COLUMNS, K, 0)
+                bound = tl.where(tile == J, -float("inf"), bound)
+                floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - slack
+                top = tl.max(bound, 0)
     slots = tl.arange(0, K)[:, None]
     at = (split * n + rows).to(tl.int64)[None, :] * k + slots
     tl.store(out + at, best, mask=slots < k)
