@@ -18,9 +18,11 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from otformer.transport.exact.compiled import compiled, parallel, prange
 
@@ -76,6 +78,25 @@ class MatrixPairs:
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         found: np.ndarray = self.C[i, j]
         return found
+
+
+class OnDevice:
+    """The pairs of a device, for everybody else: numpy arrays in and out."""
+
+    def __init__(self, pairs: Any, device: torch.device) -> None:
+        self.pairs, self.device = pairs, device
+        self.shape: tuple[int, int] = pairs.shape
+
+    def least(self, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
+        values, places = self.pairs.least(self._there(potential), k, rows)
+        return values.cpu().numpy(), places.cpu().numpy()
+
+    def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.pairs.costs(self._there(i), self._there(j)).cpu().numpy()
+        return found
+
+    def _there(self, t: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(t)).to(self.device)
 
 
 def no_pairs(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from otformer import callers
 from otformer.transport.exact.graphs import Clock, Sent
-from otformer.transport.exact.pairs import AllPairs, MatrixPairs
+from otformer.transport.exact.pairs import AllPairs, MatrixPairs, OnDevice
 from otformer.transport.exact.result import ExactResult, sparse
 from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.units import Units, in_units
@@ -60,7 +60,7 @@ def _all_pairs(problem: Problem) -> AllPairs:
     if sides.x.is_cuda:
         from otformer.transport.executors.gpu.least import GpuPairs
 
-        return GpuPairs(sides.x, sides.y, sides.rule)
+        return OnDevice(GpuPairs(sides.x, sides.y, sides.rule), sides.x.device)
     from otformer.transport.exact.point_pairs import PointPairs
 
     return PointPairs(sides.x.numpy(), sides.y.numpy(), sides.rule)
