@@ -12,7 +12,7 @@ from otformer.transport.executors.gpu import least_kernels as kernels
 from otformer.transport.executors.gpu.layout import DOUBLE, NEAREST, Side
 from otformer.transport.executors.gpu.passes import CHUNK, FAR_DOUBLE, ROWS, Passes, far_shares, splits_of
 
-LONGEST = 32  # list that a program holds of each of its rows
+MOST_PLACES = 32  # list that a program holds of each of its rows
 ROUGH_UP_TO = 512  # tiles of columns; of more, half are spared by first looking at the chunk where the nearest stands
 AT_ONCE = 2**24  # coordinates subtracted at once in `GpuPairs.costs`
 
@@ -51,8 +51,8 @@ class GpuPairs:
         own, other = self.sides if rows else self.sides[::-1]
         if potential.shape != (other.size,):
             raise ValueError(f"potential must have shape ({other.size},), got {tuple(potential.shape)}")
-        if not 1 <= k <= LONGEST:
-            raise ValueError(f"k must be from 1 to {LONGEST}, got {k}")
+        if not 1 <= k <= MOST_PLACES:
+            raise ValueError(f"k must be from 1 to {MOST_PLACES}, got {k}")
         with torch.cuda.device_of(self.x):
             find = self._near if self.x.shape[1] <= NEAREST else self._far
             tops, places = find(own, other, other.lay(potential), k)

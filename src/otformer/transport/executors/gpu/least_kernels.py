@@ -24,6 +24,7 @@ Rounding. Both sides are sums of less than 2⁶ terms, each of a few roundings, 
 
 top_J and s as `Columns` has them (|S_i| and |t_ij| are at most max c + max |v|). They err by less than 2⁹ 2⁻⁵³ size = 2⁻⁴⁴
 size, and so much is the slack: what is left out is under S_i as computed, too. All of size but the last sum is ``reach``.
+Another kernel may round the entries that made S differently, so those that are under S_i by no more than slack are listed.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ try:
     import triton.language as tl
 
     jit = functools.partial(triton.jit, do_not_specialize=("k", "turns", "share", "size_x", "size_y"))
-    ROUNDING = tl.constexpr(2.0**-44)  # of bounds, as a share of what they are made of
+    BOUND_ROUNDING = tl.constexpr(2.0**-44)  # of bounds, as a share of what they are made of
 except ImportError:  # a machine without a GPU reads this module, it does not run it
     from otformer.transport.executors.gpu.pass_kernels import jit
 
-    tl = ROUNDING = None
+    tl = BOUND_ROUNDING = None
 
 
 @jit
@@ -131,7 +132,7 @@ def near_least(
     size = tl.load(reach)
     for c in tl.static_range(D):
         size += tl.abs(lean[c]) * (high[c] - low[c])
-    slack = ROUNDING * size
+    slack = BOUND_ROUNDING * size
     best, place = empty_lists(k, K, ROWS, 0)
     # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them.
     chunks = tl.cdiv(tiles, CHUNK * splits)
@@ -143,7 +144,7 @@ def near_least(
         while (top >= floor) & (top > -float("inf")):
             tile = tl.min(tl.where(bound == top, J, tiles), 0)
             t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
-            best, place = put(t, tile * COLUMNS, best, place, S, COLUMNS, K, 0)
+            best, place = put(t, tile * COLUMNS, best, place, S - slack, COLUMNS, K, 0)
             bound = tl.where(tile == J, -float("inf"), bound)
             floor, top = tl.min(tl.maximum(tl.min(best, 0), S) - tilt, 0) - slack, tl.max(bound, 0)
     slots = tl.arange(0, K)[:, None]
