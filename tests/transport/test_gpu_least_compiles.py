@@ -16,12 +16,12 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from otformer.transport.executors.gpu.layout import DOUBLE
-from otformer.transport.executors.gpu.least_kernels import far_least, near_least
+from otformer.transport.executors.gpu.least_kernels import far_least, near_first, near_least
 from otformer.transport.executors.gpu.passes import CHUNK, FAR_DOUBLE, ROWS
 
 pytestmark = pytest.mark.slow
-IN_INT32 = {"labels_x", "labels_y", "places"}
-WHOLE = {"n", "m", "k", "d", "share", "size_x", "size_y"}
+IN_INT32 = {"labels_x", "labels_y", "places", "nearest"}
+WHOLE = {"n", "m", "k", "d", "turns", "share", "size_x", "size_y"}
 
 
 def compile_for_hopper(kernel: Any, constants: dict[str, Any], **options: int) -> Any:
@@ -35,8 +35,9 @@ def compile_for_hopper(kernel: Any, constants: dict[str, Any], **options: int) -
 @pytest.mark.parametrize(("D", "K", "ROOT", "PAIRS"), [(3, 16, False, 0), (2, 1, True, 1), (8, 32, False, 2)])
 def test_few_dimensions(D: int, K: int, ROOT: bool, PAIRS: int) -> None:
     sizes = dict(ROWS=ROWS, COLUMNS=DOUBLE.columns, CHUNK=CHUNK)
-    made = compile_for_hopper(near_least, dict(D=D, K=K, ROOT=ROOT, PAIRS=PAIRS) | sizes, num_warps=ROWS // 32)
-    assert "ld.shared" in made.asm["ptx"]
+    for kernel in (near_first, near_least):
+        made = compile_for_hopper(kernel, dict(D=D, K=K, ROOT=ROOT, PAIRS=PAIRS) | sizes, num_warps=ROWS // 32)
+        assert "ld.shared" in made.asm["ptx"]
 
 
 @pytest.mark.parametrize(("K", "ROOT", "PAIRS"), [(16, False, 0), (1, True, 1)])

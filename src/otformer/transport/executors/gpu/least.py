@@ -12,7 +12,8 @@ from otformer.transport.executors.gpu import least_kernels as kernels
 from otformer.transport.executors.gpu.layout import DOUBLE, NEAREST, Side
 from otformer.transport.executors.gpu.passes import CHUNK, FAR_DOUBLE, ROWS, Passes, far_shares, splits_of
 
-LONGEST = 32  # list that a program holds of each of its rows
+MOST_PLACES = 32  # list that a program holds of each of its rows
+ROUGH_UP_TO = 512  # tiles of columns; of more, half are spared by first looking at the chunk where the nearest stands
 AT_ONCE = 2**24  # coordinates subtracted at once in `GpuPairs.costs`
 
 
@@ -50,8 +51,8 @@ class GpuPairs:
         own, other = self.sides if rows else self.sides[::-1]
         if potential.shape != (other.size,):
             raise ValueError(f"potential must have shape ({other.size},), got {tuple(potential.shape)}")
-        if not 1 <= k <= LONGEST:
-            raise ValueError(f"k must be from 1 to {LONGEST}, got {k}")
+        if not 1 <= k <= MOST_PLACES:
+            raise ValueError(f"k must be from 1 to {MOST_PLACES}, got {k}")
         with torch.cuda.device_of(self.x):
             find = self._near if self.x.shape[1] <= NEAREST else self._far
             tops, places = find(own, other, other.lay(potential), k)
@@ -88,13 +89,21 @@ class GpuPairs:
         finite = torch.where(h.isfinite(), h, 0.0).abs().amax()
         reach = torch.where(tops.isfinite(), tops, 0.0).abs() + (slopes.abs() * (boxes[d:] - boxes[:d])).sum(0)
         reach = reach.amax() + finite + 2 * self.spread
+        options |= {"D": d, "ROWS": ROWS, "COLUMNS": width, "CHUNK": CHUNK, "num_warps": ROWS // 32}
+        given = own.points, other.points, h, tops, slopes, boxes, *labels
+        nearest, known = h.new_empty(n // ROWS, dtype=torch.int32), h.new_empty(n)
+        kernels.near_first[(n // ROWS,)](*given, nearest, known, n, m, k, **options)
+
+        def read(splits: int, turns: int, known: Tensor) -> tuple[Tensor, Tensor]:
+            out, places = h.new_empty(splits, n, k), h.new_empty(splits, n, k, dtype=torch.int32)
+            grid = n // ROWS, splits
+            kernels.near_least[grid](*given, nearest, known, reach, out, places, n, m, k, turns, **options)
+            return out, places
+
+        if m // width > ROUGH_UP_TO:
+            known = read(1, 1, known)[0][0].amin(1)
         splits = splits_of(n // ROWS, m // width, h.device)
-        out, places = h.new_empty(splits, n, k), h.new_empty(splits, n, k, dtype=torch.int32)
-        kernels.near_least[(n // ROWS, splits)](
-            own.points, other.points, h, tops, slopes, boxes, *labels, reach, out, places, n, m, k, D=d, ROWS=ROWS,
-            COLUMNS=width, CHUNK=CHUNK, num_warps=ROWS // 32, **options,
-        )  # fmt: skip
-        return out, places
+        return read(splits, -(-(m // width) // (CHUNK * splits)), known)
 
     def _far(self, own: Side, other: Side, potential: Tensor, k: int) -> tuple[Tensor, Tensor]:
         n, m = len(own.log_w), len(other.log_w)

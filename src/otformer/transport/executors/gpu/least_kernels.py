@@ -11,12 +11,12 @@ one of the rows gains by it.
 - `far_least`, in many: all tiles, as matrix products; their rounding is that of ‖x‖² + ‖y‖².
 
 Leaving tiles out. The bound b_IJ of a pass is at or above t_ij − r·(x_i − c_I) for all i of the tile I and j of J, whatever
-the slopes r. With S_i the least in the list of row i, or of another list of k entries of this row, a tile is read unless
+the slopes r. With S_i at or below k entries of row i, the least in its list or what is known before, a tile is read unless
 
     b_IJ < min_I (S_i − r·(x_i − c_I)) − slack,
 
-so all its entries are under S_i, and k entries are not. The tile best for the middle of I is read first; its lists say what
-S is, roughly, and what slopes r it has. Of every chunk tiles are then read, the best first, until no other passes the test.
+so that all its entries are under S_i. `near_first` finds the tile best for the middle of I, and in it a first S, with its
+slopes r. Tiles are judged a chunk at a time, and those of a chunk read with the best first, until none is left that passes.
 
 Rounding. Both sides are sums of less than 2⁶ terms, each of a few roundings, and no term or partial sum is above
 
@@ -24,18 +24,25 @@ Rounding. Both sides are sums of less than 2⁶ terms, each of a few roundings, 
 
 top_J and s as `Columns` has them (|S_i| and |t_ij| are at most max c + max |v|). They err by less than 2⁹ 2⁻⁵³ size = 2⁻⁴⁴
 size, and so much is the slack: what is left out is under S_i as computed, too. All of size but the last sum is ``reach``.
+Another kernel may round the entries that made S differently, so those that are under S_i by no more than slack are listed.
 """
 
 from __future__ import annotations
 
-from otformer.transport.executors.gpu.pass_kernels import bound_of, entries, far_entries, jit, leaning, rows_of
+import functools
+
+from otformer.transport.executors.gpu.pass_kernels import bound_of, entries, far_entries, leaning, rows_of
 
 try:
+    import triton
     import triton.language as tl
 
-    ROUNDING = tl.constexpr(2.0**-44)
+    jit = functools.partial(triton.jit, do_not_specialize=("k", "turns", "share", "size_x", "size_y"))
+    BOUND_ROUNDING = tl.constexpr(2.0**-44)  # of bounds, as a share of what they are made of
 except ImportError:  # a machine without a GPU reads this module, it does not run it
-    tl = ROUNDING = None
+    from otformer.transport.executors.gpu.pass_kernels import jit
+
+    tl = BOUND_ROUNDING = None
 
 
 @jit
@@ -81,66 +88,65 @@ def promise_of(
 
 
 @jit
-def judging(xs, low, high, S, reach, D: tl.constexpr, ROWS: tl.constexpr, ROOT: tl.constexpr):
-    """What tiles are judged with where the rows have S: the slopes r, r·(x_i − c_I), and the slack."""
-    lean, tilt = leaning(xs, low, high, S, D, ROWS, ROOT)
-    size = tl.load(reach)
+def near_first(
+    x, y, h, tops, slopes, boxes, labels_x, labels_y, nearest, known, n, m, k,
+    D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, K: tl.constexpr, ROOT: tl.constexpr,
+    PAIRS: tl.constexpr,
+):  # fmt: skip
+    """The tile of columns best for the middle of every tile of rows, [n // ROWS], and the S [n] it gives them."""
+    tiles, lanes = m // COLUMNS, tl.arange(0, CHUNK)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
+    level, middle = (), ()
     for c in tl.static_range(D):
-        size += tl.abs(lean[c]) * (high[c] - low[c])
-    return lean, tilt, ROUNDING * size
+        level, middle = level + (low[c] * 0,), middle + (0.5 * (low[c] + high[c]),)  # noqa: RUF005
+    most, where = tl.full([CHUNK], -float("inf"), tl.float64), tl.zeros([CHUNK], tl.int32)
+    for start in range(0, tiles, CHUNK):
+        J = start + lanes
+        bound = promise_of(middle, middle, level, tops, slopes, boxes, label, labels_y, J, tiles, D, COLUMNS, ROOT, PAIRS)
+        where = tl.where(bound > most, J, where)
+        most = tl.maximum(bound, most)
+    tile = tl.min(tl.where(most == tl.max(most, 0), where, tiles - 1), 0)
+    t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+    best, place = empty_lists(k, K, ROWS, 0)
+    best, place = put(t, tile * COLUMNS, best, place, tl.min(best, 0), COLUMNS, K, 0)
+    tl.store(nearest + tl.program_id(0), tile)
+    tl.store(known + rows, tl.min(best, 0))
 
 
 @jit
 def near_least(
-    x, y, h, tops, slopes, boxes, labels_x, labels_y, reach, out, places, n, m, k,
+    x, y, h, tops, slopes, boxes, labels_x, labels_y, nearest, known, reach, out, places, n, m, k, turns,
     D: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHUNK: tl.constexpr, K: tl.constexpr, ROOT: tl.constexpr,
     PAIRS: tl.constexpr,
 ):  # fmt: skip
-    """out and places [share, n, k]: of every share of the columns the k greatest t_ij of each row, and j."""
+    """out and places [share, n, k]: of every share of the columns the k greatest t_ij of each row, and j.
+
+    S is at least ``known`` [n]. Of the chunks as many are looked at as there are ``turns``, from that of the nearest tile.
+    """
     split, splits, tiles = tl.program_id(1), tl.num_programs(1), m // COLUMNS
     rows, lanes = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.arange(0, CHUNK)
     xs, low, high, label = rows_of(x, labels_x, rows, n, D, PAIRS)
-
-    flat, middle = (), ()
+    S, first = tl.load(known + rows), tl.load(nearest + tl.program_id(0)) // (CHUNK * splits)
+    lean, tilt = leaning(xs, low, high, S, D, ROWS, ROOT)
+    size = tl.load(reach)
     for c in tl.static_range(D):
-        flat, middle = flat + (low[c] * 0,), middle + (0.5 * (low[c] + high[c]),)  # noqa: RUF005
-    most, where = tl.full([CHUNK], -float("inf"), tl.float64), tl.zeros([CHUNK], tl.int32)
-    for start in range(0, tiles, CHUNK):
-        bound = promise_of(
-            middle, middle, flat, tops, slopes, boxes, label, labels_y, start + lanes, tiles, D, COLUMNS, ROOT, PAIRS
-        )
-        where = tl.where(bound > most, start + lanes, where)
-        most = tl.maximum(bound, most)
-    nearest = tl.min(tl.where(most == tl.max(most, 0), where, tiles - 1), 0)
-
-    # Every share learns what the nearest tile says of S; only one has it among its own.
-    empty, nowhere = empty_lists(k, K, ROWS, 0)
-    t, _ = entries(xs, y, h, label, labels_y, nearest, m, D, ROWS, COLUMNS, ROOT, PAIRS)
-    best, place = put(t, nearest * COLUMNS, empty, nowhere, tl.min(empty, 0), COLUMNS, K, 0)
-    known = tl.min(best, 0)
-    mine = nearest % splits == split
-    best, place = tl.where(mine, best, empty), tl.where(mine, place, nowhere)
-
-    # The tiles of a share lie splits apart, so that every share gets its part of those that matter. The chunk of the nearest
-    # tile comes first, and then S and its slopes are known much better: half as many tiles are read in vain.
-    rounds = tl.cdiv(tiles, CHUNK * splits)
-    for phase in tl.static_range(2):
-        lean, tilt, slack = judging(xs, low, high, tl.maximum(tl.min(best, 0), known), reach, D, ROWS, ROOT)
-        for turn in range(phase, 1 + phase * (rounds - 1)):
-            chunk = nearest // (CHUNK * splits) + turn
-            chunk = tl.where(chunk < rounds, chunk, chunk - rounds)
-            J = chunk * CHUNK * splits + split + splits * lanes
-            bound = promise_of(low, high, lean, tops, slopes, boxes, label, labels_y, J, tiles, D, COLUMNS, ROOT, PAIRS)
-            bound = tl.where(nearest == J, -float("inf"), bound)
-            floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - slack
-            top = tl.max(bound, 0)
-            while (top >= floor) & (top > -float("inf")):
-                tile = tl.min(tl.where(bound == top, J, tiles), 0)
-                t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
-                best, place = put(t, tile * COLUMNS, best, place, known, COLUMNS, K, 0)
-                bound = tl.where(tile == J, -float("inf"), bound)
-                floor = tl.min(tl.maximum(tl.min(best, 0), known) - tilt, 0) - slack
-                top = tl.max(bound, 0)
+        size += tl.abs(lean[c]) * (high[c] - low[c])
+    slack = BOUND_ROUNDING * size
+    best, place = empty_lists(k, K, ROWS, 0)
+    # The tiles of a share lie splits apart: those that matter are neighbours, and every share gets its part of them.
+    chunks = tl.cdiv(tiles, CHUNK * splits)
+    for turn in range(turns):
+        chunk = tl.where(first + turn < chunks, first + turn, first + turn - chunks)
+        J = chunk * CHUNK * splits + split + splits * lanes
+        bound = promise_of(low, high, lean, tops, slopes, boxes, label, labels_y, J, tiles, D, COLUMNS, ROOT, PAIRS)
+        floor, top = tl.min(tl.maximum(tl.min(best, 0), S) - tilt, 0) - slack, tl.max(bound, 0)
+        while (top >= floor) & (top > -float("inf")):
+            tile = tl.min(tl.where(bound == top, J, tiles), 0)
+            t, _ = entries(xs, y, h, label, labels_y, tile, m, D, ROWS, COLUMNS, ROOT, PAIRS)
+            best, place = put(t, tile * COLUMNS, best, place, S - slack, COLUMNS, K, 0)
+            bound = tl.where(tile == J, -float("inf"), bound)
+            floor, top = tl.min(tl.maximum(tl.min(best, 0), S) - tilt, 0) - slack, tl.max(bound, 0)
     slots = tl.arange(0, K)[:, None]
     at = (split * n + rows).to(tl.int64)[None, :] * k + slots
     tl.store(out + at, best, mask=slots < k)
