@@ -224,7 +224,9 @@ def _draw(rows: list[Row], batches: list[Batch]) -> figures.Figure:
         ax.minorticks_off()
     ends = (1e-9, 1e-2)
     scale.loglog(ends, ends, "--", color=figures.INK, label="λ* = ρ")
-    scale.set(title="λ*, the first λ with an exact arg-max", xlabel="ρ, least increase of the cost per point moved", ylabel="λ*")
+    scale.set(
+        title="λ*, the first λ with an exact arg-max", xlabel="ρ, least increase of the cost per point moved", ylabel="λ*"
+    )
     handles, labels = (
         a + b for a, b in zip(pairs.get_legend_handles_labels(), scale.get_legend_handles_labels(), strict=True)
     )
