@@ -50,7 +50,7 @@ _ALL = (
         "“Transformer can sort with an error that vanishes with λ”, and P*_λ approximates P*. How fast? We predict "
         "e^{−ρ/λ} for the plan, ρ the least increase of the cost per point moved, and (π²/6)(n−1)n²λ² for random lists.",
         "paper, section 3, “An application of the last theorem”, sections 1.3, 2.1 and abstract"),
-    _experiment("exact", "section 3", 15, "From layers to the exact optimum",
+    _experiment("exact", "section 3", 18, "From layers to the exact optimum",
         "“A sufficiently deep transformer can approximate solution of OT for broad choice of n without changes in "
         "parameters.” How deep, and with which λ, until its arg-max is the optimal permutation, and until 12 pairs per "
         "point contain it?",
