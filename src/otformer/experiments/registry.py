@@ -46,6 +46,15 @@ _ALL = (
         "Transformers sort lists of varying length without any parameter adjustment, up to an error that vanishes with "
         "depth. We ask for more: exact order, one network, at most 300 layers, up to n = 1000.",
         "paper, section 3, “An application of the last theorem”"),
+    _experiment("bias", "section 3", 10, "What λ costs: the plan, the map and the sorting error",
+        "“Transformer can sort with an error that vanishes with λ”, and P*_λ approximates P*. How fast? We predict "
+        "e^{−ρ/λ} for the plan, ρ the least increase of the cost per point moved, and (π²/6)(n−1)n²λ² for random lists.",
+        "paper, section 3, “An application of the last theorem”, sections 1.3, 2.1 and abstract"),
+    _experiment("exact", "section 3", 18, "From layers to the exact optimum",
+        "“A sufficiently deep transformer can approximate solution of OT for broad choice of n without changes in "
+        "parameters.” How deep, and with which λ, until its arg-max is the optimal permutation, and until 12 pairs per "
+        "point contain it?",
+        "paper, section 3, after theorem 3.2; the project"),
     _experiment("depth", "section 5", 33, "Layers to an error, beside Sinkhorn",
         "The paper proves O(ε⁻²) layers and asks whether O(log 1/ε), Sinkhorn's, can be had. With other steps in the same "
         "architecture it can, and with the square root of Sinkhorn's condition number.",

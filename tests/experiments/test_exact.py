@@ -1,0 +1,90 @@
+"""Layers to the exact optimum: the two readings against lists in Python, the executor against the network."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import ot
+import pytest
+import torch
+from scipy.optimize import linear_sum_assignment
+
+from otformer import figures
+from otformer.experiments import exact
+from otformer.experiments.experiment import Context, Outcome
+from otformer.network.schedule import Annealed
+
+
+def batch(n: int = 9, d: int = 2, scan: bool = False) -> exact.Batch:
+    return exact._problems(n, d, 3, scan, torch.Generator().manual_seed(0))
+
+
+def test_pairs_needed_counts_as_lists_do() -> None:
+    problems = batch()
+    u, v = torch.rand(2, 3, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = exact.pairs_needed(problems.C, u, v, problems.best).tolist()
+    for C, f, g, needed in zip(problems.C.numpy(), u.numpy(), v.numpy(), found, strict=True):
+        rows, columns = np.argsort(C - g, axis=1), np.argsort(C - f[:, None], axis=0)
+        places = []
+        for i, j in zip(*linear_sum_assignment(C), strict=True):
+            places.append(min(rows[i].tolist().index(j), columns[:, j].tolist().index(i)))
+        assert needed == max(places) + 1
+
+
+def test_with_optimal_duals_one_pair_per_point_is_enough() -> None:
+    C = batch().C[0]
+    _, log = ot.emd(np.ones(9), np.ones(9), C.numpy(), log=True)
+    u, v = (torch.as_tensor(log[key])[None] for key in ("u", "v"))
+    best = torch.as_tensor(linear_sum_assignment(C.numpy())[1])[None]
+    nearly = u - 1e-9, v - 1e-9  # ties of tight pairs are counted as none before another
+    assert int(exact.pairs_needed(C[None], *nearly, best)) <= 2
+
+
+def test_the_executor_has_the_networks_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    problems = batch()
+    by_network = exact.potentials(problems, Annealed(), 1e-3, 72)
+    monkeypatch.setattr(exact, "BY_NETWORK", 0)
+    by_executor = exact.potentials(problems, Annealed(), 1e-3, 72)
+    for one, other in zip(by_network, by_executor, strict=True):
+        assert float((one - other).abs().max()) < 1e-10
+
+
+def test_the_sharp_reg_is_the_first_at_which_pots_plan_is_exact() -> None:
+    problems = batch(6, scan=True)
+    for C, found, sharp in zip(problems.C.numpy(), problems.optima, problems.sharp, strict=True):
+        place = exact.SCANNED.index(sharp)
+        for reg in exact.SCANNED[max(0, place - 1) : place + 1]:
+            P = ot.sinkhorn(np.ones(6), np.ones(6), C, reg, "sinkhorn_log", numItermax=3_000, stopThr=1e-6, warn=False)
+            assert np.array_equal(P.argmax(1), found.best.numpy()) == (reg == sharp)
+
+
+def test_depths_not_reached_are_none() -> None:
+    depths = torch.tensor([18.0, math.inf, 36.0])
+    assert exact._spread("a", depths) == {"a": 36, "a, worst": None}
+    assert exact._spread("a", depths[:0]) == {"a": None, "a, worst": None}
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    with pytest.MonkeyPatch.context() as patch, figures.applied():
+        patch.setattr(exact, "SIZES", (16, 96))
+        patch.setattr(exact, "ARGMAX_SIZES", (16,))
+        patch.setattr(exact, "DIMS", (1, 2))
+        return exact.run(Context())
+
+
+@pytest.mark.slow
+def test_claims_hold_at_a_small_size(outcome: Outcome) -> None:
+    assert len(outcome.checks) == 5
+    assert all(outcome.checks.values()), outcome.checks
+    assert {row["run by"] for row in outcome.rows if row["n"] == 16} == {"network"}
+    assert {row["run by"] for row in outcome.rows if row["n"] == 96} == {"executor"}
+
+
+@pytest.mark.slow
+def test_claims_fail_where_the_layers_are_too_few(outcome: Outcome) -> None:
+    shallow = [row | {exact.AT_STAGED: 13, "arg-max found": 0} for row in outcome.rows]
+    problems = [batch(scan=True)]
+    held = exact._checks(shallow, problems)
+    assert [claim.startswith("annealed") for claim, well in held.items() if not well].count(True) == 2
