@@ -10,12 +10,12 @@ its best f, and that its best g, the *c-transforms*
 
     f_i = min_j C_ij − g_j,      g_j = min_i C_ij − f_i,
 
-which are blocks of the network at λ → 0. We start from g = v − λ log b, and the **gap**, value less bound, is
+which are blocks of the network at λ → 0. We start from the plan's own g = v, and the **gap**, value less bound, is
 
     Σ_ij P_ij C_ij − Σ_i a_i f_i − Σ_j b_j g_j = Σ_ij P_ij (C_ij − f_i − g_j):      no term is negative, nothing cancels.
 
-**Without the matrix** all of this is passes of the stream that solved the problem. A c-transform is one more layer, at a tiny
-λ' in place of 0: −λ' log Σ_j exp((g_j − c_ij)/λ') is *below* the minimum (by λ' log m at most), so it is feasible as well,
+**Without the matrix** all of this is passes of the stream that solved the problem. A c-transform is one more layer, its λ'
+tiny in place of 0: −λ' log Σ_j exp((g_j − c_ij)/λ') is *below* the minimum (by λ' log m at most), so it is feasible as well,
 and one more attention layer is the certificate. diag(s) P diag(t) is the plan of u + λ log s and v + λ log t, and a plan of
 rank one, α_i β_j, is that of Λ log α and Λ log β at Λ → ∞: two more passes add up what they cost.
 
@@ -44,9 +44,12 @@ from otformer.transport.problem.problem import Problem
 from otformer.transport.streaming.plan import StreamedPlan
 
 ROUNDING = 8 * 2.0**-52  # share of a weight that is not missing but lost to rounding
+TINY = 2.0**-1022  # the least number with all its digits
+LOST = 1e-12  # share of the mass that may be missing still where pairs are forbidden
 SHARPEST = 2.0**-44  # λ' of a streamed c-transform, as a share of the costs' range: logits keep eight bits after the point
 FLATTEST = 2.0**60  # Λ of a plan of rank one, as a multiple of it
-FORBIDDEN = "rounded needs a better plan: a mass of {:.2g} is missing, and forbidden pairs leave it no way; lower tol"
+NO_WAY = "rounded needs a better plan: a mass of {:.2g} is missing, and forbidden pairs leave it no way; lower tol"
+NOT_ALLOWED = "rounded would put a mass of {:.2g} on pairs that labels forbid: use executor='dense'"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,12 +96,12 @@ def round_matrix(problem: Problem, P: Tensor, v: Tensor) -> Rounded:
     e, d = _missing(a, P.sum(1)), _missing(b, P.sum(0))
     forbidden = C.isinf()
     if not bool(forbidden.any()):
-        P += torch.outer(e / _not_0(torch.maximum(e.sum(), d.sum())), d)
+        P += torch.outer(e / torch.maximum(e.sum(), d.sum()).clamp_min(TINY), d)
     elif bool(e.any() | d.any()):
         _fill_along_tree(P, ~forbidden, e, d)
     f, g = C.new_zeros(0), C.new_zeros(0)
     if len(a):
-        f = (C - (v - problem.reg * b.log())).amin(1)
+        f = (C - v).amin(1)
         g = (C - f[:, None]).amin(0)
     reduced = ((C - f[:, None]) - g).masked_fill(forbidden, 0.0)
     gap, bound = float((P * reduced).sum()), float(a @ f + b @ g) + problem.low * problem.mass
@@ -117,24 +120,18 @@ def round_stream(problem: Problem, plan: StreamedPlan) -> Rounded:
     columns = P.left(s)
     t = _capped(b, columns)
     columns, rows = t * columns, s * P.right(t)
-    correction = _separate(stream.rule, _missing(a, rows), _missing(b, columns))
+    correction = _of_rank_one(stream.rule, _missing(a, rows), _missing(b, columns))
     rows, columns = rows + correction.right(torch.ones_like(b)), columns + correction.T.right(torch.ones_like(a))
-
-    flat = FLATTEST * max(problem.spread, reg)
-    logs = [flat * w.clamp_min(torch.finfo(w.dtype).tiny).log() for w in (correction.alpha, correction.beta)]
-    value = float(
-        (stream.cost_sums(u + reg * s.log(), v + reg * t.log(), reg) + stream.cost_sums(logs[0] + flat, logs[1], flat)).sum()
-    )
-    f = _transformed(problem, stream, v - reg * b.log(), rows=True)
+    scaled, flat = (u + reg * s.log(), v + reg * t.log(), reg), correction.potentials(FLATTEST * max(problem.spread, reg))
+    value = float(stream.cost_sums(*scaled).sum() + stream.cost_sums(*flat).sum())
+    f = _transformed(problem, stream, v, rows=True)
     g = _transformed(problem, stream, f, rows=False)
     bound, own = float(a @ f + b @ g), float(a @ sides.p + b @ sides.q)
     error = float((rows - a).abs().sum() + (columns - b).abs().sum())
-    whole_f, whole_g = problem.whole(f + sides.p, 0), problem.whole(g + sides.q, 1)
-    rounded = RoundedPlan(
-        plan, (_whole(problem, s, 0), _whole(problem, t, 1)), correction.whole(problem), form.device is None
-    )
-    potentials = form.give(whole_f, True), form.give(whole_g, True)
-    return Rounded(rounded, value + own, bound + own, max(value - bound, 0.0), error, potentials)
+    potentials = (form.give(problem.whole(w, k), True) for k, w in enumerate((f + sides.p, g + sides.q)))
+    scales = _whole(problem, s, 0), _whole(problem, t, 1)
+    rounded = RoundedPlan(plan, scales, correction.whole(problem), form.device is None)
+    return Rounded(rounded, value + own, bound + own, max(value - bound, 0.0), error, (next(potentials), next(potentials)))
 
 
 def _transformed(problem: Problem, stream: Any, potential: Tensor, rows: bool) -> Tensor:
@@ -142,7 +139,7 @@ def _transformed(problem: Problem, stream: Any, potential: Tensor, rows: bool) -
 
     log_ratio is log Σ_j exp((u_i + v_j − c_ij)/λ' − 1) − log a_i, here with u = 0.
     """
-    sharp = SHARPEST * (problem.spread or problem.reg)
+    sharp = SHARPEST * max(problem.spread, problem.reg, float(potential.abs().max()))
     stream, log_w = stream.precise(0.0, sharp), (stream.log_a if rows else stream.log_b).double()
     nothing = torch.zeros_like(log_w)
     ratio = stream.log_ratio(*((nothing, potential) if rows else (potential, nothing)), sharp, rows)
@@ -178,6 +175,11 @@ class Correction(NamedTuple):
         sums = w.new_zeros(size, *w.shape[1:]).index_add(0, self.in_y, _times(self.beta, w))
         return _times(self.alpha, sums[self.in_x])
 
+    def potentials(self, reg: float) -> tuple[Tensor, Tensor, float]:
+        """Whose plan this is at a very large λ = ``reg``, and that λ."""
+        log_alpha, log_beta = (w.clamp_min(TINY).log() for w in (self.alpha, self.beta))
+        return reg * (log_alpha + 1), reg * log_beta, reg
+
     def rows(self, start: int, stop: int) -> Tensor:
         """Rows start to stop, [stop − start, m]."""
         part = slice(start, stop)
@@ -188,18 +190,15 @@ class Correction(NamedTuple):
         return Correction(*(_whole(problem, t, k % 2) for k, t in enumerate(self)))
 
 
-def _separate(rule: Rule, e: Tensor, d: Tensor) -> Correction:
+def _of_rank_one(rule: Rule, e: Tensor, d: Tensor) -> Correction:
     """What is missing, e [n] and d [m], as a plan that labels allow."""
     one = torch.zeros_like(e, dtype=torch.long), torch.zeros_like(d, dtype=torch.long)
-    in_x, in_y = rule.labels if rule.labels is not None and rule.same else one
-    if rule.labels is not None and not rule.same:
-        own, other = rule.labels
-        if bool(torch.isin(own[e > 0], other[d > 0]).any()):
-            raise ValueError(FORBIDDEN.format(float(e.sum())))
-    e_in_x, d_in_x = (
-        Correction(torch.ones_like(e), w, in_x, at).right(torch.ones_like(w)) for w, at in ((e, in_x), (d, in_y))
-    )
-    return Correction(e / _not_0(torch.maximum(e_in_x, d_in_x)), d, in_x, in_y)
+    labels = rule.labels or one
+    in_x, in_y = labels if rule.same else one
+    if not rule.same and rule.labels and bool(torch.isin(labels[0][e > 0], labels[1][d > 0]).any()):
+        raise ValueError(NOT_ALLOWED.format(float(e.sum())))
+    totals = (Correction(torch.ones_like(e), w, in_x, at).right(torch.ones_like(w)) for w, at in ((e, in_x), (d, in_y)))
+    return Correction(e / torch.maximum(*totals).clamp_min(TINY), d, in_x, in_y)
 
 
 def _fill_along_tree(P: Tensor, allowed: Tensor, e: Tensor, d: Tensor) -> None:
@@ -210,22 +209,23 @@ def _fill_along_tree(P: Tensor, allowed: Tensor, e: Tensor, d: Tensor) -> None:
     n, m = P.shape
     i, j = (at.cpu().numpy() for at in allowed.nonzero(as_tuple=True))
     logs = P[allowed].clamp_min(1e-300).log().cpu().numpy()
-    top = np.arange(n + m)
-    near = np.concatenate([1 + logs.max() - logs, np.full(n + m, 1e6)])  # short where there is much mass
-    ends = np.concatenate([i, top]), np.concatenate([n + j, np.full(n + m, n + m)])
-    tree = minimum_spanning_tree(coo_array((near, ends), shape=(n + m + 1, n + m + 1)).tocsr())
-    order, above = breadth_first_order(tree, n + m, directed=False)
-    needs = torch.cat([e, d]).cpu().numpy()
-    flow = np.append(needs, 0.0)
+    nodes, top = np.arange(n + m), n + m
+    lengths = np.concatenate([1 + logs.max() - logs, np.full(n + m, 1e6)])  # short where there is much mass
+    ends = np.concatenate([i, nodes]), np.concatenate([n + j, np.full(n + m, top)])
+    tree = minimum_spanning_tree(coo_array((lengths, ends), shape=(top + 1, top + 1)).tocsr())
+    order, above = breadth_first_order(tree, top, directed=False)
+    flow = torch.cat([e, d, e.new_zeros(1)]).cpu().numpy()
+    lost = 0.0
     for node in order[:0:-1].tolist():  # leaves first: all that a node needs comes from above
-        flow[above[node]] -= flow[node] if above[node] < n + m else 0.0
-    inner = np.flatnonzero(above[:-1] < n + m)
-    roots = np.flatnonzero(above[:-1] == n + m)
+        if above[node] == top:
+            lost += abs(flow[node])
+        else:
+            flow[above[node]] -= flow[node]
+    inner = np.flatnonzero(above[:-1] < top)
     rows, columns = np.minimum(inner, above[inner]), np.maximum(inner, above[inner]) - n
     P[rows, columns] += torch.as_tensor(flow[inner]).to(P)
-    lost = np.abs(flow[roots]).sum()
-    if lost > 1e-12 * needs.sum() + ROUNDING * float(P.sum()) or bool((P < 0).any()):
-        raise ValueError(FORBIDDEN.format(float(e.sum())))
+    if lost > LOST * float(P.sum()) or bool((P < 0).any()):
+        raise ValueError(NO_WAY.format(float(e.sum())))
 
 
 def _times(w: Tensor, columns: Tensor) -> Tensor:
@@ -233,15 +233,12 @@ def _times(w: Tensor, columns: Tensor) -> Tensor:
     return w * columns if columns.ndim == 1 else w[:, None] * columns
 
 
-def _not_0(sums: Tensor) -> Tensor:
-    return torch.where(sums > 0, sums, 1.0)
-
-
 def _whole(problem: Problem, t: Tensor, side: int) -> Tensor:
     """Numbers of all points: 0 for those without mass."""
     if problem.kept is None:
         return t
-    return t.new_zeros(problem.kept.shape[side]).index_copy(0, problem.kept[side], t)
+    rows, columns, shape = problem.kept
+    return t.new_zeros(shape[side]).index_copy(0, columns if side else rows, t)
 
 
 @dataclass(frozen=True, eq=False)

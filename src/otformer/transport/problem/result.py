@@ -162,7 +162,8 @@ class Result:
         if "rounded" not in self.parts:
             known = "a balanced result of solve, solve_sample or solve_streamed"
             raise ValueError(f"rounded must be asked of {known}, which knows its costs, got one of {self.method}")
-        return self._part("rounded")  # type: ignore[no-any-return]
+        found: Rounded = self._part("rounded")
+        return found
 
     def _columns(self, name: str, given: Any) -> Any:
         m, like = self.plan.shape[1], self.plan
