@@ -227,7 +227,8 @@ def _read(
         mass / len(t) + torch.zeros_like(t) if w is None else w
         for w, t in zip(weights, (x.detach(), y.detach()), strict=True)
     )
-    checks.same_mass(a.T, b.T, f"{names[2]} and {names[3]}")
+    one = not like.shape
+    checks.same_mass(a[:, 0] if one else a.mT, b[:, 0] if one else b.mT, f"{names[2]} and {names[3]}")
     return x, y, a, b, power, like
 
 
