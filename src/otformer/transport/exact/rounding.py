@@ -16,8 +16,8 @@ which are blocks of the network at λ → 0. We start from the plan's own g = v,
 
 **Without the matrix** all of this is passes of the stream that solved the problem. A c-transform is one more layer, its λ'
 tiny in place of 0: −λ' log Σ_j exp((g_j − c_ij)/λ') is *below* the minimum (by λ' log m at most), so it is feasible as well,
-and one more attention layer is the certificate. diag(s) P diag(t) is the plan of u + λ log s and v + λ log t, and a plan of
-rank one, α_i β_j, is that of Λ log α and Λ log β at Λ → ∞: two more passes add up what they cost.
+and one more attention layer is the certificate. diag(s) P diag(t) is the plan of u + λ log s and v + λ log t, which tells
+what it costs (exact/rounded_plan.py has the rest).
 
 **Forbidden pairs** must stay empty. In a stream labels forbid them: equal labels are separate problems, each with a plan of
 rank one. In a matrix what is missing goes along a spanning tree of the pairs with the most mass, on which there is exactly
@@ -30,7 +30,7 @@ one way (δ ≷ 0 is added to the plan's entries, and must leave them positive).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,23 +38,21 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
-from otformer import checks
+from otformer.transport.exact.rounded_plan import SMALLEST, Correction, RoundedPlan
 from otformer.transport.executors.clouds import Rule
 from otformer.transport.problem.problem import Problem
 from otformer.transport.streaming.plan import StreamedPlan
 
-ROUNDING = 8 * 2.0**-52  # share of a weight that is not missing but lost to rounding
-TINY = 2.0**-1022  # the least number with all its digits
+NOT_MISSING = 8 * 2.0**-52  # share of a weight that is not missing but lost to rounding
 LOST = 1e-12  # share of the mass that may be missing still where pairs are forbidden
 SHARPEST = 2.0**-44  # λ' of a streamed c-transform, as a share of the costs' range: logits keep eight bits after the point
-FLATTEST = 2.0**60  # Λ of a plan of rank one, as a multiple of it
 NO_WAY = "rounded needs a better plan: a mass of {:.2g} is missing, and forbidden pairs leave it no way; lower tol"
 NOT_ALLOWED = "rounded would put a mass of {:.2g} on pairs that labels forbid: use executor='dense'"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rounded:
-    r"""A plan that has the marginals, and how far it can be from the optimum of min Σ P C at most.
+    """A plan that has the marginals, and how far it can be from the optimum of min Σ P C at most.
 
     Attributes
     ----------
@@ -96,7 +94,7 @@ def round_matrix(problem: Problem, P: Tensor, v: Tensor) -> Rounded:
     e, d = _missing(a, P.sum(1)), _missing(b, P.sum(0))
     forbidden = C.isinf()
     if not bool(forbidden.any()):
-        P += torch.outer(e / torch.maximum(e.sum(), d.sum()).clamp_min(TINY), d)
+        P += torch.outer(e / torch.maximum(e.sum(), d.sum()).clamp_min(SMALLEST), d)
     elif bool(e.any() | d.any()):
         _fill_along_tree(P, ~forbidden, e, d)
     f, g = C.new_zeros(0), C.new_zeros(0)
@@ -113,7 +111,7 @@ def round_matrix(problem: Problem, P: Tensor, v: Tensor) -> Rounded:
 
 @torch.no_grad()
 def round_stream(problem: Problem, plan: StreamedPlan) -> Rounded:
-    """A plan of potentials of c alone, rounded in O(n + m) memory, by seven passes."""
+    """A plan of potentials of c alone, rounded in O(n + m) memory, by six passes."""
     a, b, reg, sides, form, P = problem.a, problem.b, problem.reg, problem.cost, problem.form, plan.operator
     stream, (*_, u, v, _) = P.stream, P.parts
     s = _capped(a, P.right(torch.ones_like(b)))
@@ -122,15 +120,17 @@ def round_stream(problem: Problem, plan: StreamedPlan) -> Rounded:
     columns, rows = t * columns, s * P.right(t)
     correction = _of_rank_one(stream.rule, _missing(a, rows), _missing(b, columns))
     rows, columns = rows + correction.right(torch.ones_like(b)), columns + correction.T.right(torch.ones_like(a))
-    scaled, flat = (u + reg * s.log(), v + reg * t.log(), reg), correction.potentials(FLATTEST * max(problem.spread, reg))
-    value = float(stream.cost_sums(*scaled).sum() + stream.cost_sums(*flat).sum())
+    scaled = stream.cost_sums(u + reg * s.log(), v + reg * t.log(), reg).sum()
+    value = float(scaled + correction.cost(sides.x, sides.y, stream.rule.root))
     f = _transformed(problem, stream, v, rows=True)
     g = _transformed(problem, stream, f, rows=False)
     bound, own = float(a @ f + b @ g), float(a @ sides.p + b @ sides.q)
     error = float((rows - a).abs().sum() + (columns - b).abs().sum())
     potentials = (form.give(problem.whole(w, k), True) for k, w in enumerate((f + sides.p, g + sides.q)))
     scales = _whole(problem, s, 0), _whole(problem, t, 1)
-    rounded = RoundedPlan(plan, scales, correction.whole(problem), form.device is None)
+    rounded = RoundedPlan(
+        plan, scales, Correction(*(_whole(problem, w, k % 2) for k, w in enumerate(correction))), form.device is None
+    )
     return Rounded(rounded, value + own, bound + own, max(value - bound, 0.0), error, (next(potentials), next(potentials)))
 
 
@@ -154,40 +154,7 @@ def _capped(w: Tensor, sums: Tensor) -> Tensor:
 def _missing(w: Tensor, sums: Tensor) -> Tensor:
     """w − sums where that is more than rounding, otherwise 0."""
     short = w - sums
-    return torch.where(short > ROUNDING * w, short, 0.0)
-
-
-class Correction(NamedTuple):
-    """The plan α_i β_j for pairs of one group, 0 for others: of rank one for each group."""
-
-    alpha: Tensor  # [n]
-    beta: Tensor  # [m]
-    in_x: Tensor  # [n], the number of each row's group
-    in_y: Tensor  # [m]
-
-    @property
-    def T(self) -> Correction:
-        return Correction(self.beta, self.alpha, self.in_y, self.in_x)
-
-    def right(self, w: Tensor) -> Tensor:
-        """Products with w [m] or [m, k]."""
-        size = 1 + int(torch.cat([self.in_x, self.in_y]).max())
-        sums = w.new_zeros(size, *w.shape[1:]).index_add(0, self.in_y, _times(self.beta, w))
-        return _times(self.alpha, sums[self.in_x])
-
-    def potentials(self, reg: float) -> tuple[Tensor, Tensor, float]:
-        """Whose plan this is at a very large λ = ``reg``, and that λ."""
-        log_alpha, log_beta = (w.clamp_min(TINY).log() for w in (self.alpha, self.beta))
-        return reg * (log_alpha + 1), reg * log_beta, reg
-
-    def rows(self, start: int, stop: int) -> Tensor:
-        """Rows start to stop, [stop − start, m]."""
-        part = slice(start, stop)
-        return torch.where(self.in_x[part, None] == self.in_y, self.alpha[part, None] * self.beta, 0.0)
-
-    def whole(self, problem: Problem) -> Correction:
-        """The same for all points: 0 for those without mass."""
-        return Correction(*(_whole(problem, t, k % 2) for k, t in enumerate(self)))
+    return torch.where(short > NOT_MISSING * w, short, 0.0)
 
 
 def _of_rank_one(rule: Rule, e: Tensor, d: Tensor) -> Correction:
@@ -198,7 +165,7 @@ def _of_rank_one(rule: Rule, e: Tensor, d: Tensor) -> Correction:
     if not rule.same and rule.labels and bool(torch.isin(labels[0][e > 0], labels[1][d > 0]).any()):
         raise ValueError(NOT_ALLOWED.format(float(e.sum())))
     totals = (Correction(torch.ones_like(e), w, in_x, at).right(torch.ones_like(w)) for w, at in ((e, in_x), (d, in_y)))
-    return Correction(e / torch.maximum(*totals).clamp_min(TINY), d, in_x, in_y)
+    return Correction(e / torch.maximum(*totals).clamp_min(SMALLEST), d, in_x, in_y)
 
 
 def _fill_along_tree(P: Tensor, allowed: Tensor, e: Tensor, d: Tensor) -> None:
@@ -228,70 +195,9 @@ def _fill_along_tree(P: Tensor, allowed: Tensor, e: Tensor, d: Tensor) -> None:
         raise ValueError(NO_WAY.format(float(e.sum())))
 
 
-def _times(w: Tensor, columns: Tensor) -> Tensor:
-    """w [n] times columns [n] or [n, k]."""
-    return w * columns if columns.ndim == 1 else w[:, None] * columns
-
-
 def _whole(problem: Problem, t: Tensor, side: int) -> Tensor:
     """Numbers of all points: 0 for those without mass."""
     if problem.kept is None:
         return t
     rows, columns, shape = problem.kept
     return t.new_zeros(shape[side]).index_copy(0, columns if side else rows, t)
-
-
-@dataclass(frozen=True, eq=False)
-class RoundedPlan:
-    """The n × m plan diag(s) P diag(t) + α βᵀ, not formed: O(n + m) memory but for `dense`, all of it float64.
-
-    ``plan @ w``, ``plan.T``, ``plan.sum(axis)``; ``plan.rows(i, j)`` is rows i to j as a matrix, ``plan.dense()`` or
-    ``numpy.asarray(plan)`` all of them.
-    """
-
-    plan: StreamedPlan  # of tensors
-    scales: tuple[Tensor, Tensor]  # s [n], t [m]
-    correction: Correction
-    numpy: bool  # arrays in and out, instead of tensors
-    ndim = 2
-    __array_ufunc__ = None  # so that numpy leaves products to this class
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.plan.shape
-
-    @property
-    def T(self) -> RoundedPlan:
-        return RoundedPlan(self.plan.T, self.scales[::-1], self.correction.T, self.numpy)
-
-    def __matmul__(self, w: Any) -> Any:
-        """Products with w [m] or [m, k]."""
-        s, t = self.scales
-        given = checks.tensor("vector", w).to(s)
-        if given.ndim not in (1, 2) or len(given) != len(t):
-            raise ValueError(f"vector must have shape ({len(t)},) or ({len(t)}, k), got {tuple(given.shape)}")
-        return self._out(_times(s, self.plan @ _times(t, given)) + self.correction.right(given))
-
-    def sum(self, axis: int) -> Any:
-        """Column sums [m] (axis 0) or row sums [n] (axis 1)."""
-        over = self if checks.choice("axis", axis, (0, 1)) else self.T
-        return over @ torch.ones_like(over.scales[1])
-
-    def rows(self, start: int, stop: int) -> Any:
-        """Rows start to stop, a matrix [stop − start, m]."""
-        start, stop, _ = slice(start, stop).indices(self.shape[0])
-        s, t = self.scales
-        return self._out(s[start:stop, None] * self.plan.rows(start, stop) * t + self.correction.rows(start, stop))
-
-    def dense(self) -> Any:
-        """The whole matrix [n, m]."""
-        return self.rows(0, self.shape[0])
-
-    def _out(self, t: Tensor) -> Any:
-        return t.detach().cpu().numpy() if self.numpy else t
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self.dense() if self.numpy else self.dense().cpu().numpy(), dtype)
-
-    def __repr__(self) -> str:
-        return f"RoundedPlan({self.shape[0]}×{self.shape[1]}, not formed)"
