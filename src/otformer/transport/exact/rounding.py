@@ -64,7 +64,7 @@ class Rounded:
     bound : float
         Σ a f + Σ b g ≤ optimum.
     gap : float
-        value − bound ≥ 0, taken without cancellation.
+        value − bound ≥ 0; of a matrix summed without cancellation, of a stream a difference of two sums, in float64.
     marginal_error : float
         Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j|, rounding only; b is scaled to the mass of a.
     potentials : (f (n,), g (m,))

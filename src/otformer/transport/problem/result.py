@@ -139,7 +139,7 @@ class Result:
 
             Σ a_i f_i + Σ b_j g_j  =  bound  ≤  optimum  ≤  value  =  Σ P C,      gap = value − bound.
 
-        Of the order of λ, for two passes over the costs and, of a streamed result, in O(n + m) memory.
+        The gap is of the order of λ; it takes a few passes over the costs, of a streamed result in O(n + m) memory.
 
         Returns
         -------
