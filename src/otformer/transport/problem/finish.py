@@ -61,6 +61,7 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
     parts: dict[str, Any] = {"plan": whole_P, "value_linear": partial(_linear, problem, u, solved.v)}
     if problem.wanted is not None:
         number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, solved.v, value, P)
+    parts["rounded"] = partial(_rounded, problem, u, solved.v)
     converged = error < goal.tol or not len(u)
     if warn and not converged:
         tell(error, solved.depth, goal, reg, ", or use float64" if form.single else "")
@@ -90,6 +91,14 @@ def _linear(problem: Problem, u: Array, v: Array) -> Any:
     if bool((math.inf == C).any()):
         C = torch.where(C.isinf(), 0.0, C) if isinstance(C, Tensor) else np.where(np.isinf(C), 0.0, C)
     return problem.form.number(float(P.reshape(-1) @ C.reshape(-1)) + problem.low * float(P.sum()))
+
+
+def _rounded(problem: Problem, u: Array, v: Array) -> Any:
+    """The plan with the marginals made exact, from the problem's own numbers."""
+    from otformer.transport.exact.rounding import round_matrix
+
+    problem, u, v = problem.as_tensors(), torch.as_tensor(u), torch.as_tensor(v)
+    return round_matrix(problem, _plan(problem.cost, u, v, problem.reg), v)
 
 
 def _with_derivatives(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
+
+if TYPE_CHECKING:
+    from otformer.transport.exact.rounding import Rounded
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,6 +130,40 @@ class Result:
         mass = sums[:, -1:]
         mapped = sums[:, :-1] / (mass + (mass == 0))
         return checks.as_low(mapped if columns.ndim == 2 else mapped[:, 0], values)
+
+    def rounded(self) -> Rounded:
+        r"""A plan with exactly the marginals, and a certificate: how far it is from the optimum of min Σ P C at most.
+
+        Rows and columns of P that carry too much are scaled down, diag(s) P diag(t), and what is then missing,
+        e = a − P1 and d = b − Pᵀ1, is added as e dᵀ/‖e‖₁. Potentials with f_i + g_j ≤ C_ij bound the optimum from below:
+
+            Σ a_i f_i + Σ b_j g_j  =  bound  ≤  optimum  ≤  value  =  Σ P C,      gap = value − bound.
+
+        The gap is of the order of λ; it takes a few passes over the costs, of a streamed result in O(n + m) memory.
+
+        Returns
+        -------
+        Rounded
+            ``plan`` (n, m), ``value``, ``bound``, ``gap``, ``marginal_error`` and ``potentials`` (f (n,), g (m,)).
+
+        Raises
+        ------
+        ValueError
+            If the result is unbalanced, partial, sharded or one of a stacked batch; or if the plan is so far from its
+            marginals that what is missing would have to use forbidden pairs.
+
+        Examples
+        --------
+        >>> from otformer import solve
+        >>> r = solve([[0.0, 1.0], [1.0, 0.2]], reg=0.2, tol=1e-2).rounded()
+        >>> r.plan.sum(1).tolist(), r.bound <= 0.1 <= r.value, r.value - r.bound < 0.02
+        ([0.5, 0.5], True, True)
+        """
+        if "rounded" not in self.parts:
+            known = "a balanced result of solve, solve_sample or solve_streamed"
+            raise ValueError(f"rounded must be asked of {known}, which knows its costs, got one of {self.method}")
+        found: Rounded = self._part("rounded")
+        return found
 
     def _columns(self, name: str, given: Any) -> Any:
         m, like = self.plan.shape[1], self.plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,8 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
     assert isinstance(sides, Sides)
     u, v, a, b = solved.u, solved.v, problem.a, problem.b
     if not len(u):
-        nothing = {"plan": form.give(a.new_zeros(problem.shape)), "value_linear": form.number(0.0)}
+        empty, rounded = form.give(a.new_zeros(problem.shape)), partial(_rounded, problem, solved)
+        nothing = {"plan": empty, "value_linear": form.number(0.0), "rounded": rounded}
         return Result((form.give(u), form.give(v)), form.number(0.0), 0.0, True, 0, solved.method, 0.0, 0.0, nothing)
     error, mass = (solved.error, problem.mass) if solved.error is not None else _measured(problem, solved)
     whole = u + sides.p, v + sides.q
@@ -41,6 +43,7 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
     found: dict[str, Any] = {
         "plan": partial(_plan, problem, solved, parts),
         "value_linear": partial(_linear, problem, solved, parts),
+        "rounded": partial(_rounded, problem, solved),
     }
     if warn and not error < goal.tol:
         tell(error, solved.depth, goal, problem.reg)
@@ -68,6 +71,17 @@ def _plan(problem: Problem, solved: Solved, parts: Parts | None) -> StreamedPlan
     operator, kept = _operator(problem, solved), problem.kept
     rows, columns = kept[:2] if kept is not None else (torch.arange(len(w), device=w.device) for w in (problem.a, problem.b))
     return StreamedPlan(operator, parts or operator.parts, (rows, columns), problem.shape, problem.form.device is None)
+
+
+def _rounded(problem: Problem, solved: Solved) -> Any:
+    """The plan with the marginals made exact, its products in float64."""
+    from otformer.transport.exact.rounding import round_matrix, round_stream
+
+    if not len(problem.a):
+        empty = problem.a.new_zeros(0, 0)
+        return round_matrix(replace(problem, cost=empty), empty, problem.b)
+    precise = solved._replace(plan=solved.plan.precise(0.0, problem.reg))
+    return round_stream(problem, replace(_plan(problem, precise, None), numpy=False))
 
 
 def _linear(problem: Problem, solved: Solved, parts: Parts | None) -> Any:
