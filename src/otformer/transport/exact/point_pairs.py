@@ -149,37 +149,38 @@ def _tops(
 
 @compiled
 def _bounds(
-    x: np.ndarray, low: np.ndarray, high: np.ndarray, tops: np.ndarray, slopes: np.ndarray, root: bool, out: np.ndarray
-) -> None:
-    """What pairs of x with the tiles have at least as values, into ``out`` [tiles]."""
+    x: np.ndarray, low: np.ndarray, high: np.ndarray, tops: np.ndarray, slopes: np.ndarray, begin: int, end: int, root: bool,
+    out: np.ndarray,
+) -> None:  # fmt: skip
+    """What pairs of x with the tiles from ``begin`` up to ``end`` have at least as values, into ``out`` [end − begin]."""
     out[:] = 0.0
     if not root:
         for k in range(len(x)):
-            low_k, high_k, slope_k = low[k], high[k], slopes[k]
+            low_k, high_k, slope_k = low[k, begin:end], high[k, begin:end], slopes[k, begin:end]
             for t in range(len(out)):
                 lo, hi, s = low_k[t] - x[k], high_k[t] - x[k], slope_k[t]
                 z = min(max(0.5 * s, lo), hi)
                 out[t] += (1 - ROUNDING) * z * z - s * (z - 0.5 * (lo + hi))
-        out -= tops[1]
+        out -= tops[1, begin:end]
         return
     far = np.zeros(len(out))  # ‖c_J − x‖², then ‖c_J − x‖
     for k in range(len(x)):
-        low_k, high_k = low[k], high[k]
+        low_k, high_k = low[k, begin:end], high[k, begin:end]
         for t in range(len(out)):
             lo, hi = low_k[t] - x[k], high_k[t] - x[k]
             gap, middle = max(max(lo, -hi), 0.0), 0.5 * (lo + hi)
             out[t] += gap * gap
             far[t] += middle * middle
     far = np.sqrt(far)
-    lean = (1 - ROUNDING) * far - tops[1]
+    lean = (1 - ROUNDING) * far - tops[1, begin:end]
     for k in range(len(x)):
-        low_k, high_k, slope_k = low[k], high[k], slopes[k]
+        low_k, high_k, slope_k = low[k, begin:end], high[k, begin:end], slopes[k, begin:end]
         for t in range(len(out)):
             lo, hi = low_k[t] - x[k], high_k[t] - x[k]
             e = 0.5 * (lo + hi) / max(far[t], 1e-300)  # a shorter e will do
             lean[t] -= (1 + ROUNDING) * abs(e - slope_k[t]) * 0.5 * (hi - lo)
     for t in range(len(out)):
-        out[t] = max((1 - ROUNDING) * np.sqrt(out[t]) - tops[0, t], lean[t])
+        out[t] = max((1 - ROUNDING) * np.sqrt(out[t]) - tops[0, begin + t], lean[t])
 
 
 @compiled
@@ -226,15 +227,19 @@ def _least_of_rows(
             mine = bounds[i - run * RUN]
             for part in range(2):
                 begin, end = allowed[i, 2 * part], allowed[i, 2 * part + 1]
-                _bounds(
-                    x[i], low[:, begin:end], high[:, begin:end], tops[:, begin:end], slopes[:, begin:end], root,
-                    mine[begin:end],
-                )  # fmt: skip
+                _bounds(x[i], low, high, tops, slopes, begin, end, root, mine[begin:end])
             best = mine.argmin()
             if mine[best] < np.inf:
                 _look(x[i], y[best], h[best], columns[best], root, c, values[order[i]], places[order[i]])
                 mine[best] = np.inf
-        for t in range(tiles):
+        promise = np.full(tiles, np.inf)
+        for i in rows:
+            mine = bounds[i - run * RUN]
+            for t in range(tiles):
+                if mine[t] < values[order[i], -1]:
+                    promise[t] = min(promise[t], mine[t])
+        left = np.flatnonzero(promise < np.inf)
+        for t in left[promise[left].argsort()]:
             for i in rows:
                 if bounds[i - run * RUN, t] < values[order[i], -1]:
                     _look(x[i], y[t], h[t], columns[t], root, c, values[order[i]], places[order[i]])
