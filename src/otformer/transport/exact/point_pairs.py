@@ -94,7 +94,7 @@ class PointPairs:
         values, places = no_pairs(len(own.order), k)
         h = np.where(other.places < 0, -np.inf, np.asarray(potential, dtype=np.float64)[other.places])  # [tiles, WIDTH]
         span = np.maximum(other.high.max(1), own.high.max(1)) - np.minimum(other.low.min(1), own.low.min(1))
-        tops, slopes = _tops(other.tiles, h, other.low, other.high, span, self.root)
+        tops, slopes = _tops(other, h, span, self.root)
         _least_of_rows(
             own.points, own.order, other.tiles, h, other.places, other.low, other.high, tops, slopes,
             other.allowed(own.labels, self.same), self.root, values, places,
@@ -104,6 +104,26 @@ class PointPairs:
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
         return np.where((self.labels[0][i] == self.labels[1][j]) == self.same, _costs(self.x, self.y, i, j, self.root), np.inf)
+
+
+def _tops(side: Side, h: np.ndarray, span: np.ndarray, root: bool) -> tuple[np.ndarray, np.ndarray]:
+    """max h and top of every tile, raised by what rounding may do, [2, tiles]; and the slopes, [d, tiles].
+
+    A potential of transport is no steeper than the costs, so slopes need not be either.
+    """
+    there = side.places >= 0
+    left, counts = np.where(there, h, 0.0), there.sum(1)
+    size = np.abs(left).max(1)
+    top, slopes = h.max(1) + ROUNDING * size, np.zeros_like(side.low)
+    for k, (low, high) in enumerate(zip(side.low, side.high, strict=True)):
+        y = side.tiles[:, k] * there
+        off = (side.tiles[:, k] - y.sum(1, keepdims=True) / counts[:, None]) * there
+        spread, steepest = (off * off).sum(1), 1.0 if root else 2 * span[k]
+        s = (off * left).sum(1) / np.where(spread > 0, spread, np.inf)
+        slopes[k] = np.clip(s, -steepest, steepest)
+        left -= slopes[k][:, None] * (side.tiles[:, k] - 0.5 * (low + high)[:, None])
+        size += np.abs(slopes[k]) * span[k]
+    return np.stack([top, np.where(there, left, -np.inf).max(1) + ROUNDING * size]), slopes
 
 
 @parallel
@@ -117,34 +137,6 @@ def _costs(x: np.ndarray, y: np.ndarray, i: np.ndarray, j: np.ndarray, root: boo
             c += gap * gap
         found[e] = np.sqrt(c) if root else c
     return found
-
-
-@parallel
-def _tops(
-    y: np.ndarray, h: np.ndarray, low: np.ndarray, high: np.ndarray, span: np.ndarray, root: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """max h and top of every tile, raised by what rounding may do, [2, tiles]; and the slopes, [d, tiles].
-
-    A potential of transport is no steeper than the costs, so slopes need not be either.
-    """
-    d, tiles = low.shape
-    tops, slopes = np.empty((2, tiles)), np.zeros((d, tiles))
-    for t in prange(tiles):
-        left = h[t][h[t] > -np.inf]  # a copy of what there is
-        size = np.abs(left).max()
-        tops[0, t] = left.max() + ROUNDING * size
-        for k in range(d):
-            y_k = y[t, k, : len(left)]
-            off = y_k - y_k.mean()
-            spread = (off * off).sum()
-            if spread > 0:
-                steepest = 1.0 if root else 2 * span[k]
-                s = min(max((off * left).sum() / spread, -steepest), steepest)
-                left -= s * (y_k - 0.5 * (low[k, t] + high[k, t]))
-                size += abs(s) * span[k]
-                slopes[k, t] = s
-        tops[1, t] = left.max() + ROUNDING * size
-    return tops, slopes
 
 
 @compiled
@@ -213,33 +205,43 @@ def _look(
                 offer(values, places, c[j] - h[j], columns[j])
 
 
+@compiled
+def _least_of_run(
+    start: int, stop: int, x: np.ndarray, order: np.ndarray, y: np.ndarray, h: np.ndarray, columns: np.ndarray,
+    low: np.ndarray, high: np.ndarray, tops: np.ndarray, slopes: np.ndarray, allowed: np.ndarray, root: bool,
+    values: np.ndarray, places: np.ndarray,
+) -> None:  # fmt: skip
+    """Rows that are neighbours go through the tiles together: a tile is read once for all of them."""
+    tiles = len(y)
+    bounds, promise, c = np.full((stop - start, tiles), np.inf), np.full(tiles, np.inf), np.empty(WIDTH)
+    for i in range(start, stop):
+        mine, list_i, places_i = bounds[i - start], values[order[i]], places[order[i]]
+        for part in range(2):
+            begin, end = allowed[i, 2 * part], allowed[i, 2 * part + 1]
+            _bounds(x[i], low, high, tops, slopes, begin, end, root, mine[begin:end])
+        best = 0
+        for t in range(tiles):
+            best = t if mine[t] < mine[best] else best
+        if mine[best] < np.inf:
+            _look(x[i], y[best], h[best], columns[best], root, c, list_i, places_i)
+            mine[best] = np.inf
+        for t in range(tiles):
+            promise[t] = min(promise[t], mine[t] if mine[t] < list_i[-1] else np.inf)
+    for t in promise.argsort():
+        if promise[t] == np.inf:
+            break
+        for i in range(start, stop):
+            if bounds[i - start, t] < values[order[i], -1]:
+                _look(x[i], y[t], h[t], columns[t], root, c, values[order[i]], places[order[i]])
+
+
 @parallel
 def _least_of_rows(
     x: np.ndarray, order: np.ndarray, y: np.ndarray, h: np.ndarray, columns: np.ndarray, low: np.ndarray, high: np.ndarray,
     tops: np.ndarray, slopes: np.ndarray, allowed: np.ndarray, root: bool, values: np.ndarray, places: np.ndarray,
 ) -> None:  # fmt: skip
-    """A run of rows, which are neighbours, goes through the tiles together: a tile is read once for all of them."""
-    n, tiles = len(x), len(y)
-    for run in prange((n + RUN - 1) // RUN):
-        rows = range(run * RUN, min(run * RUN + RUN, n))
-        bounds, c = np.full((RUN, tiles), np.inf), np.empty(WIDTH)
-        for i in rows:
-            mine = bounds[i - run * RUN]
-            for part in range(2):
-                begin, end = allowed[i, 2 * part], allowed[i, 2 * part + 1]
-                _bounds(x[i], low, high, tops, slopes, begin, end, root, mine[begin:end])
-            best = mine.argmin()
-            if mine[best] < np.inf:
-                _look(x[i], y[best], h[best], columns[best], root, c, values[order[i]], places[order[i]])
-                mine[best] = np.inf
-        promise = np.full(tiles, np.inf)
-        for i in rows:
-            mine = bounds[i - run * RUN]
-            for t in range(tiles):
-                if mine[t] < values[order[i], -1]:
-                    promise[t] = min(promise[t], mine[t])
-        left = np.flatnonzero(promise < np.inf)
-        for t in left[promise[left].argsort()]:
-            for i in rows:
-                if bounds[i - run * RUN, t] < values[order[i], -1]:
-                    _look(x[i], y[t], h[t], columns[t], root, c, values[order[i]], places[order[i]])
+    for run in prange((len(x) + RUN - 1) // RUN):
+        _least_of_run(
+            run * RUN, min(run * RUN + RUN, len(x)), x, order, y, h, columns, low, high, tops, slopes, allowed, root,
+            values, places,
+        )  # fmt: skip
