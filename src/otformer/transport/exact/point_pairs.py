@@ -32,6 +32,7 @@ from otformer.transport.exact.pairs import RUN, no_pairs, offer
 from otformer.transport.executors.clouds import PLAIN, Rule, morton
 
 WIDTH = 64  # places of a tile
+FIRST = 32  # tiles that are taken by what they promise
 ROUNDING = 2.0**-44  # of what a bound is summed from: 128 roundings and more
 
 
@@ -69,6 +70,30 @@ class Side:
         begin, end, last = self.firsts[group], self.firsts[group + known], np.full(len(labels), self.firsts[-1])
         return np.stack((begin, end, last, last) if same else (np.zeros_like(begin), begin, end, last), 1)
 
+    def boxes(self, h: np.ndarray, span: np.ndarray, root: bool) -> np.ndarray:
+        """Per tile: low and high corners of the box, slopes of h [tiles, WIDTH], max h and top, [3 d + 2, tiles].
+
+        The last two are raised by what rounding may do. ``span`` [d] is the size of the box around both clouds. Potentials of
+        transport are no steeper than its costs, so slopes need not be either.
+        """
+        there = self.places >= 0
+        left, counts = np.where(there, h, 0.0), there.sum(1)
+        size, slopes = np.abs(left).max(1), np.zeros_like(self.low)
+        highest = h.max(1) + ROUNDING * size
+        for k, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
+            y = self.tiles[:, k] - 0.5 * (low + high)[:, None]  # [tiles, WIDTH]
+            off = (y - (y * there).sum(1, keepdims=True) / counts[:, None]) * there
+            width = np.abs(off).max(1)
+            off /= np.where(width > 0, width, 1.0)[:, None]  # or squares of large numbers are too large
+            steepest = 1.0 if root else 2 * span[k]
+            with np.errstate(over="ignore"):
+                rise = (off * left).sum(1) / (off * off).sum(1).clip(1.0) / np.where(width > 0, width, np.inf)
+            slopes[k] = rise.clip(-steepest, steepest)
+            left -= slopes[k][:, None] * y
+            size += np.abs(slopes[k]) * (span[k] + np.abs(low) + np.abs(high))
+        top = np.where(there, left, -np.inf).max(1) + ROUNDING * size
+        return np.concatenate([self.low, self.high, slopes, [highest, top]])
+
 
 class PointPairs:
     """All pairs of points x [n, d] and y [m, d], float64, that ``rule`` allows.
@@ -85,7 +110,7 @@ class PointPairs:
         self.shape = len(x), len(y)
         self.x, self.y = (np.ascontiguousarray(points, dtype=np.float64) for points in (x, y))
         self.root, self.same = bool(rule.root), bool(rule.same or rule.labels is None)
-        given = rule.labels or (torch.zeros(len(x)), torch.zeros(len(y)))
+        given = rule.labels or tuple(torch.zeros(n, dtype=torch.int64) for n in self.shape)
         self.labels = given[0].numpy(force=True), given[1].numpy(force=True)
         self.sides = Side.build(self.x, self.labels[0]), Side.build(self.y, self.labels[1])
 
@@ -94,36 +119,13 @@ class PointPairs:
         values, places = no_pairs(len(own.order), k)
         h = np.where(other.places < 0, -np.inf, np.asarray(potential, dtype=np.float64)[other.places])  # [tiles, WIDTH]
         span = np.maximum(other.high.max(1), own.high.max(1)) - np.minimum(other.low.min(1), own.low.min(1))
-        tops, slopes = _tops(other, h, span, self.root)
-        _least_of_rows(
-            own.points, own.order, other.tiles, h, other.places, other.low, other.high, tops, slopes,
-            other.allowed(own.labels, self.same), self.root, values, places,
-        )  # fmt: skip
+        boxes, allowed = other.boxes(h, span, self.root), other.allowed(own.labels, self.same)
+        _least_of_rows(own.points, own.order, other.tiles, h, other.places, boxes, allowed, self.root, values, places)
         return values, places
 
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
         return np.where((self.labels[0][i] == self.labels[1][j]) == self.same, _costs(self.x, self.y, i, j, self.root), np.inf)
-
-
-def _tops(side: Side, h: np.ndarray, span: np.ndarray, root: bool) -> tuple[np.ndarray, np.ndarray]:
-    """max h and top of every tile, raised by what rounding may do, [2, tiles]; and the slopes, [d, tiles].
-
-    A potential of transport is no steeper than the costs, so slopes need not be either.
-    """
-    there = side.places >= 0
-    left, counts = np.where(there, h, 0.0), there.sum(1)
-    size = np.abs(left).max(1)
-    top, slopes = h.max(1) + ROUNDING * size, np.zeros_like(side.low)
-    for k, (low, high) in enumerate(zip(side.low, side.high, strict=True)):
-        y = side.tiles[:, k] * there
-        off = (side.tiles[:, k] - y.sum(1, keepdims=True) / counts[:, None]) * there
-        spread, steepest = (off * off).sum(1), 1.0 if root else 2 * span[k]
-        s = (off * left).sum(1) / np.where(spread > 0, spread, np.inf)
-        slopes[k] = np.clip(s, -steepest, steepest)
-        left -= slopes[k][:, None] * (side.tiles[:, k] - 0.5 * (low + high)[:, None])
-        size += np.abs(slopes[k]) * span[k]
-    return np.stack([top, np.where(there, left, -np.inf).max(1) + ROUNDING * size]), slopes
 
 
 @parallel
@@ -140,39 +142,41 @@ def _costs(x: np.ndarray, y: np.ndarray, i: np.ndarray, j: np.ndarray, root: boo
 
 
 @compiled
-def _bounds(
-    x: np.ndarray, low: np.ndarray, high: np.ndarray, tops: np.ndarray, slopes: np.ndarray, begin: int, end: int, root: bool,
-    out: np.ndarray,
-) -> None:  # fmt: skip
+def _bounds(x: np.ndarray, boxes: np.ndarray, begin: int, end: int, root: bool, out: np.ndarray) -> None:
     """What pairs of x with the tiles from ``begin`` up to ``end`` have at least as values, into ``out`` [end − begin]."""
-    out[:] = 0.0
-    if not root:
-        for k in range(len(x)):
-            low_k, high_k, slope_k = low[k, begin:end], high[k, begin:end], slopes[k, begin:end]
+    d = len(x)
+    highest, top = boxes[-2, begin:end], boxes[-1, begin:end]
+    far, lean = np.empty(len(out)), np.empty(len(out))  # ‖c_J − x‖, and what e bounds
+    for t in range(len(out)):
+        out[t] = far[t] = 0.0
+    for k in range(d):
+        low, high, slope = boxes[k, begin:end], boxes[d + k, begin:end], boxes[2 * d + k, begin:end]
+        if root:
             for t in range(len(out)):
-                lo, hi, s = low_k[t] - x[k], high_k[t] - x[k], slope_k[t]
+                lo, hi = low[t] - x[k], high[t] - x[k]
+                gap, middle = max(max(lo, -hi), 0.0), 0.5 * (lo + hi)
+                out[t] += gap * gap
+                far[t] += middle * middle
+        else:
+            for t in range(len(out)):
+                lo, hi, s = low[t] - x[k], high[t] - x[k], slope[t]
                 z = min(max(0.5 * s, lo), hi)
                 out[t] += (1 - ROUNDING) * z * z - s * (z - 0.5 * (lo + hi))
-        out -= tops[1, begin:end]
+    if not root:
+        for t in range(len(out)):
+            out[t] -= top[t]
         return
-    far = np.zeros(len(out))  # ‖c_J − x‖², then ‖c_J − x‖
-    for k in range(len(x)):
-        low_k, high_k = low[k, begin:end], high[k, begin:end]
-        for t in range(len(out)):
-            lo, hi = low_k[t] - x[k], high_k[t] - x[k]
-            gap, middle = max(max(lo, -hi), 0.0), 0.5 * (lo + hi)
-            out[t] += gap * gap
-            far[t] += middle * middle
-    far = np.sqrt(far)
-    lean = (1 - ROUNDING) * far - tops[1, begin:end]
-    for k in range(len(x)):
-        low_k, high_k, slope_k = low[k, begin:end], high[k, begin:end], slopes[k, begin:end]
-        for t in range(len(out)):
-            lo, hi = low_k[t] - x[k], high_k[t] - x[k]
-            e = 0.5 * (lo + hi) / max(far[t], 1e-300)  # a shorter e will do
-            lean[t] -= (1 + ROUNDING) * abs(e - slope_k[t]) * 0.5 * (hi - lo)
     for t in range(len(out)):
-        out[t] = max((1 - ROUNDING) * np.sqrt(out[t]) - tops[0, begin + t], lean[t])
+        far[t] = np.sqrt(far[t])
+        lean[t] = (1 - ROUNDING) * far[t] - top[t]
+    for k in range(d):
+        low, high, slope = boxes[k, begin:end], boxes[d + k, begin:end], boxes[2 * d + k, begin:end]
+        for t in range(len(out)):
+            lo, hi = low[t] - x[k], high[t] - x[k]
+            e = 0.5 * (lo + hi) / max(far[t], 1e-300)  # a shorter one bounds too
+            lean[t] -= (1 + ROUNDING) * abs(e - slope[t]) * 0.5 * (hi - lo)
+    for t in range(len(out)):
+        out[t] = max((1 - ROUNDING) * np.sqrt(out[t]) - highest[t], lean[t])
 
 
 @compiled
@@ -208,17 +212,16 @@ def _look(
 @compiled
 def _least_of_run(
     start: int, stop: int, x: np.ndarray, order: np.ndarray, y: np.ndarray, h: np.ndarray, columns: np.ndarray,
-    low: np.ndarray, high: np.ndarray, tops: np.ndarray, slopes: np.ndarray, allowed: np.ndarray, root: bool,
-    values: np.ndarray, places: np.ndarray,
+    boxes: np.ndarray, allowed: np.ndarray, root: bool, values: np.ndarray, places: np.ndarray,
 ) -> None:  # fmt: skip
     """Rows that are neighbours go through the tiles together: a tile is read once for all of them."""
-    tiles = len(y)
-    bounds, promise, c = np.full((stop - start, tiles), np.inf), np.full(tiles, np.inf), np.empty(WIDTH)
+    tiles, c = len(y), np.empty(WIDTH)
+    bounds, promise = np.full((stop - start, tiles), np.inf), np.full(tiles, np.inf)
     for i in range(start, stop):
         mine, list_i, places_i = bounds[i - start], values[order[i]], places[order[i]]
         for part in range(2):
             begin, end = allowed[i, 2 * part], allowed[i, 2 * part + 1]
-            _bounds(x[i], low, high, tops, slopes, begin, end, root, mine[begin:end])
+            _bounds(x[i], boxes, begin, end, root, mine[begin:end])
         best = 0
         for t in range(tiles):
             best = t if mine[t] < mine[best] else best
@@ -227,21 +230,24 @@ def _least_of_run(
             mine[best] = np.inf
         for t in range(tiles):
             promise[t] = min(promise[t], mine[t] if mine[t] < list_i[-1] else np.inf)
-    for t in promise.argsort():
-        if promise[t] == np.inf:
-            break
-        for i in range(start, stop):
-            if bounds[i - start, t] < values[order[i], -1]:
-                _look(x[i], y[t], h[t], columns[t], root, c, values[order[i]], places[order[i]])
+    first, firsts = np.full(FIRST, np.inf), np.full(FIRST, -1)
+    for t in range(tiles):
+        if promise[t] < first[-1]:
+            offer(first, firsts, promise[t], t)
+    for turn in range(FIRST + tiles):  # the most promising, then all, of which those are done
+        t = firsts[turn] if turn < FIRST else turn - FIRST
+        if t >= 0 and promise[t] < np.inf:
+            promise[t] = np.inf
+            for i in range(start, stop):
+                if bounds[i - start, t] < values[order[i], -1]:
+                    _look(x[i], y[t], h[t], columns[t], root, c, values[order[i]], places[order[i]])
 
 
 @parallel
 def _least_of_rows(
-    x: np.ndarray, order: np.ndarray, y: np.ndarray, h: np.ndarray, columns: np.ndarray, low: np.ndarray, high: np.ndarray,
-    tops: np.ndarray, slopes: np.ndarray, allowed: np.ndarray, root: bool, values: np.ndarray, places: np.ndarray,
+    x: np.ndarray, order: np.ndarray, y: np.ndarray, h: np.ndarray, columns: np.ndarray, boxes: np.ndarray,
+    allowed: np.ndarray, root: bool, values: np.ndarray, places: np.ndarray,
 ) -> None:  # fmt: skip
     for run in prange((len(x) + RUN - 1) // RUN):
-        _least_of_run(
-            run * RUN, min(run * RUN + RUN, len(x)), x, order, y, h, columns, low, high, tops, slopes, allowed, root,
-            values, places,
-        )  # fmt: skip
+        stop = min(run * RUN + RUN, len(x))
+        _least_of_run(run * RUN, stop, x, order, y, h, columns, boxes, allowed, root, values, places)
