@@ -9,8 +9,8 @@ of the box around the tile, and top_J = max_J (v_j − s·(y_j − c_J)),
 
     c_ij − v_j ≥ min over y in the box of  ‖x_i − y‖² − s·(y − c_J)  − top_J,
 
-a sum over coordinates, each at y = x_i + s/2 pushed into the box. Plain distances are not such a sum, but convex: with e from
-x_i to c_J, ‖e‖ = 1, and w_J half the width of the box, ‖x_i − y‖ ≥ e·(y − x_i), and
+a sum over coordinates, each at y = x_i + s/2 pushed into the box. Plain distances are not such a sum, but they are convex:
+with e from x_i to c_J, ‖e‖ = 1, and w_J half the width of the box, ‖x_i − y‖ ≥ e·(y − x_i), and
 
     c_ij − v_j ≥ ‖c_J − x_i‖ − Σ_k |e_k − s_k| w_Jk − top_J;      and also  ≥ distance of the box − max_J v_j.
 
@@ -33,7 +33,7 @@ from otformer.transport.executors.clouds import PLAIN, Rule, morton
 
 WIDTH = 64  # places of a tile
 FIRST = 32  # tiles that are taken by what they promise
-ROUNDING = 2.0**-44  # of what a bound is summed from: 128 roundings and more
+UNSURE = 2.0**-44  # of what a bound is summed from: 128 roundings and more
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Side:
     def boxes(self, h: np.ndarray, span: np.ndarray, root: bool) -> np.ndarray:
         """Per tile: low and high corners of the box, slopes of h [tiles, WIDTH], max h and top, [3 d + 2, tiles].
 
-        The last two are raised by what rounding may do. ``span`` [d] is the size of the box around both clouds. Potentials of
-        transport are no steeper than its costs, so slopes need not be either.
+        The last two are raised by what rounding may do. ``span`` [d] is the size of the box around both clouds. Potentials
+        of transport are no steeper than its costs, so slopes need not be either.
         """
         there = self.places >= 0
         left, counts = np.where(there, h, 0.0), there.sum(1)
         size, slopes = np.abs(left).max(1), np.zeros_like(self.low)
-        highest = h.max(1) + ROUNDING * size
+        highest = h.max(1) + UNSURE * size
         for k, (low, high) in enumerate(zip(self.low, self.high, strict=True)):
             y = self.tiles[:, k] - 0.5 * (low + high)[:, None]  # [tiles, WIDTH]
             off = (y - (y * there).sum(1, keepdims=True) / counts[:, None]) * there
@@ -91,7 +91,7 @@ class Side:
             slopes[k] = rise.clip(-steepest, steepest)
             left -= slopes[k][:, None] * y
             size += np.abs(slopes[k]) * (span[k] + np.abs(low) + np.abs(high))
-        top = np.where(there, left, -np.inf).max(1) + ROUNDING * size
+        top = np.where(there, left, -np.inf).max(1) + UNSURE * size
         return np.concatenate([self.low, self.high, slopes, [highest, top]])
 
 
@@ -125,7 +125,8 @@ class PointPairs:
 
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
-        return np.where((self.labels[0][i] == self.labels[1][j]) == self.same, _costs(self.x, self.y, i, j, self.root), np.inf)
+        may_match = (self.labels[0][i] == self.labels[1][j]) == self.same
+        return np.where(may_match, _costs(self.x, self.y, i, j, self.root), np.inf)
 
 
 @parallel
@@ -161,22 +162,22 @@ def _bounds(x: np.ndarray, boxes: np.ndarray, begin: int, end: int, root: bool, 
             for t in range(len(out)):
                 lo, hi, s = low[t] - x[k], high[t] - x[k], slope[t]
                 z = min(max(0.5 * s, lo), hi)
-                out[t] += (1 - ROUNDING) * z * z - s * (z - 0.5 * (lo + hi))
+                out[t] += (1 - UNSURE) * z * z - s * (z - 0.5 * (lo + hi))
     if not root:
         for t in range(len(out)):
             out[t] -= top[t]
         return
     for t in range(len(out)):
         far[t] = np.sqrt(far[t])
-        lean[t] = (1 - ROUNDING) * far[t] - top[t]
+        lean[t] = (1 - UNSURE) * far[t] - top[t]
     for k in range(d):
         low, high, slope = boxes[k, begin:end], boxes[d + k, begin:end], boxes[2 * d + k, begin:end]
         for t in range(len(out)):
             lo, hi = low[t] - x[k], high[t] - x[k]
             e = 0.5 * (lo + hi) / max(far[t], 1e-300)  # a shorter one bounds too
-            lean[t] -= (1 + ROUNDING) * abs(e - slope[t]) * 0.5 * (hi - lo)
+            lean[t] -= (1 + UNSURE) * abs(e - slope[t]) * 0.5 * (hi - lo)
     for t in range(len(out)):
-        out[t] = max((1 - ROUNDING) * np.sqrt(out[t]) - highest[t], lean[t])
+        out[t] = max((1 - UNSURE) * np.sqrt(out[t]) - highest[t], lean[t])
 
 
 @compiled
