@@ -1,5 +1,4 @@
-r"""All pairs of a problem: of every point the k pairs of least reduced cost. Here from a matrix, by points in
-point_pairs.py.
+r"""All pairs of a problem: of every point the k pairs of least reduced cost. Here of a matrix; of points in point_pairs.py.
 
 With v the potentials of the columns, the k least c_ij − v_j of every row i are what a sparse graph is made of, and the least
 alone is *pricing*: f_i = min_j (c_ij − v_j) is the largest f with f_i + v_j ≤ c_ij for all pairs. Columns are alike.
