@@ -233,6 +233,7 @@ def test_absent_points_with_forbidden_pairs():
         (dict(a=[], b=[], M=[[0.0, np.nan], [1.0, 0.0]]), "M must be finite"),
         (dict(a=[], b=[], M=scipy.sparse.coo_array([[1.0, np.nan], [1.0, 2.0]])), "M must hold finite numbers"),
         (dict(a=[], b=[], M=np.zeros(3)), "M must have shape"),
+        (dict(a=[], b=[], M=torch.zeros(0, 0).to_sparse()), "M must have shape"),
         (dict(a=[], b=[], M=np.eye(2), numItermax=0), "numItermax must be"),
         (dict(a=[], b=[], M=np.eye(2), numThreads="many"), "numThreads must be"),
         (dict(a=[], b=[], M=np.eye(2), potentials_init=([0.0], [0.0, 0.0])), "potentials must have shapes"),
@@ -250,9 +251,10 @@ def test_bad_input(given, words):
 
 
 @pytest.fixture(params=["scipy's", "ours"])
-def below(request, monkeypatch):
+def way(request, monkeypatch):
     """Both ways, whatever the size."""
-    monkeypatch.setattr(like_scipy, "SCIPY_BELOW", 1e12 if request.param == "scipy's" else 0)
+    monkeypatch.setattr(like_scipy, "OURS_FROM", 1 if request.param == "ours" else 10**9)
+    monkeypatch.setattr(like_scipy, "ALIKE", 0.0)
 
 
 def cost_matrix(seed):
@@ -266,7 +268,7 @@ def cost_matrix(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("below")
+@pytest.mark.usefixtures("way")
 def test_assignments_are_scipys():
     for seed in range(300):
         C, _ = cost_matrix(seed)
@@ -280,7 +282,7 @@ def test_assignments_are_scipys():
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("below")
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("maximize", [False, True])
 def test_forbidden_pairs(maximize):
     refused = 0
@@ -299,14 +301,14 @@ def test_forbidden_pairs(maximize):
     assert 10 < refused < 190
 
 
-@pytest.mark.parametrize(("n", "m"), [(400, 400), (300, 700), (900, 250)])
+@pytest.mark.parametrize(("n", "m"), [(400, 400), (395, 400), (400, 395), (300, 700), (900, 250)])
 def test_larger_assignments(n, m):
     C = np.random.default_rng(0).random((n, m))
     expected = C[scipy.optimize.linear_sum_assignment(C)].sum()
     assert C[of.linear_sum_assignment(C)].sum() == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.usefixtures("below")
+@pytest.mark.usefixtures("way")
 def test_assignment_input():
     C = np.random.default_rng(0).random((6, 8))
     expected = scipy.optimize.linear_sum_assignment(C)

@@ -280,8 +280,8 @@ def _least(i: np.ndarray, values: np.ndarray, n: int) -> np.ndarray:
 
 def _read_sparse(M: Any) -> tuple[Form, tuple[int, int], np.ndarray, np.ndarray, np.ndarray]:
     """Its form and shape, and the pairs it allows: rows, columns and costs, [E] each, in the order of rows."""
-    if len(M.shape) != 2:
-        raise ValueError(f"M must have shape (n, m), got {tuple(M.shape)}")
+    if len(M.shape) != 2 or 0 in M.shape:
+        raise ValueError(f"M must have shape (n, m), both at least 1 where it is sparse, got {tuple(M.shape)}")
     if isinstance(M, Tensor):
         listed = M.to_sparse_coo().coalesce()
         (i, j), costs, device = to_numpy(listed.indices()), to_numpy(checks.array("M", listed.values())), M.device

@@ -23,7 +23,8 @@ from otformer.transport.problem.problem import to_numpy
 from otformer.transport.problem.result import Result
 from otformer.transport.solve import solve, solve_sample
 
-SCIPY_BELOW = 250**3  # n·m·min(n, m): up to here a call of ours costs more than the work of scipy's
+OURS_FROM = 300  # points: with fewer a call of ours costs more than the work of scipy's
+ALIKE = 0.98  # min(n, m)/max(n, m): with more to choose from, paths are short, and scipy's loop over them is faster
 
 
 def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
@@ -41,7 +42,7 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     row_ind, col_ind : arrays (min(n, m),), or tensors on the device of a tensor
         cost[row_ind, col_ind].sum() is the least; row_ind is sorted. Where several are as good, it need not be scipy's.
 
-    Small problems are solved by scipy itself.
+    Small problems, and those with many more columns than rows or the reverse, are solved by scipy itself.
 
     >>> row, column = linear_sum_assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
     >>> row.tolist(), column.tolist()
@@ -55,7 +56,8 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     if C.ndim != 2:
         raise ValueError(f"cost must be a matrix (n, m), got shape {tuple(C.shape)}")
     n, m = C.shape
-    rows, columns = (_scipy if n * m * min(n, m) <= SCIPY_BELOW else _ours)(C, maximize)
+    ours = min(n, m) >= max(OURS_FROM, ALIKE * max(n, m))
+    rows, columns = (_ours if ours else _scipy)(C, maximize)
     if not isinstance(cost, Tensor):
         return rows, columns
     return torch.as_tensor(rows, device=cost.device), torch.as_tensor(columns, device=cost.device)
