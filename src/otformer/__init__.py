@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from otformer.network.transformer import AligningTransformer
     from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
     from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
+    from otformer.transport.compat.like_pot_exact import emd, emd2
+    from otformer.transport.compat.like_scipy import assignment, linear_sum_assignment
     from otformer.transport.problem.result import Result
     from otformer.transport.ragged.batch import BrokenProblems, solve_batch
     from otformer.transport.sharded import solve_sharded
@@ -64,8 +66,10 @@ _NAMES = {  # public names by module
     "otformer.transport.variants.partial": "solve_partial",
     "otformer.transport.problem.result": "Result",
     "otformer.transport.sort": "argsort sort",
-    # in the manner of POT and GeomLoss
+    # in the manner of POT, scipy and GeomLoss
     "otformer.transport.compat.like_pot": "sinkhorn sinkhorn2",
+    "otformer.transport.compat.like_pot_exact": "emd emd2",
+    "otformer.transport.compat.like_scipy": "assignment linear_sum_assignment",
     "otformer.transport.compat.like_geomloss": "SamplesLoss divergence",
     # words
     "otformer.words.align.align": "align",
@@ -74,10 +78,10 @@ _MODULES = {name: module for module, names in _NAMES.items() for name in names.s
 __all__ = [
     "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "Features", "Gradient",
     "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost",
-    "StockEncoder", "StockTransformer", "Trace", "align", "argsort", "best_omega", "cosine", "cost_matrix", "divergence",
-    "inner_product", "load_trained", "mahalanobis", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch",
-    "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort", "squared_euclidean",
-    "trained_models",
+    "StockEncoder", "StockTransformer", "Trace", "align", "argsort", "assignment", "best_omega", "cosine", "cost_matrix",
+    "divergence", "emd", "emd2", "inner_product", "linear_sum_assignment", "load_trained", "mahalanobis", "nn",
+    "sinkhorn", "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample", "solve_sharded", "solve_streamed",
+    "solve_unbalanced", "sort", "squared_euclidean", "trained_models",
 ]  # fmt: skip
 
 

@@ -1,0 +1,139 @@
+r"""Assignments: scipy's ``linear_sum_assignment`` on our engine, and the same between points, without a matrix.
+
+    min_σ Σ_i C_{i σ(i)}    over one-to-one maps σ of the rows to the columns.
+
+With as many rows as columns this is transport with equal weights, whose extreme plans are the permutations (Birkhoff).
+With n < m rows, one row more, to which the m − n columns left over go at one cost, makes it transport between whole numbers,
+whose extreme plans are whole. The solver counts weights in units of 2⁻⁶⁰ of the mass, which m does not divide: as a few
+units go astray, the column of a row is the one where most of it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer.network.features import Features
+from otformer.transport.exact.result import ExactResult
+from otformer.transport.problem.problem import to_numpy
+from otformer.transport.problem.result import Result
+from otformer.transport.solve import solve, solve_sample
+
+OURS_FROM = 300  # points: with fewer a call of ours costs more than the work of scipy's
+ALIKE = 0.98  # min(n, m)/max(n, m): with more to choose from, paths are short, and scipy's loop over them is faster
+
+
+def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
+    """scipy's ``linear_sum_assignment``: of each row, or of as many as there are columns, one column, for the least sum.
+
+    Parameters
+    ----------
+    cost : array (n, m)
+        Numbers, numpy, lists or a tensor; +inf (−inf if maximize) forbids a pair.
+    maximize : bool
+        Whether the sum is to be the greatest.
+
+    Returns
+    -------
+    row_ind, col_ind : arrays (min(n, m),), or tensors on the device of a tensor
+        cost[row_ind, col_ind].sum() is the least; row_ind is sorted. Where several are as good, it need not be scipy's.
+
+    Small problems, and those with many more columns than rows or the reverse, are solved by scipy itself.
+
+    >>> row, column = linear_sum_assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
+    >>> row.tolist(), column.tolist()
+    ([0, 1, 2], [1, 0, 2])
+    >>> [t.tolist() for t in linear_sum_assignment(torch.tensor([[1.0, 2.0, 9.0]]), maximize=True)]
+    [[0], [2]]
+    """
+    C = cost.detach() if isinstance(cost, Tensor) else np.asarray(cost)
+    if isinstance(C, np.ndarray) and C.dtype.kind not in "biuf":
+        raise ValueError(f"cost must be an array of numbers, got an array of dtype {C.dtype}")
+    if C.ndim != 2:
+        raise ValueError(f"cost must be a matrix (n, m), got shape {tuple(C.shape)}")
+    n, m = C.shape
+    ours = min(n, m) >= max(OURS_FROM, ALIKE * max(n, m))
+    rows, columns = (_ours if ours else _scipy)(C, maximize)
+    if not isinstance(cost, Tensor):
+        return rows, columns
+    return torch.as_tensor(rows, device=cost.device), torch.as_tensor(columns, device=cost.device)
+
+
+def _scipy(C: Any, maximize: bool) -> tuple[np.ndarray, np.ndarray]:
+    from scipy.optimize import linear_sum_assignment as of_scipy
+
+    rows, columns = of_scipy(C.cpu().double().numpy() if isinstance(C, Tensor) else C, maximize)
+    return rows, columns
+
+
+def _ours(C: Any, maximize: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Errors are in scipy's words."""
+    C = C.double() if isinstance(C, Tensor) else C.astype(np.float64)
+    C = -C if maximize else C
+    if not float(C.min()) > -np.inf:
+        raise ValueError("matrix contains invalid numeric entries")
+    n, m = C.shape
+    try:
+        of_rows = _columns(C if n <= m else C.T)
+    except ValueError:
+        if float(C.max()) < np.inf:
+            raise
+        raise ValueError("cost matrix is infeasible") from None
+    if n <= m:
+        return np.arange(n), of_rows
+    order = np.argsort(of_rows)
+    return of_rows[order], order
+
+
+def _columns(C: Any) -> np.ndarray:
+    """The column of every row, [n], of a cost matrix [n, m] with n ≤ m."""
+    n, m = C.shape
+    if n == m:
+        return np.asarray(to_numpy(_exact(solve(C, reg=0)).permutation))
+    low = float(C.min())
+    C = torch.cat([C, C.new_full((1, m), low)]) if isinstance(C, Tensor) else np.vstack([C, np.full(m, low)])
+    a, b = np.append(np.ones(n), m - n), np.ones(m)
+    i, j, masses = (to_numpy(t) for t in _exact(solve(C, a, b, reg=0)).pairs)
+    found, order = np.empty(n + 1, np.int64), np.argsort(masses)
+    found[i[order]] = j[order]  # of several, the last, which is the largest, stays
+    return found[:n]
+
+
+def assignment(
+    x: Any,
+    y: Any,
+    metric: str | Features | Callable[[Any, Any], Any] = "sqeuclidean",
+    mask: Any = None,
+    labels: tuple[Any, Any] | None = None,
+    allow: str = "equal",
+    max_time: float | None = None,
+) -> Any:
+    """The optimal one-to-one map between two equally large sets of points: σ with the least Σ_i c(x_i, y_σ(i)).
+
+    Parameters
+    ----------
+    x, y : array (n, d) each
+        Points; numpy, lists or tensors.
+    metric, mask, labels, allow, max_time
+        As in `solve_sample`, of which this is ``solve_sample(x, y, reg=0).permutation``: the result there has the proof too.
+
+    Returns
+    -------
+    σ, array (n,) of whole numbers, or a tensor on the device of tensors: x[i] goes to y[σ[i]].
+
+    >>> assignment([[0.0], [1.0], [5.0]], [[4.0], [0.5], [0.9]]).tolist()
+    [1, 2, 0]
+    """
+    if np.shape(x)[:1] != np.shape(y)[:1]:
+        raise ValueError(f"x and y must be equally many points, got shapes {tuple(np.shape(x))} and {tuple(np.shape(y))}")
+    r = solve_sample(x, y, reg=0, metric=metric, mask=mask, labels=labels, allow=allow, max_time=max_time)
+    return _exact(r).permutation
+
+
+def _exact(result: Result) -> ExactResult:
+    assert isinstance(result, ExactResult)
+    return result
