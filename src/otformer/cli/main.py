@@ -39,7 +39,12 @@ def _options(
 
 
 app.command(
-    **examples("solve x.csv y.csv --reg 0.01 --out plan.npz", "solve cost.csv --cost --a a.csv --b b.csv", "solve both.npz")
+    **examples(
+        "solve x.csv y.csv --reg 0.01 --out plan.npz",
+        "solve x.csv y.csv --exact --out pairs.csv",
+        "solve cost.csv --cost --a a.csv --b b.csv",
+        "solve both.npz",
+    )
 )(solve)
 app.command(**examples("sort 3 1 2", "sort -- 3 -1 2", "sort < numbers.txt"))(sort)
 app.command(**examples("align 'The cat sleeps ||| Le chat dort'", "align news.de news.en -l de-en --out links"))(align)
