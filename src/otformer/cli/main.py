@@ -51,7 +51,9 @@ app.command(**examples("align 'The cat sleeps ||| Le chat dort'", "align news.de
 app.command(**examples("probe en-fr", "probe path/to/gpt2 test.txt --gold test.talp --one-based"))(probe)
 app.command(**examples("reproduce --list", "reproduce figure-3 depth", "reproduce --full --resume"))(reproduce)
 app.command(**examples("train --list", "train --recipe sort-beyond --ensemble 8 --device cuda"))(train)
-app.command(**examples("bench small", "bench cpu --family uniform-2d --reg 0.001 --append"))(bench)
+app.command(
+    **examples("bench small", "bench cpu --family uniform-2d --reg 0.001 --append", "bench exact --n 2000 --threads 2")
+)(bench)
 
 
 def main() -> None:
