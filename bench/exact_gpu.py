@@ -8,7 +8,8 @@ and a run with --keep goes on from there; the table comes at the end. --help lis
 
 Times are of the second call (the first compiles), from points on the device in float64 until value, gap and permutation or
 pairs have been read; ``first`` is the call before it, compilation included. ``gap`` is relative to the value, over all pairs
-in float64; ``GiB`` is the most that was allocated on the device, points included.
+in float64; ``GiB`` is the most that was allocated on the device, points included. With --parts a third call says where the
+time goes: layers, looks at all pairs, flow on the sparse graph.
 
 Exact transport needs numba, also on a GPU. On a machine without it, and without a network, bring it: download the wheels of
 numba and llvmlite for its Python, unpack them into a folder (carry/wheels), and put that on PYTHONPATH.
@@ -28,9 +29,11 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import torch
@@ -48,16 +51,17 @@ Row = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """``run`` takes the device and a number that divides sizes; ``limit``: seconds for all of it."""
+    """``run`` takes the options; ``limit``: seconds for all of it."""
 
-    run: Callable[[str, int], Row]
+    run: Callable[[argparse.Namespace], Row]
     limit: float
     what: str
 
 
-def points(problem: Callable[[int], Problem], n: int, device: str, shrink: int) -> Row:
+def points(problem: Callable[[int], Problem], n: int, options: argparse.Namespace) -> Row:
     """One problem of n points per side."""
-    p = problem(max(n // shrink, 20))
+    device = options.device
+    p = problem(max(n // options.shrink, 20))
     x, y, a, b = (None if t is None else torch.from_numpy(t).to(device) for t in p)
 
     def run() -> Any:
@@ -70,19 +74,44 @@ def points(problem: Callable[[int], Problem], n: int, device: str, shrink: int) 
     value = float(result.value)
     told = {"n": len(p.x), "d": p.x.shape[1], "seconds": seconds, "first": first, "value": value}
     told |= {"gap": result.gap / abs(value), "converged": result.converged, "rounds": result.rounds}
-    return told | {"layers": result.depth, "method": result.method, "GiB": gib}
+    told |= {"layers": result.depth, "method": result.method, "GiB": gib}
+    return told | (parts(run, device) if options.parts else {})
 
 
-def batch(where: str, device: str, shrink: int) -> Row:
+def parts(run: Callable[[], Any], device: str) -> Row:
+    """Seconds of the three parts of one call, by functions inside of it: the one thing here that is not public."""
+    from otformer.transport.exact import graphs, pairs, point_pairs, solve
+
+    spent: Row = {}
+    with ExitStack() as stack:
+        for part, owners, name in (
+            ("layers, s", [solve], "_start"),
+            ("looks, s", [pairs.MatrixPairs, pairs.OnDevice, point_pairs.PointPairs], "least"),
+            ("flow, s", [graphs.Matching, graphs.Tree], "run"),
+        ):
+            for owner in owners:
+                inner = getattr(owner, name)
+
+                def outer(*args: Any, _inner: Any = inner, _part: str = part, **options: Any) -> Any:
+                    seconds, result, _ = timed(lambda: _inner(*args, **options), device)
+                    spent[_part] = spent.get(_part, 0.0) + seconds
+                    return result
+
+                stack.enter_context(mock.patch.object(owner, name, outer))
+        run()
+    return spent
+
+
+def batch(where: str, options: argparse.Namespace) -> Row:
     """Many small problems: in one call, or (scipy) some of them one by one."""
-    M = np.random.default_rng(0).random((max(BATCH // shrink, 20), SMALL, SMALL))
+    M = np.random.default_rng(0).random((max(BATCH // options.shrink, 20), SMALL, SMALL))
     if where == "scipy":
         from scipy.optimize import linear_sum_assignment
 
         some = M[:LOOPED]
         seconds, found, _ = timed(lambda: [m[linear_sum_assignment(m)].mean() for m in some], "cpu")
         return {"n": len(M), "seconds": seconds * len(M) / len(some), "solved": len(some), "value": float(np.mean(found))}
-    costs = torch.from_numpy(M).to(device if where == "device" else "cpu")
+    costs = torch.from_numpy(M).to(options.device if where == "device" else "cpu")
 
     def run() -> list[Any]:
         results = of.solve_batch(costs, reg=0)
@@ -165,7 +194,7 @@ def child(options: argparse.Namespace) -> None:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that it has not converged is in the row
-                row = CASES[name].run(options.device, options.shrink)
+                row = CASES[name].run(options)
         except Exception as error:  # the next case has its turn
             row = {"failed": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"}
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -181,7 +210,15 @@ def run_all(options: argparse.Namespace) -> None:
     while left:
         minutes = max(0.0, (end - time.monotonic()) / 60)
         command = [sys.executable, __file__, "--child", "--out", str(options.out), "--minutes", str(minutes)]
-        command += ["--device", options.device, "--shrink", str(options.shrink), "--only", *left]
+        command += [
+            "--device",
+            options.device,
+            "--shrink",
+            str(options.shrink),
+            *["--parts"] * options.parts,
+            "--only",
+            *left,
+        ]
         status = subprocess.run(command, check=False).returncode
         left = [name for name in left if name not in recorded(options.out)]
         if left:
@@ -208,6 +245,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=8.0, help="end within this time")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--shrink", type=int, default=1, help="divide all sizes by this")
+    parser.add_argument("--parts", action="store_true", help="a third call, which says where the time goes")
     parser.add_argument("--keep", action="store_true", help="keep the rows of an earlier run, run only the other cases")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
