@@ -39,14 +39,21 @@ def _options(
 
 
 app.command(
-    **examples("solve x.csv y.csv --reg 0.01 --out plan.npz", "solve cost.csv --cost --a a.csv --b b.csv", "solve both.npz")
+    **examples(
+        "solve x.csv y.csv --reg 0.01 --out plan.npz",
+        "solve x.csv y.csv --exact --out pairs.csv",
+        "solve cost.csv --cost --a a.csv --b b.csv",
+        "solve both.npz",
+    )
 )(solve)
 app.command(**examples("sort 3 1 2", "sort -- 3 -1 2", "sort < numbers.txt"))(sort)
 app.command(**examples("align 'The cat sleeps ||| Le chat dort'", "align news.de news.en -l de-en --out links"))(align)
 app.command(**examples("probe en-fr", "probe path/to/gpt2 test.txt --gold test.talp --one-based"))(probe)
 app.command(**examples("reproduce --list", "reproduce figure-3 depth", "reproduce --full --resume"))(reproduce)
 app.command(**examples("train --list", "train --recipe sort-beyond --ensemble 8 --device cuda"))(train)
-app.command(**examples("bench small", "bench cpu --family uniform-2d --reg 0.001 --append"))(bench)
+app.command(
+    **examples("bench small", "bench cpu --family uniform-2d --reg 0.001 --append", "bench exact --n 2000 --threads 2")
+)(bench)
 
 
 def main() -> None:

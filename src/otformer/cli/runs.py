@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,7 +136,7 @@ def train(
 
 
 def bench(
-    scenario: Annotated[str, typer.Argument(help="cpu, small, ragged or scaling.")],
+    scenario: Annotated[str, typer.Argument(help="cpu, small, ragged, scaling or exact.")],
     out: Annotated[Path, typer.Option(help="Folder for the CSV, the table and the figure.")] = Path("bench/results"),
     family: Annotated[list[str] | None, typer.Option(help="Only these problem families.")] = None,
     peer: Annotated[list[str] | None, typer.Option(help="Only these libraries.")] = None,
@@ -149,16 +151,25 @@ def bench(
 ) -> None:
     """Compare the speed with that of other OT libraries.
 
-    Those that are installed solve the same problems to the same marginal error, which is computed here.
+    Those that are installed solve the same problems to the same marginal error, or (exact) to the optimum, which is
+    computed here.
     """
-    from otformer.benchmarks.harness import Settings
-    from otformer.benchmarks.harness import bench as run
-    from otformer.benchmarks.report import claims, table
+    from otformer import checks
+    from otformer.benchmarks import exact, harness, report
 
-    kept = "nothing is written: --family, --n or --reg with --append make a table in parts"
+    checks.choice("scenario", scenario, (*harness.SCENARIOS, "exact"))
+    if scenario == "exact" and reg:
+        raise ValueError(f"reg goes with the other scenarios: exact has λ = 0, got --reg {reg[0]:g}")
+    kept = "nothing is written: --family, --n or --peer with --append make a table in parts"
     with interruptible(lambda: kept), bar(f"bench {scenario}", 1.0) as shown:
         only = {"n": n, "regs": reg, "families": family, "peers": peer}
         given: dict[str, Any] = {"limit": limit, "rounds": rounds, "threads": threads, "seed": seed, "progress": shown.reach}
-        given |= {name: values for name, values in only.items() if values}
-        rows = run(scenario, out, Settings(**given, tell=lambda line: typer.echo(line, err=True)), append=append)
-    typer.echo(json.dumps([asdict(row) for row in rows]) if as_json else "\n".join([*table(rows), "", *claims(rows)]))
+        given |= {name: values for name, values in only.items() if values} | {"tell": partial(typer.echo, err=True)}
+        rows: Sequence[Any]
+        if scenario == "exact":
+            rows = exact.bench(out, exact.Settings(**given), append=append)
+            lines = [*exact.table(rows), "", *exact.claims(rows)]
+        else:
+            rows = harness.bench(scenario, out, harness.Settings(**given), append=append)
+            lines = [*report.table(rows), "", *report.claims(rows)]
+    typer.echo(json.dumps([asdict(row) for row in rows]) if as_json else "\n".join(lines))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,36 +21,45 @@ SCHEDULES = "auto|paper|gradient|alternating|relaxed|annealed"
 
 
 def solve(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(help="Points (npy, csv, tsv, txt); or an npz with x and y, or cost, and a, b.")],
     second: Annotated[Path | None, typer.Argument(metavar="y", help="The points to transport to, one per row.")] = None,
     cost: Annotated[bool, typer.Option("--cost", help="FILE, given alone, holds a cost matrix.")] = False,
     reg: Annotated[float, typer.Option("--reg", "--lambda", help="λ, the weight of Σ P log P.")] = 0.1,
+    exact: Annotated[bool, typer.Option("--exact", help="The optimum itself, λ = 0, with a bound that proves it.")] = False,
     a: Annotated[Path | None, typer.Option(help="Weights of the rows, a file of numbers; uniform if not given.")] = None,
     b: Annotated[Path | None, typer.Option(help="Weights of the columns.")] = None,
     metric: Annotated[str | None, typer.Option(help="Cost between points: sqeuclidean, cosine, ….")] = None,
     unbalanced: Annotated[float | None, typer.Option(help="ρ: marginals are a KL penalty of this weight.")] = None,
-    tol: Annotated[float, typer.Option(help="L1 marginal error to reach.")] = 1e-6,
+    tol: Annotated[float, typer.Option(help="L1 marginal error to reach; with --exact gap/|value|.")] = 1e-6,
     max_depth: Annotated[int, typer.Option(help="Most layers to use.")] = 10_000,
+    max_time: Annotated[float | None, typer.Option(help="Seconds for --exact, which then ends with what it has.")] = None,
     schedule: Annotated[str, typer.Option(metavar=SCHEDULES, help="The solver's own choice, or a fixed network.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write plan, u and v to this npz; above 10⁸ entries u and v.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write plan, u and v to this npz; above 10⁸ entries u and v. With --exact the plan is sparse, as "
+            "scipy.sparse.load_npz reads it, or a csv of row, column and mass."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Solve entropic optimal transport between points or for a cost."""
+    """Solve optimal transport between points or for a cost, entropic or exact."""
+    if exact:
+        _without(context, "reg", "unbalanced", "max_depth", "schedule")
+        _solve_exact(partial(_problem, file, second, cost, a, b, metric), tol, max_time, out, as_json)
+        return
+    if max_time is not None:
+        raise ValueError(f"max-time goes with --exact only, got {max_time:g}: layers are limited by --max-depth")
+    if reg == 0:
+        raise ValueError(f"reg must be a positive, finite number, got {reg}: the optimum itself is --exact")
     import otformer as of
-    from otformer.files import check_writable, read_problem, read_weights, write_npz
+    from otformer.files import check_writable, write_npz
 
     if out is not None:
         check_writable(out)
     with warnings_as_notes():
-        given: dict[str, Any] = {**read_problem(file, second, cost)}
-        for name, weights in (("a", a), ("b", b)):
-            if weights is not None and name in given:
-                raise ValueError(f"{name} is given twice: {file} holds it, and there is --{name} {weights}")
-            given |= {} if weights is None else {name: read_weights(weights)}
-        if metric is not None and "M" in given:
-            raise ValueError(f"metric goes with points, got a cost matrix in {file}")
-        given |= {} if metric is None else {"metric": metric}
-        n, m = given["M"].shape if "M" in given else (len(given["X_a"]), len(given["X_b"]))
+        given, n, m = _problem(file, second, cost, a, b, metric)
         with_plan = n * m <= PLAN_ENTRIES
         if out is not None and not with_plan:
             note(f"{out} gets u and v without the plan, which has {n} × {m} entries: P = exp((u + v − C)/λ − 1)")
@@ -57,14 +71,93 @@ def solve(
     names = ["value", "value_linear", "marginal_error", "converged", "depth", "method"]
     names += [] if unbalanced is None else ["mass", "error"]
     summary = {"n": n, "m": m, "reg": reg, **{name: getattr(result, name) for name in names}}
+    _tell(summary, as_json)
+    if not (result.converged or as_json):
+        error = summary.get("error", result.marginal_error)
+        typer.echo(f"not converged: error {error:.3g}, tol {tol:g}; raise --reg, --tol or --max-depth", err=True)
+
+
+def _without(context: typer.Context, *names: str) -> None:
+    """--exact goes without these."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = name.replace("_", "-")
+            raise ValueError(f"{option} goes without --exact, got --exact and --{option} {context.params[name]}")
+
+
+def _problem(
+    file: Path, second: Path | None, cost: bool, a: Path | None, b: Path | None, metric: str | None
+) -> tuple[dict[str, Any], int, int]:
+    """Arguments for `of.solve` (M) or `of.solve_sample` (X_a, X_b), and the sizes of the two sides."""
+    from otformer.files import read_problem, read_weights
+
+    given: dict[str, Any] = {**read_problem(file, second, cost)}
+    for name, weights in (("a", a), ("b", b)):
+        if weights is not None and name in given:
+            raise ValueError(f"{name} is given twice: {file} holds it, and there is --{name} {weights}")
+        given |= {} if weights is None else {name: read_weights(weights)}
+    if metric is not None and "M" in given:
+        raise ValueError(f"metric goes with points, got a cost matrix in {file}")
+    given |= {} if metric is None else {"metric": metric}
+    n, m = given["M"].shape if "M" in given else (len(given["X_a"]), len(given["X_b"]))
+    return given, n, m
+
+
+def _solve_exact(
+    problem: Callable[[], tuple[dict[str, Any], int, int]],
+    tol: float,
+    max_time: float | None,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    import otformer as of
+    from otformer.files import written
+
+    if out is not None and out.suffix not in (".csv", ".npz"):
+        raise ValueError(f"{out} must end in .csv or .npz")
+    with warnings_as_notes(), nullcontext() if out is None else written(out) as stream:
+        given, n, m = problem()
+        call: Any = of.solve if "M" in given else of.solve_sample
+        start = time.perf_counter()
+        try:
+            result = call(**given, reg=0, tol=tol, max_time=max_time)
+        except ImportError as error:  # numba is an extra
+            raise ValueError(str(error)) from None
+        seconds = time.perf_counter() - start
+        if out is not None:
+            _write_plan(out, stream, result)
+    names = ("value", "bound", "gap", "converged", "method", "rounds")
+    _tell({"n": n, "m": m, **{name: getattr(result, name) for name in names}, "seconds": seconds}, as_json)
+    if not (result.converged or as_json):
+        typer.echo(
+            f"not proved optimal: gap {result.gap:.3g}, tol {tol:g} of the value; raise --max-time or --tol", err=True
+        )
+
+
+def _write_plan(out: Path, stream: Any, result: Any) -> None:
+    """The pairs that have mass: an npz with scipy's names for a sparse array, and u and v; or lines of text."""
+    import numpy as np
+
+    if out.suffix == ".csv":
+        rows, columns, masses = result.pairs
+        by_rows = np.lexsort((columns, rows))
+        lines = np.column_stack([rows, columns, masses])[by_rows]
+        np.savetxt(stream, lines, fmt="%d,%d,%.17g", header="row,column,mass", comments="")
+        return
+    plan, (u, v) = result.plan, result.potentials
+    arrays = {"data": plan.data, "indices": plan.indices, "indptr": plan.indptr, "shape": plan.shape, "_is_array": True}
+    np.savez(stream, format=b"csr", **arrays, u=u, v=v)
+
+
+def _tell(summary: dict[str, Any], as_json: bool) -> None:
+    """Names and values, a line each; JSON has no infinite numbers."""
     if as_json:
-        typer.echo(json.dumps(summary))
+        finite = {k: None if isinstance(x, float) and not math.isfinite(x) else x for k, x in summary.items()}
+        typer.echo(json.dumps(finite))
         return
     for name, value in summary.items():
         typer.echo(f"{name:<15}{value:.8g}" if isinstance(value, float) else f"{name:<15}{value}")
-    if not result.converged:
-        error = summary.get("error", result.marginal_error)
-        typer.echo(f"not converged: error {error:.3g}, tol {tol:g}; raise --reg, --tol or --max-depth", err=True)
 
 
 def sort(

@@ -1,0 +1,223 @@
+"""`otformer bench exact`: the optimum itself, λ = 0, beside the libraries that find it too.
+
+Every peer is a process of its own per problem. It is warmed up on a small problem, called once, and then timed: the least
+of a few calls, of many if they are short, of the first alone if that took over ten seconds and nothing was compiled in it.
+Costs are squared Euclidean. Peers that take a matrix get it for nothing: making it is not timed. Ours is
+``of.solve_sample(x, y, reg=0)``, from points, and ``of.solve(M, reg=0)``, from the matrix.
+
+Nothing a peer says of itself is used. Value, marginals and the gap to the bound are computed here in float64, from the plan
+and the potentials g of the columns: with f_i = min_j (C_ij − g_j) over all pairs no plan costs less than Σ a f + Σ b g,
+and this one costs Σ P (C − f − g) more.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.metadata
+import importlib.util
+import math
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from otformer import checks
+from otformer.benchmarks.exact_peers import FAMILIES, PEERS, Plan, Problem, make
+from otformer.benchmarks.harness import OURS, SLOW, Row, fastest
+from otformer.benchmarks.measure import WARM
+from otformer.benchmarks.process import outside
+from otformer.benchmarks.report import machine
+from otformer.files import output_folder, write_csv, written
+
+SHORT = 0.1  # seconds; a call that takes less is repeated ten times as often
+OFF = 1e-9  # L1 error of the marginals, of mass 1, above which a plan is none
+LIBRARIES = ("scipy", "numba", "lapx", "torch-linear-assignment")  # versions that the report adds
+
+
+def single(spec: dict[str, Any]) -> dict[str, Any]:
+    """Seconds, value, error and gap; ``spec`` names peer, family, n, seed, rounds, and the processor seconds of a call."""
+    peer = PEERS[spec["peer"]]
+    peer.prepare(make(spec["family"], WARM))()
+    problem = make(spec["family"], spec["n"], spec["seed"])
+    call = peer.prepare(problem)
+    first, plan = _timed(call, spec["limit"])
+    again = 0 if first[1] > SLOW else spec["rounds"] * (10 if first[1] < SHORT else 1)
+    calls = [_timed(call, spec["limit"]) for _ in range(max(again, peer.compiles))]
+    wall, cpu = map(min, zip(*(seconds for seconds, _ in calls), strict=True)) if calls else first
+    return {"wall": wall, "cpu": cpu, "rounds": max(1, len(calls)), **judged(problem, plan)}
+
+
+def _timed(call: Callable[[], Plan], limit: float) -> tuple[tuple[float, float], Plan]:
+    """Seconds by the clock and of the processor; a call that uses more of these than ``limit`` ends this process."""
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
+    plan = call()
+    wall, after = time.perf_counter() - wall, resource.getrusage(resource.RUSAGE_SELF)
+    signal.setitimer(signal.ITIMER_PROF, 0)
+    return (wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime), plan
+
+
+def judged(p: Problem, plan: Plan, rows: int = 512) -> dict[str, Any]:
+    """Value, L1 error of the marginals, and value minus bound relative to the value (None without potentials)."""
+    i, j, masses = (np.asarray(t) for t in plan[:3])
+    cost, (a, b) = np.square(p.x[i] - p.y[j]).sum(1), p.weights()
+    value = float(masses @ cost)
+    error = sum(float(abs(np.bincount(at, masses, len(w)) - w).sum()) for at, w in ((i, a), (j, b)))
+    if not error < OFF:
+        raise RuntimeError(f"marginals are off by {error:.2g}")
+    if plan.g is None:
+        return {"value": value, "error": error, "gap": None}
+    g, parts = np.asarray(plan.g), np.split(p.x, range(rows, len(a), rows))
+    f = np.concatenate([(cdist(part, p.y, "sqeuclidean") - g).min(1) for part in parts])
+    gap = float(masses @ (cost - f[i] - g[j]))
+    return {"value": value, "error": error, "gap": gap / max(abs(value), 1e-300)}
+
+
+@dataclass(frozen=True)
+class ExactRow(Row):
+    """A `Row` of the harness, with the value, its difference from the least one found, and the gap, both relative."""
+
+    value: float = math.nan
+    difference: float = math.nan
+    gap: float | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run, and who is told: lines of text, and the share that is done."""
+
+    n: Sequence[int] = (100, 500, 2000, 5000, 10_000)
+    families: Sequence[str] = tuple(FAMILIES)
+    peers: Sequence[str] = tuple(PEERS)
+    rounds: int = 3
+    limit: float = 30.0
+    threads: int = 1
+    seed: int = 0
+    tell: Callable[[str], None] = lambda line: None
+    progress: Callable[[float], None] = lambda share: None
+
+    def __post_init__(self) -> None:
+        for n in self.n:
+            checks.count("n", n, least=2)
+        for argument, known in (("families", FAMILIES), ("peers", PEERS)):
+            for name in getattr(self, argument):
+                checks.choice(argument, name, known)
+        checks.positive("limit", self.limit)
+        for argument in ("rounds", "threads"):
+            checks.count(argument, getattr(self, argument))
+
+
+def bench(out: str | Path, settings: Settings | None = None, append: bool = False) -> list[ExactRow]:
+    """Run all; write ``out/exact.csv`` and ``.md``; return the rows. ``append`` keeps earlier rows not run again."""
+    s = settings or Settings()
+    peers = [name for name in s.peers if importlib.util.find_spec(PEERS[name].package) is not None]
+    for name in s.peers:
+        if name not in peers:
+            s.tell(f"{name}: {PEERS[name].package} is not installed")
+    problems, rows = list(product(s.n, s.families)), []
+    if not any(_takes(name, family) for name, family in product(peers, s.families)):
+        raise ValueError(f"peers must have one that is installed and takes these families, got {', '.join(s.peers)}")
+    with output_folder(out) as folder:
+        for k, (n, family) in enumerate(problems, 1):
+            rows += [_row(family, n, name, s) for name in peers if _takes(name, family)]
+            s.progress(k / len(problems))
+        path = folder / "exact.csv"
+        if append and path.exists():
+            rows += [row for row in read_csv(path) if _place(row) not in {_place(r) for r in rows}]
+        rows = compared(rows)
+        write_csv(path, [asdict(row) for row in rows])
+        with written(folder / "exact.md") as file:
+            file.write(("\n".join([machine(), _versions(), "", *table(rows), "", *claims(rows)]) + "\n").encode())
+    return rows
+
+
+def _takes(name: str, family: str) -> bool:
+    return family != "weights" or not PEERS[name].assigns
+
+
+def _row(family: str, n: int, name: str, s: Settings) -> ExactRow:
+    spec = {"peer": name, "family": family, "n": n, "seed": s.seed, "rounds": s.rounds, "limit": s.limit * s.threads}
+    run = outside(single, spec, s.threads)
+    if "failed" in run:
+        note = f"over {s.limit:g} s" if run["failed"].startswith("over ") else run["failed"]
+        s.tell(f"{family} n={n} {name}: {note}")
+        return ExactRow("exact", family, n, 0.0, name, s.limit, note=note)
+    done = run["done"]
+    seconds = done.pop("cpu") if s.threads == 1 else done["wall"]
+    done.pop("cpu", None)
+    s.tell(f"{family} n={n} {name}: {seconds:.3g} s, value {done['value']:.9g}")
+    return ExactRow("exact", family, n, 0.0, name, seconds, **done)
+
+
+def compared(rows: Iterable[ExactRow]) -> list[ExactRow]:
+    """In order, with ``difference`` and ``ratio``, the time over that of the fastest peer that is not ours."""
+    found: list[ExactRow] = []
+    for _, same in groupby(sorted(rows, key=_place), key=lambda row: row.problem):
+        group = list(same)
+        best = fastest(row for row in group if row.library != OURS)
+        seconds = math.nan if best is None else best.time
+        least = min((row.value for row in group if row.arrived), default=math.nan)
+        for row in group:
+            ratio = row.time / seconds if row.timed else math.nan
+            found.append(replace(row, ratio=ratio, difference=(row.value - least) / max(abs(least), 1e-300)))
+    return found
+
+
+def _place(row: ExactRow) -> tuple[int, int, int]:
+    """Where a row stands in the table; no two rows share it."""
+    return row.n, list(FAMILIES).index(row.family), list(PEERS).index(row.peer)
+
+
+def read_csv(path: Path) -> list[ExactRow]:
+    """The rows that `bench` wrote."""
+    kinds: dict[str, Any] = {"n": int, "rounds": int} | dict.fromkeys(("scenario", "family", "peer", "note"), str)
+    with path.open(newline="", encoding="utf-8") as file:
+        lines = [{k: v for k, v in line.items() if v or k == "note"} for line in csv.DictReader(file)]
+    return [ExactRow(**{k: kinds.get(k, float)(v) for k, v in line.items()}) for line in lines]
+
+
+def table(rows: Iterable[ExactRow]) -> list[str]:
+    """A Markdown table, one line per row; what did not arrive is a lower bound and says why."""
+    lines = ["| family | n | peer | time, s | value | above the least | gap | ratio to best peer | |", f"|{'---|' * 9}"]
+    for r in rows:
+        sign = "" if r.arrived else "> "
+        time_told, ratio = (f"{sign}{r.time:.3g}", f"{sign}{r.ratio:.2g}") if r.timed else ("—", "—")
+        value, above = (f"{r.value:.9g}", f"{r.difference:.1e}") if r.arrived else ("", "")
+        gap = "" if r.gap is None else f"{r.gap:.1e}"
+        name = f"**{r.peer}**" if r.library == OURS else r.peer
+        cells = (r.family, str(r.n), name, time_told, value, above, gap, ratio, r.note)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def claims(rows: Iterable[ExactRow]) -> list[str]:
+    """Our speed, from points, against every other, problem by problem: sentences that can be false."""
+    lines = []
+    for (_, n, family), same in groupby(rows, key=lambda row: row.problem):
+        group = list(same)
+        ours = next((r for r in group if r.peer == OURS), None)
+        if ours is None or not ours.arrived:
+            lines.append(f"- {family}, n = {n}: otformer did not arrive")
+            continue
+        others = [r for r in group if r.library != OURS and r.timed]
+        said = [f"{'' if r.arrived else 'more than '}{r.time / ours.time:.2g} times the speed of {r.peer}" for r in others]
+        lines.append(f"- {family}, n = {n}: {', '.join(said)}")
+    return lines
+
+
+def _versions() -> str:
+    """Of what `machine` does not name."""
+    found = []
+    for package in LIBRARIES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{package} {importlib.metadata.version(package)}")
+    return ", ".join(found)

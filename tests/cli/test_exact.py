@@ -1,0 +1,127 @@
+"""`otformer solve --exact`: the optimum of POT, a plan that can be read again, and nothing on disk after bad input."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+
+import numpy as np
+import ot
+import pytest
+from scipy.sparse import load_npz
+
+from otformer.cli.main import main
+
+
+def otformer(*arguments):
+    """Exit code, standard output and standard error of the command, in this process."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.setattr(sys, "argv", ["otformer", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y, a = rng.random((7, 2)), rng.random((9, 2)), rng.random(7)
+    np.savetxt(tmp_path / "x.csv", x, delimiter=",")
+    np.savetxt(tmp_path / "y.csv", y, delimiter=",")
+    np.savetxt(tmp_path / "a.txt", a / a.sum())
+    np.save(tmp_path / "cost.npy", ot.dist(x, y))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def best(a=None):
+    """Value and plan of POT."""
+    M = np.load("cost.npy")
+    plan = ot.emd(ot.unif(7) if a is None else a, ot.unif(9), M)
+    return (plan * M).sum(), plan
+
+
+@pytest.mark.parametrize("problem", [("x.csv", "y.csv"), ("cost.npy", "--cost")], ids=["points", "cost"])
+def test_it_is_the_optimum_and_says_so(files, problem):
+    code, out, err = otformer("solve", *problem, "--exact", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert list(told) == ["n", "m", "value", "bound", "gap", "converged", "method", "rounds", "seconds"]
+    assert told["value"] == pytest.approx(best()[0], rel=1e-12)
+    assert told["bound"] == pytest.approx(told["value"], rel=1e-12)
+    assert told["converged"]
+    text = otformer("solve", *problem, "--exact")[1]
+    assert f"value          {told['value']:.8g}\n" in text
+    assert "converged      True\n" in text
+
+
+def test_a_csv_lists_pairs_and_an_npz_is_a_sparse_array_with_its_proof(files):
+    a, M = np.loadtxt("a.txt"), np.load("cost.npy")
+    value, plan = best(a)
+    call = ("solve", "x.csv", "y.csv", "--a", "a.txt", "--exact", "--out")
+    assert otformer(*call, "pairs.csv")[0] == otformer(*call, "plan.npz")[0] == 0
+    assert (files / "pairs.csv").read_text().startswith("row,column,mass\n")
+    rows, columns, masses = np.loadtxt("pairs.csv", delimiter=",", skiprows=1, unpack=True)
+    listed = np.zeros((7, 9))
+    listed[rows.astype(int), columns.astype(int)] = masses
+    np.testing.assert_allclose(listed, plan, atol=1e-12)
+    np.testing.assert_allclose(load_npz("plan.npz").toarray(), plan, atol=1e-12)
+    proof = np.load("plan.npz")
+    assert (M - proof["u"][:, None] - proof["v"]).min() >= -1e-12
+    assert a @ proof["u"] + proof["v"].mean() == pytest.approx(value, rel=1e-12)
+
+
+def test_time_that_is_out_is_told(files, tmp_path):
+    x = np.random.default_rng(1).random((2, 400, 3))
+    np.savez("large.npz", x=x[0], y=x[1])
+    code, out, err = otformer("solve", "large.npz", "--exact", "--max-time", 1e-9, "--tol", 0)
+    assert code == 0
+    assert "converged      False" in out
+    assert err.startswith("not proved optimal: gap ")
+    told = json.loads(otformer("solve", "large.npz", "--exact", "--max-time", 1e-9, "--tol", 0, "--json")[1])
+    assert told["bound"] is None or told["bound"] < told["value"]
+
+
+EXACT = ["solve", "cost.npy", "--cost", "--exact"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*EXACT, "--reg", "0.1"], "reg goes without --exact, got --exact and --reg 0.1"),
+        ([*EXACT, "--lambda", "0.2"], "reg goes without --exact, got --exact and --reg 0.2"),
+        ([*EXACT, "--unbalanced", "1"], "unbalanced goes without --exact"),
+        ([*EXACT, "--schedule", "paper"], "schedule goes without --exact, got --exact and --schedule paper"),
+        ([*EXACT, "--max-depth", "9"], "max-depth goes without --exact, got --exact and --max-depth 9"),
+        ([*EXACT, "--max-time", "0"], "max_time must be a positive, finite number, got 0.0"),
+        ([*EXACT, "--tol", "-1"], "tol must be"),
+        ([*EXACT, "--out", "plan.txt"], "plan.txt must end in .csv or .npz"),
+        ([*EXACT, "--out", "no/where.csv"], "no/where.csv cannot be written: No such file or directory"),
+        ([*EXACT, "--a", "x.csv", "--out", "plan.csv"], "a must have shape (7,), got (7, 2)"),
+        (["solve", "missing.csv", "y.csv", "--exact", "--out", "plan.npz"], "missing.csv does not exist"),
+        (["solve", "cost.npy", "--cost", "--max-time", "3"], "max-time goes with --exact only, got 3"),
+        (["solve", "cost.npy", "--cost", "--reg", "0"], "got 0.0: the optimum itself is --exact"),
+    ],
+)
+def test_bad_input_is_one_line_exit_code_2_and_nothing_written(files, arguments, message):
+    before = sorted(files.rglob("*"))
+    code, out, err = otformer(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert sorted(files.rglob("*")) == before
+
+
+def test_a_missing_numba_is_one_line(files, monkeypatch):
+    def missing(*_, **__):
+        raise ImportError("exact transport needs numba: pip install 'otformer[exact]'")
+
+    monkeypatch.setattr("otformer.transport.exact.solve.optimum", missing)
+    code, out, err = otformer(*EXACT, "--out", "plan.csv")
+    assert (code, out, err) == (2, "", "otformer: exact transport needs numba: pip install 'otformer[exact]'\n")
+    assert not (files / "plan.csv").exists()
