@@ -51,14 +51,15 @@ def assign_stack(C: Floats, to: Ints, f: Floats, g: Floats, low: Floats, spread:
 @compiled
 def _shifted(C: Floats, c: Floats) -> tuple[float, float]:
     """c = C − low, low, and the range of costs that are not infinite: inf if one is nan or −inf, or all are inf."""
-    low, high, wrong = np.inf, -np.inf, 0
+    low, high = np.inf, -np.inf
     for row in C:
         for value in row:
-            wrong += not value > -np.inf
-            low = value if value < low else low
-            finite = value if value < np.inf else -np.inf
-            high = finite if finite > high else high
-    if wrong or low == np.inf:
+            if not value > -np.inf:
+                return 0.0, np.inf
+            low = min(low, value)
+            if value < np.inf:
+                high = max(high, value)
+    if low == np.inf:
         return 0.0, np.inf
     c[:] = C - low
     return low, high - low
