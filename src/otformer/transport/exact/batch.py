@@ -1,7 +1,7 @@
-r"""Exact transport of many problems: those of n points against n, equal weights and one size are stacked and solved together.
+r"""Exact transport of many problems. Those of n points against n with equal weights are stacked, size by size:
 
-    list, or stacked arrays  ─▶  stacks [B, n, n]  ─▶  assignments with their proofs      small.py, or executors/gpu/assign.py
-                             ─▶  all others, and what is not proved  ─▶  one by one       solve.py
+    a list, or stacked arrays  ─▶  stacks [B, n, n]  ─▶  assignments, with proofs         small.py, executors/gpu/assign.py
+                               ─▶  all others, and what is not proved, one by one         solve.py
 
 A stack is solved in pieces that fit a cache, by as many threads as there are cores; on a CUDA device in large ones. Every
 problem has its own certificate, as in rounds.py, and no result is made of a number that is not proved.
@@ -9,10 +9,12 @@ problem has its own certificate, as in rounds.py, and no result is made of a num
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from itertools import repeat, starmap
 from typing import Any, NamedTuple
@@ -82,14 +84,16 @@ def solve_exactly(problems: Any, tol: float, place: torch.device | None) -> list
     for stack in _from_list(problems) if whole is None else [whole]:
         where = place or stack.form.device or torch.device("cpu")
         run = _on_device if where.type == "cuda" else _in_threads
-        for k, result in zip(stack.places, _results(stack, run(stack, where), tol), strict=True):
-            results[k] = result
+        found = run(stack, where)
+        with _many_objects():
+            for k, result in zip(stack.places, _results(stack, found, tol), strict=True):
+                results[k] = result
     return completed(results, problems, partial(_solve_one, tol=tol, place=place))
 
 
 def _solve_one(given: Any, tol: float, place: torch.device | None) -> Result:
-    points = isinstance(given, tuple) and len(given) > 1 and all(np.ndim(t) == 2 for t in given[:2])
-    executor = exact_executor(*given[:2], "sqeuclidean") if points else "dense"
+    points = isinstance(given, tuple) and len(given) in (2, 4) and all(getattr(t, "ndim", 0) == 2 for t in given[:2])
+    executor = exact_executor(given[0], given[1], "sqeuclidean") if points else "dense"
     return solve_exact(read_alone(given, ANY_REG, place, executor), tol)
 
 
@@ -178,7 +182,7 @@ def _results(stack: Stack, found: Assigned, tol: float) -> list[Result | None]:
     mass = n * w_a
     with np.errstate(all="ignore"):
         value, gap = found.total * w_a + mass * found.low, found.gap * w_a
-        proved = gap <= FLOOR * found.spread * mass
+        proved = (gap < np.inf) & (gap <= FLOOR * found.spread * mass)
         bound, converged = value - gap, gap <= tol * abs(value) + FLOOR * found.spread * mass
         potentials = found.f + found.low[:, None], found.g
     to = _apart(form.place(found.to))
@@ -199,6 +203,18 @@ def _results(stack: Stack, found: Assigned, tol: float) -> list[Result | None]:
     for k in np.flatnonzero(~proved):
         out[k] = None
     return out
+
+
+@contextmanager
+def _many_objects() -> Iterator[None]:
+    """Without the garbage collector, which would look at them all again and again while they are made, and find none."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def _apart(t: Array) -> Sequence[Array]:
