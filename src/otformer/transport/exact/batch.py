@@ -25,7 +25,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.exact.result import ExactResult, sparse
-from otformer.transport.exact.small import assign_stack
+from otformer.transport.exact.small import Assigned, assign_stack
 from otformer.transport.exact.solve import FLOOR, solve_exact
 from otformer.transport.problem.problem import Array, Form, squared_distances, to_numpy
 from otformer.transport.problem.read import exact_executor
@@ -62,18 +62,6 @@ class Stack(NamedTuple):
         wide = self.matrices[1].shape[2] if len(self.matrices) == 2 else 1  # differences of coordinates
         step = max(1, numbers // (self.n * self.n * wide))
         return [slice(start, start + step) for start in range(0, len(self.places), step)]
-
-
-class Assigned(NamedTuple):
-    """What `assign_stack` writes: costs are from ``low`` up, and gap is inf where there is no assignment."""
-
-    to: np.ndarray  # [B, n]
-    f: np.ndarray
-    g: np.ndarray
-    low: np.ndarray  # [B]
-    spread: np.ndarray
-    total: np.ndarray
-    gap: np.ndarray
 
 
 def solve_exactly(problems: Any, tol: float, place: torch.device | None) -> list[Result]:
@@ -151,15 +139,13 @@ def _equal_weights(items: list[RaggedProblem], n: int) -> tuple[np.ndarray, np.n
 
 
 def _in_threads(stack: Stack, _: torch.device) -> Assigned:
-    count, n = len(stack.places), stack.n
-    out = Assigned(
-        np.empty((count, n), np.int64), *(np.empty((count, n)) for _ in "fg"), *(np.empty(count) for _ in range(4))
-    )
+    out = Assigned.empty(len(stack.places), stack.n)
     stack = stack._replace(matrices=tuple(to_numpy(t) for t in stack.matrices))
 
     def run(part: slice) -> None:
         with np.errstate(all="ignore"):  # what overflows is not proved
-            assign_stack(np.ascontiguousarray(stack.costs(part), np.float64), *(t[part] for t in out))
+            C = np.require(stack.costs(part), np.float64, "CAW")  # one type, so that it is compiled once
+            assign_stack(C, *out.part(part))
 
     pieces = stack.pieces(PIECE)
     with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1) or 1) as pool:

@@ -23,12 +23,48 @@ y`` is what a processor does in one instruction, on several numbers at once; min
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.compiled import compiled
 
 STEPS = 2  # of row reduction, times n, at most: searches are better at what is left
+
+
+class Assigned(NamedTuple):
+    """Of B matrices: columns of all rows and potentials [B, n], and what proves them [B]; see `assign_stack`."""
+
+    to: Ints
+    f: Floats
+    g: Floats
+    low: Floats
+    spread: Floats
+    total: Floats
+    gap: Floats
+
+    @classmethod
+    def empty(cls, count: int, n: int) -> Assigned:
+        """To be written to."""
+        vectors, numbers = (np.empty((count, n)) for _ in range(2)), (np.empty(count) for _ in range(4))
+        return cls(np.empty((count, n), np.int64), *vectors, *numbers)
+
+    def part(self, some: slice) -> Assigned:
+        """Of some of them, to be written to as well."""
+        return Assigned(*(t[some] for t in self))  # type: ignore[arg-type]
+
+
+def assign(C: Floats) -> Assigned:
+    """Of matrices C [B, n, n], float64 and contiguous, in this thread.
+
+    >>> found = assign(np.array([[[3.0, 1.0], [1.0, 0.0]]]))
+    >>> found.to.tolist(), found.total.tolist(), found.gap.tolist()
+    ([[1, 0]], [2.0], [0.0])
+    """
+    out = Assigned.empty(len(C), C.shape[1])
+    assign_stack(C, *out)
+    return out
 
 
 @compiled
@@ -61,7 +97,9 @@ def _shifted(C: Floats, c: Floats) -> tuple[float, float]:
                 high = max(high, value)
     if low == np.inf:
         return 0.0, np.inf
-    c[:] = C - low
+    for i in range(len(c)):
+        for j in range(len(c)):
+            c[i, j] = C[i, j] - low
     return low, high - low
 
 
@@ -87,15 +125,15 @@ def _place(t: Floats, value: float) -> int:
 def _start(c: Floats, g: Floats, to: Ints) -> bool:
     """g = column minima, then row reduction; False where a column has no finite cost."""
     n = len(g)
-    g[:] = c[0]
-    for i in range(1, n):
+    back, t, left = np.empty(n, np.int64), np.empty(n), STEPS * n
+    for j in range(n):
+        g[j], to[j], back[j] = np.inf, -1, -1
+    for i in range(n):
         for j in range(n):
             g[j] = c[i, j] if c[i, j] < g[j] else g[j]
     for j in range(n):
         if g[j] == np.inf:
             return False
-    back, t, left = np.full(n, -1), np.empty(n), STEPS * n
-    to[:] = -1
     for row in range(n):
         i = row
         while i >= 0 and left > 0:
@@ -124,15 +162,18 @@ def _start(c: Floats, g: Floats, to: Ints) -> bool:
 def _augment(c: Floats, g: Floats, to: Ints) -> bool:
     """Match all rows that are left, by shortest paths; False where one of them reaches no free column."""
     n = len(g)
-    back, near = np.full(n, -1), np.empty(n, np.int64)
-    at, by, h, passed = np.empty(n), np.empty(n, np.int64), np.empty(n), np.empty(n)
+    back, by, near = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    at, h, passed = np.empty(n), np.empty(n), np.empty(n)
+    for j in range(n):
+        back[j] = -1
     for i in range(n):
         if to[i] >= 0:
             back[to[i]] = i
     for source in range(n):
         if to[source] >= 0:
             continue
-        at[:], h[:] = np.inf, g
+        for j in range(n):
+            at[j], h[j] = np.inf, g[j]
         i, shift, base, scanned, end = source, 0.0, 0.0, 0, -1
         while end < 0:
             for j in range(n):
@@ -167,7 +208,10 @@ def _prove(c: Floats, f: Floats, g: Floats, to: Ints) -> tuple[float, float]:
     """f_i = min_j (c_ij − g_j); Σ c_i,to(i), and Σ (c_i,to(i) − f_i − g_to(i))."""
     total, gap = 0.0, 0.0
     for i in range(len(to)):
-        f[i] = _least(c[i] - g)
+        f[i] = np.inf
+        for j in range(len(to)):
+            reduced = c[i, j] - g[j]
+            f[i] = reduced if reduced < f[i] else f[i]
         total += c[i, to[i]]
         gap += (c[i, to[i]] - g[to[i]]) - f[i]  # rounded as f is, so never negative
     return total, gap
