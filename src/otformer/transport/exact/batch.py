@@ -144,7 +144,7 @@ def _in_threads(stack: Stack, _: torch.device) -> Assigned:
 
     def run(part: slice) -> None:
         with np.errstate(all="ignore"):  # what overflows is not proved
-            C = np.require(stack.costs(part), np.float64, "CAW")  # one type, so that it is compiled once
+            C = np.require(stack.costs(part), np.float64, ["C", "A", "W"])  # one type, so that it is compiled once
             assign_stack(C, *out.part(part))
 
     pieces = stack.pieces(PIECE)
