@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise, repeat, starmap
 from typing import Any
 
@@ -70,7 +71,7 @@ def solve_batch(
         Each a cost matrix M, (M, a), (M, a, b), points (X_a, X_b) or (X_a, X_b, a, b), as in `solve` and `solve_sample`;
         or all of them stacked: M (B, n, m), or a tuple of X_a (B, n, d) and X_b (B, m, d).
     reg, tol, max_depth
-        As in `solve`, for all problems.
+        As in `solve`, for all problems; with ``reg=0`` all results are `ExactResult`.
     device : str or torch.device, optional
         Where to compute, ``"cpu"`` or ``"cuda"``; by default where a problem is. Results are always what the problem
         was, numpy arrays or tensors on its device.
@@ -87,23 +88,19 @@ def solve_batch(
     >>> [r.plan.shape for r in results], all(r.converged for r in results)
     ([(2, 2), (3, 2)], True)
     """
-    reg, goal = checks.positive("reg", reg), Goal.read(tol, max_depth)
+    goal = Goal.read(tol, max_depth)
     place = None if device is None else checks.device(device)
-    problems = _unstacked(problems)
+    if type(reg) in (int, float) and reg == 0:
+        from otformer.transport.exact.batch import solve_exactly
+
+        return solve_exactly(problems, goal.tol, place)
+    reg = checks.positive("reg", reg)
+    problems = unstacked(problems)
     results: list[Result | None] = [None] * len(problems)
-    errors: dict[int, str] = {}
     for part, where in _parts(read(problems), place):
         for item, result in zip(part, _solve_part(part, reg, goal, where), strict=True):
             results[item.place] = result
-    for k, result in enumerate(results):
-        if result is None:
-            try:
-                results[k] = _solve_alone(_alone(problems[k], reg, place), goal)
-            except (ValueError, TypeError, RuntimeError) as error:
-                errors[k] = str(error).partition("\n")[0]
-    if errors:
-        raise BrokenProblems(errors, results)
-    done = [r for r in results if r is not None]
+    done = completed(results, problems, lambda given: _solve_alone(read_alone(given, reg, place), goal))
     left = [r.marginal_error for r in done if not r.converged]
     if left:
         count = f"{len(left)} of {len(done)} problems"
@@ -111,7 +108,24 @@ def solve_batch(
     return done
 
 
-def _unstacked(problems: Any) -> list[Any]:
+def completed(results: Sequence[Result | None], problems: Any, solve_one: Callable[[Any], Result]) -> list[Result]:
+    """All results, those that are missing one by one; invalid problems raise `BrokenProblems`."""
+    if None not in results:
+        return [*results]  # type: ignore[list-item]
+    problems, out = unstacked(problems), [*results]
+    errors: dict[int, str] = {}
+    for k, result in enumerate(out):
+        if result is None:
+            try:
+                out[k] = solve_one(problems[k])
+            except (ValueError, TypeError, RuntimeError) as error:
+                errors[k] = str(error).partition("\n")[0]
+    if errors:
+        raise BrokenProblems(errors, out)
+    return [r for r in out if r is not None]
+
+
+def unstacked(problems: Any) -> list[Any]:
     """A list of problems, also from arrays with a batch axis."""
     if isinstance(problems, tuple) and len(problems) in (2, 3, 4) and getattr(problems[0], "ndim", 0) == 3:
         if len({len(t) for t in problems if t is not None}) > 1:
@@ -178,7 +192,7 @@ def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float,
     for k in [k for k, finished in enumerate(done.tolist()) if not finished]:
         if layers[k] + LAYERS <= goal.max_depth or not math.isfinite(errors[k]):
             given = tuple(part.cpu() if isinstance(part, Tensor) else part for part in items[k].parts)
-            problem = replace(_alone(given, reg, None), form=form)  # small, so on the CPU
+            problem = replace(read_alone(given, reg, None), form=form)  # small, so on the CPU
             out[k] = _solve_alone(problem, goal)
     return out
 
@@ -212,13 +226,13 @@ def _solve_alone(problem: Problem, goal: Goal) -> Result:
     return solve_problem(problem, Goal.read(*goal, problem.mass), warn=False)
 
 
-def _alone(given: Any, reg: float, place: torch.device | None) -> Problem:
+def read_alone(given: Any, reg: float, place: torch.device | None, executor: str = "dense") -> Problem:
     """A problem as it was given, large or out of the ordinary or wrong, to be solved on ``place``."""
     parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
     if isinstance(given, tuple) and len(given) not in (2, 3, 4):
         raise ValueError(f"a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of {len(given)}")
     is_cost = len(parts) in (1, 3) or (len(parts) == 2 and np.ndim(parts[1]) == 1)
-    run: Callable[..., Problem] = read_cost if is_cost else read_points
+    run: Callable[..., Problem] = read_cost if is_cost else partial(read_points, executor=executor)
     if place is None or place.type == "cpu" or any(isinstance(t, Tensor) and t.requires_grad for t in parts):
         return run(*parts, reg=reg)
     moved = [torch.as_tensor(t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]
