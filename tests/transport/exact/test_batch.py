@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist
 
 import otformer as of
 from otformer.transport.exact import batch
-from otformer.transport.exact.batch import METHOD
+from otformer.transport.exact.batch import ON_MATRIX
 
 KINDS = {
     "uniform": lambda rng, shape: rng.random(shape),
@@ -49,7 +49,7 @@ def check(r, C):
 def test_equals_scipy(kind, n):
     C = KINDS[kind](np.random.default_rng(n), (40 if n < 100 else 4, n, n))
     results = of.solve_batch(C, reg=0)
-    assert all(r.method == METHOD for r in results)
+    assert all(r.method == ON_MATRIX for r in results)
     for r, cost in zip(results, C, strict=True):
         check(r, cost)
 
@@ -102,13 +102,13 @@ def test_a_ragged_list():
         np.testing.assert_allclose(r.marginal_a, a, atol=1e-15)
         np.testing.assert_allclose(r.marginal_b, b, atol=1e-15)
         assert r.mass == pytest.approx(a.sum())
-    assert sum(r.method == METHOD for r in results) > 20
+    assert sum(r.method == ON_MATRIX for r in results) > 20
 
 
 def test_weights_that_nearly_agree_have_the_error_they_have():
     C = np.random.default_rng(4).random((5, 5))
     (r,) = of.solve_batch([(C, np.full(5, 0.2), np.full(5, 0.2 * (1 + 1e-6)))], reg=0)
-    assert r.method == METHOD
+    assert r.method == ON_MATRIX
     assert r.marginal_error == pytest.approx(1e-6)
     assert r.marginal_error == pytest.approx(
         of.solve(C, np.full(5, 0.2), np.full(5, 0.2 * (1 + 1e-6)), reg=0).marginal_error
@@ -188,7 +188,7 @@ def test_what_is_not_proved_is_solved_alone(monkeypatch):
     monkeypatch.setattr(batch, "assign_stack", wrong)
     C = np.random.default_rng(9).random((3, 8, 8))
     results = of.solve_batch(C, reg=0)
-    assert [r.method == METHOD for r in results] == [True, False, True]
+    assert [r.method == ON_MATRIX for r in results] == [True, False, True]
     for r, cost in zip(results, C, strict=True):
         check(r, cost)
 
@@ -199,15 +199,15 @@ def test_tensors_that_learn():
     (slope,) = torch.autograd.grad(sum(r.value for r in results), M)
     torch.testing.assert_close(slope, torch.stack([r.plan.to_dense() for r in results]))
     with torch.no_grad():
-        assert all(r.method == METHOD for r in of.solve_batch(M, reg=0))
+        assert all(r.method == ON_MATRIX for r in of.solve_batch(M, reg=0))
 
 
 def test_large_problems_go_through_solve(monkeypatch):
     monkeypatch.setattr(batch, "LARGEST", 16)
     rng = np.random.default_rng(10)
     large, small = of.solve_batch([rng.random((20, 20)), rng.random((16, 16))], reg=0)
-    assert large.method != METHOD == small.method
-    assert all(r.method != METHOD for r in of.solve_batch(rng.random((2, 17, 17)), reg=0))
+    assert large.method != ON_MATRIX == small.method
+    assert all(r.method != ON_MATRIX for r in of.solve_batch(rng.random((2, 17, 17)), reg=0))
 
 
 def test_threads():

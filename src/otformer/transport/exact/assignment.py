@@ -134,12 +134,13 @@ def match(
             done[j], near[scanned], i = True, j, back[j]
             scanned += 1
         if end < 0:
-            nearest = base + far
+            nearest = base + far if far > 0 else 0.0
         f[source] += nearest
         for k in range(scanned):
             j = near[k]
-            g[j] -= nearest - at[j]
-            f[back[j]] += nearest - at[j]
+            if nearest > 0:
+                g[j] -= nearest - at[j]
+                f[back[j]] += nearest - at[j]
             stuck[j] = end < 0
         for k in range(reached):
             at[seen[k]], done[seen[k]] = np.inf, False

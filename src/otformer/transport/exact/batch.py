@@ -35,7 +35,7 @@ from otformer.transport.ragged.padding import RaggedProblem, read
 from otformer.transport.ragged.stacked import STACK_ENTRIES
 from otformer.transport.solve import ANY_REG
 
-METHOD = "shortest augmenting paths on the matrix"
+ON_MATRIX = "shortest augmenting paths on the matrix"
 LARGEST = 512  # points of a problem in a stack: above, sparse graphs pay
 PIECE = 2**18  # numbers that a thread takes at once: a few hundred problems of ten points, one of 512
 
@@ -182,7 +182,7 @@ def _results(stack: Stack, found: Assigned, tol: float) -> list[Result | None]:
     ]
     error, gaps = (n * abs(w_b - w_a)).tolist(), gap.tolist()
     facts = zip(
-        zip(f, g, strict=True), values, error, converged.tolist(), repeat(0), repeat(METHOD), mass.tolist(), gaps, parts,
+        zip(f, g, strict=True), values, error, converged.tolist(), repeat(0), repeat(ON_MATRIX), mass.tolist(), gaps, parts,
         gaps, bound.tolist(), repeat(1), to, pairs, strict=False,
     )  # fmt: skip
     out: list[Result | None] = list(starmap(ExactResult, facts))

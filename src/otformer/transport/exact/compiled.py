@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import torch
+
 F = TypeVar("F", bound=Callable[..., Any])
+ALONE_UP_TO = 2**21  # pairs to look at: threads would wait for each other longer than one of them works
 
 try:
-    from numba import njit, prange
+    from numba import get_num_threads, njit, prange, set_num_threads
 except ImportError:  # the extra is not installed
     njit, prange = None, range  # type: ignore[assignment, misc]
 
@@ -21,6 +25,22 @@ def compiled(function: F) -> F:
 def parallel(function: F) -> F:
     """The same, its `prange` loops in threads."""
     return _compiled(function, parallel=True)
+
+
+@contextmanager
+def threads(pairs: int) -> Iterator[None]:
+    """`parallel` functions in here have as many threads as torch if there is enough to do; torch keeps those it had."""
+    if njit is None:
+        yield
+        return
+    own, before = torch.get_num_threads(), get_num_threads()
+    set_num_threads(min(own, before) if pairs > ALONE_UP_TO else 1)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
+        if torch.get_num_threads() != own:  # they share a pool
+            torch.set_num_threads(own)
 
 
 def _compiled(function: F, parallel: bool) -> F:

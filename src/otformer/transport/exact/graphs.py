@@ -11,7 +11,7 @@ import numpy as np
 
 from otformer.transport.exact.assignment import Floats, Ints, match, settle
 from otformer.transport.exact.compiled import compiled
-from otformer.transport.exact.simplex import LEVEL, pivot, plant, potentials
+from otformer.transport.exact.simplex import LEVEL, Span, pivot, plant, potentials
 
 ROWS_AT_ONCE = 20_000  # between two looks at the clock
 PIVOTS_AT_ONCE = 20_000
@@ -50,8 +50,8 @@ class Graph(Protocol):
         """More edges."""
         ...
 
-    def run(self, clock: Clock) -> None:
-        """The best flow on all edges. What cannot be sent stays, and potentials are such that ways out stand out."""
+    def run(self, clock: Clock, last: bool) -> None:
+        """The best flow on all edges. What cannot be sent stays; if this is the ``last`` try, so that ways out stand out."""
         ...
 
     def sent(self) -> Sent: ...
@@ -75,14 +75,14 @@ class Matching:
         self.start, order = by_row(i, len(self.to))
         self.i, self.column, self.cost = i[order], j[order], cost[order]
 
-    def run(self, clock: Clock) -> None:
+    def run(self, clock: Clock, last: bool) -> None:
         edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
         settle(*edges, self.slack)
         stuck = np.zeros(len(self.to), np.bool_)
         for first in range(0, len(self.to), ROWS_AT_ONCE):
             if clock.rung:
                 return
-            match(*edges, stuck, self.far, first, min(first + ROWS_AT_ONCE, len(self.to)))
+            match(*edges, stuck, self.far if last else 0.0, first, min(first + ROWS_AT_ONCE, len(self.to)))
 
     def sent(self) -> Sent:
         e = np.flatnonzero(self.to[self.i] == self.column)
@@ -103,22 +103,22 @@ class Tree:
         self.target = np.concatenate([np.full(n, root), np.arange(n, root)])
         self.cost, self.flow = np.concatenate([u, v]), np.zeros(root, np.int64)
         self.left = np.concatenate([supply, demand])
-        self.tree: Ints | None = None
+        self.tree: Span | None = None
         self.p, self.slack, self.far = np.zeros(root + 1), slack, far
 
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         self.source, self.target = np.append(self.source, i), np.append(self.target, j + self.shape[0])
         self.cost, self.flow = np.append(self.cost, cost), np.append(self.flow, np.zeros(len(i), np.int64))
 
-    def run(self, clock: Clock) -> None:
+    def run(self, clock: Clock, last: bool) -> None:
         n, root = self.shape[0], len(self.p) - 1
         tree = self.tree
         if tree is None:
             i, j = self.source[root:], self.target[root:]
             order = root + np.argsort(self.cost[root:] - self.cost[i] - self.cost[j], kind="stable")
-            tree = self.tree = plant(self.source, self.target, order, self.flow, self.left, n)
+            tree = self.tree = plant(self.source, self.target, order, self.cost, self.flow, self.left, n)
         arcs = self.source, self.target, self.cost, self.flow, tree, self.p
-        block, at, made = math.isqrt(len(self.cost)) + 1, root - 1, 1
+        block, at, made = 2 * math.isqrt(len(self.cost)) + 1, root - 1, 1
         while made and not clock.rung:
             potentials(tree, self.p, self.cost)  # anew, without the rounding of many changes, until nothing follows
             made, at = pivot(*arcs, at, block, self.slack, PIVOTS_AT_ONCE)
@@ -134,18 +134,38 @@ class Tree:
         n, m = self.shape
         return -self.p[n : n + m] - self.far * (self._level(slice(n, n + m)) - 1)
 
-    def _level(self, nodes: slice) -> Ints:
+    def _level(self, nodes: slice) -> Span:
         assert self.tree is not None
-        return self.tree[LEVEL, nodes]
+        return self.tree[nodes, LEVEL]
 
     def sent(self) -> Sent:
         n, root = self.shape[0], len(self.p) - 1
         e = root + np.flatnonzero(self.flow[root:])
-        return Sent(self.source[e], self.target[e] - n, self.flow[e], self.cost[e])
+        sent = Sent(self.source[e], self.target[e] - n, self.flow[e], self.cost[e])
+        if not self.flow[:root].any():
+            return sent
+        units = _within(sent.i, sent.units, self.left[:n])
+        return sent._replace(units=_within(sent.j, units, self.left[n:]))
 
     def unsent(self) -> tuple[Ints, Ints]:
-        n, m = self.shape
-        return self.flow[:n], self.flow[n : n + m]
+        sent, (out, into) = self.sent(), np.split(self.left.copy(), [self.shape[0]])
+        np.subtract.at(out, sent.i, sent.units)
+        np.subtract.at(into, sent.j, sent.units)
+        return out, into
+
+
+def _within(at: Ints, units: Ints, most: Ints) -> Ints:
+    """As much of ``units`` [E] as every node can have, first come first served.
+
+    >>> _within(np.array([0, 1, 0, 0]), np.array([3, 5, 4, 2]), np.array([5, 9])).tolist()
+    [3, 5, 2, 0]
+    """
+    order = np.argsort(at, kind="stable")
+    before = np.cumsum(units[order]) - units[order]
+    first = np.searchsorted(at[order], at[order])
+    kept = np.empty_like(units)
+    kept[order] = np.clip(most[at[order]] - (before - before[first]), 0, units[order])
+    return kept
 
 
 @compiled

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer.transport.exact.compiled import compiled, parallel, prange
+from otformer.transport.exact.compiled import compiled, parallel, prange, threads
 
 LANES = 32  # pairs compared without a branch
 RUN = 32  # rows that a thread takes one after the other
@@ -47,6 +47,11 @@ class AllPairs(Protocol):
         ...
 
 
+    def part(self, i: np.ndarray, j: np.ndarray) -> AllPairs:
+        """The pairs of some rows with some columns."""
+        ...
+
+
 class MatrixPairs:
     """All pairs of a cost matrix [n, m], float64; inf is a forbidden pair.
 
@@ -65,14 +70,18 @@ class MatrixPairs:
     def least(self, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
         values, places = no_pairs(self.shape[not rows], k)
         potential = np.ascontiguousarray(potential, dtype=np.float64)
-        if rows:
-            _least_of_rows(self.C, potential, values, places)
-        else:
-            n, m = self.shape
-            shares = -(-m // BREADTH)
-            shares += -shares % (os.cpu_count() or 1)  # as many for every core
-            _least_of_columns(self.C, potential, golden_step(n), -(-m // shares), values, places)
+        n, m = self.shape
+        with threads(n * m):
+            if rows:
+                _least_of_rows(self.C, potential, values, places)
+            else:
+                shares = -(-m // BREADTH)
+                shares += -shares % (os.cpu_count() or 1)  # as many for every core
+                _least_of_columns(self.C, potential, golden_step(n), -(-m // shares), values, places)
         return values, places
+
+    def part(self, i: np.ndarray, j: np.ndarray) -> MatrixPairs:
+        return MatrixPairs(self.C[np.ix_(i, j)])
 
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         found: np.ndarray = self.C[i, j]
@@ -93,6 +102,9 @@ class OnDevice:
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         found: np.ndarray = self.pairs.costs(self._there(i), self._there(j)).cpu().numpy()
         return found
+
+    def part(self, i: np.ndarray, j: np.ndarray) -> OnDevice:
+        return OnDevice(self.pairs.part(self._there(i), self._there(j)), self.device)
 
     def _there(self, t: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(t)).to(self.device)

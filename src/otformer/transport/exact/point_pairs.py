@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from otformer.transport.exact.compiled import compiled, parallel, prange
+from otformer.transport.exact.compiled import compiled, parallel, prange, threads
 from otformer.transport.exact.pairs import RUN, no_pairs, offer
 from otformer.transport.executors.clouds import PLAIN, Rule, morton
 
@@ -120,13 +120,19 @@ class PointPairs:
         h = np.where(other.places < 0, -np.inf, np.asarray(potential, dtype=np.float64)[other.places])  # [tiles, WIDTH]
         span = np.maximum(other.high.max(1), own.high.max(1)) - np.minimum(other.low.min(1), own.low.min(1))
         boxes, allowed = other.boxes(h, span, self.root), other.allowed(own.labels, self.same)
-        _least_of_rows(own.points, own.order, other.tiles, h, other.places, boxes, allowed, self.root, values, places)
+        with threads(len(own.order) * len(other.order)):
+            _least_of_rows(own.points, own.order, other.tiles, h, other.places, boxes, allowed, self.root, values, places)
         return values, places
+
+    def part(self, i: np.ndarray, j: np.ndarray) -> PointPairs:
+        labels = torch.from_numpy(self.labels[0][i]), torch.from_numpy(self.labels[1][j])
+        return PointPairs(self.x[i], self.y[j], Rule(self.root, labels, self.same))
 
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
         may_match = (self.labels[0][i] == self.labels[1][j]) == self.same
-        return np.where(may_match, _costs(self.x, self.y, i, j, self.root), np.inf)
+        with threads(len(i)):
+            return np.where(may_match, _costs(self.x, self.y, i, j, self.root), np.inf)
 
 
 @parallel

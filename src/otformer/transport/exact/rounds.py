@@ -25,7 +25,7 @@ from otformer.transport.exact.pairs import AllPairs
 
 PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begins with
 ADDED = 4  # pairs of a row that may be added in a round
-ROUNDING = 2.0**-46  # of the range of costs: sums of a few numbers as large
+COST_ROUNDING = 2.0**-46  # of the range of costs: sums of a few numbers as large
 FAR = 4.0  # times the range of costs: more than two potentials of a graph that hangs together differ by
 
 
@@ -46,23 +46,35 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
 
     ``spread`` bounds the range of all costs that are not infinite.
     """
-    graph = _first_graph(pairs, supply, demand, v, spread)
-    rounds, best = 0, None
+    graph, rounds, best = _first_graph(pairs, supply, demand, v, spread), 0, None
     while True:
-        graph.run(clock)
+        _send(graph, pairs, clock)
         rounds += 1
         values, places = pairs.least(graph.g, min(ADDED, pairs.shape[1]), rows=True)
-        (left, wanting), sent = graph.unsent(), graph.sent()
-        f = values[:, 0]
+        (left, wanting), sent, f = graph.unsent(), graph.sent(), values[:, 0]
         gap = float(sent.units @ (sent.cost - f[sent.i] - graph.g[sent.j]))
-        found = Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy())
         if best is None or (not left.any() and (best.lost.any() or gap < best.gap)):
-            best = found
-        below = values < (graph.f - ROUNDING * spread)[:, None]
+            best = Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy())
+        below = values < (graph.f - COST_ROUNDING * spread)[:, None]
         if clock.rung or not below.any():
             return best._replace(rounds=rounds)
         i, j = np.nonzero(below)[0], places[below]
         graph.add(i, j, pairs.costs(i, j))
+
+
+def _send(graph: Graph, pairs: AllPairs, clock: Clock) -> None:
+    """The best flow on the graph. What cannot be sent on it gets pairs of its own, as long as this helps."""
+    before = -1
+    while True:
+        graph.run(clock, last=False)
+        rows, columns = (np.flatnonzero(t) for t in graph.unsent())
+        if not len(rows) or len(rows) == before or clock.rung:
+            break
+        before, part = len(rows), pairs.part(rows, columns)
+        i, j = _listed(part.least(graph.g[columns], min(ADDED, len(columns)), rows=True)[1])
+        graph.add(rows[i], columns[j], part.costs(i, j))
+    if len(rows):
+        graph.run(clock, last=True)
 
 
 def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: float) -> Graph:
@@ -73,7 +85,7 @@ def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread:
     column, row = _listed(pairs.least(u, min(PAIRS, n), rows=False)[1])
     cost = pairs.costs(row, column)
     new = cost - v[column] > last[row]  # others are on the lists of the rows already
-    slack, far = ROUNDING * spread, FAR * spread + (spread == 0)
+    slack, far = COST_ROUNDING * spread, FAR * spread + (spread == 0)
     if n == m and (supply == supply[0]).all() and (demand == supply[0]).all():
         graph: Graph = Matching(n, v, slack, far)
     else:

@@ -11,13 +11,14 @@ reduced cost.
 level 1, all others of level 0, which is the limit of a "big M" without its rounding. The cost of the artificial arc of a
 node is the network's potential of it, so that parts of the tree that hang on the root have nearly the right potentials.
 
-**The start** is greedy: in the order of reduced costs an arc carries all that its row still has or its column still wants.
-Every such arc exhausts one of its ends, so they form a forest, in every tree of which at most one node is left with
-anything: there it hangs on the root, and at a row if no node is.
+**The start.** In the order of reduced costs arcs that close no cycle form a tree (Kruskal). Its flow follows from the
+leaves on: what a node has in all, with what hangs on it, goes to the node above. Where it would have to go the wrong way
+the tree is cut, and the part below hangs on the root. With the network's potentials few cuts are needed, and most arcs of
+this tree are those of the optimum.
 
 **No cycling.** The tree is strongly feasible: an arc without flow points to the root. Of the arcs that could leave, the last
 on the way around from the top of the cycle does, and this stays so. In the end, when no artificial arc carries flow, all
-that are left are of rows, at the same level, and p are potentials of the whole graph.
+that are left go up, at the same level, and p are potentials of the whole graph.
 """
 
 from __future__ import annotations
@@ -30,112 +31,133 @@ from otformer.transport.exact.compiled import compiled
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-# Rows of the array that is the tree: for each node its parent, the arc to it, whether that goes up, the level of its
+Span = np.ndarray[Any, np.dtype[np.int32]]  # a tree, [nodes, 8]
+# Columns of the array that is the tree: for each node its parent, the arc to it, whether that goes up, the level of its
 # potential, its depth, its first child, and the neighbours among its siblings; −1 where there is none.
 PARENT, ARC, UP, LEVEL, DEPTH, CHILD, NEXT, BEFORE = range(8)
 
 
 @compiled
-def _hang(tree: Ints, node: int, parent: int, arc: int, up: int) -> None:
-    tree[PARENT, node], tree[ARC, node], tree[UP, node] = parent, arc, up
-    child = tree[CHILD, parent]
-    tree[NEXT, node], tree[BEFORE, node], tree[CHILD, parent] = child, -1, node
+def _hang(tree: Span, node: int, parent: int, arc: int, up: int) -> None:
+    tree[node, PARENT], tree[node, ARC], tree[node, UP] = parent, arc, up
+    child = tree[parent, CHILD]
+    tree[node, NEXT], tree[node, BEFORE], tree[parent, CHILD] = child, -1, node
     if child >= 0:
-        tree[BEFORE, child] = node
+        tree[child, BEFORE] = node
 
 
 @compiled
-def _take_off(tree: Ints, node: int) -> None:
-    after, before = tree[NEXT, node], tree[BEFORE, node]
+def _take_off(tree: Span, node: int) -> None:
+    after, before = tree[node, NEXT], tree[node, BEFORE]
     if before >= 0:
-        tree[NEXT, before] = after
+        tree[before, NEXT] = after
     else:
-        tree[CHILD, tree[PARENT, node]] = after
+        tree[tree[node, PARENT], CHILD] = after
     if after >= 0:
-        tree[BEFORE, after] = before
+        tree[after, BEFORE] = before
 
 
 @compiled
-def _following(tree: Ints, node: int, top: int) -> int:
+def _following(tree: Span, node: int, top: int) -> int:
     """The next node of the subtree of ``top``, parents before children; −1 after the last."""
-    if tree[CHILD, node] >= 0:
-        return tree[CHILD, node]
-    while node != top and tree[NEXT, node] < 0:
-        node = tree[PARENT, node]
-    return -1 if node == top else tree[NEXT, node]
+    if tree[node, CHILD] >= 0:
+        return tree[node, CHILD]
+    while node != top and tree[node, NEXT] < 0:
+        node = tree[node, PARENT]
+    return -1 if node == top else tree[node, NEXT]
 
 
 @compiled
-def potentials(tree: Ints, p: Floats, cost: Floats) -> None:
+def potentials(tree: Span, p: Floats, cost: Floats) -> None:
     """p, levels and depths of all nodes from the tree, in place."""
     root, artificial = len(p) - 1, len(p) - 1
     node = _following(tree, root, root)
     while node >= 0:
-        above, arc, up = tree[PARENT, node], tree[ARC, node], tree[UP, node]
+        above, arc, up = tree[node, PARENT], tree[node, ARC], tree[node, UP]
         sign = 1 if up else -1
         p[node] = p[above] + sign * cost[arc]
-        tree[LEVEL, node] = tree[LEVEL, above] + sign * (arc < artificial)
-        tree[DEPTH, node] = tree[DEPTH, above] + 1
+        tree[node, LEVEL] = tree[above, LEVEL] + sign * (arc < artificial)
+        tree[node, DEPTH] = tree[above, DEPTH] + 1
         node = _following(tree, node, root)
 
 
 @compiled
-def plant(source: Ints, target: Ints, order: Ints, flow: Ints, left: Ints, rows: int) -> Ints:
-    """The greedy start: a tree of arcs taken in this ``order``; ``left`` [nodes] is what every node has to send or to
-    receive.
+def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, left: Ints, rows: int) -> Span:
+    """A tree of the arcs in this ``order`` that close no cycle, its flow, and artificial arcs for what it cannot carry, in
+    place.
 
-    Arcs 0 … nodes − 1 are the artificial ones.
+    ``left`` [nodes] is what every node has to send or to receive. Arcs 0 … nodes − 1 are the artificial ones.
     """
     nodes = len(left)
-    tree = np.full((8, nodes + 1), -1)
-    other, arc_of, count = np.empty(2 * nodes, np.int64), np.empty(2 * nodes, np.int64), np.zeros(nodes + 1, np.int64)
-    taken, many = np.empty(nodes, np.int64), 0
-    for arc in order:
-        i, j = source[arc], target[arc]
-        if left[i] > 0 and left[j] > 0:
-            sent = min(left[i], left[j])
-            flow[arc] = sent
-            left[i] -= sent
-            left[j] -= sent
-            taken[many] = arc
-            many += 1
-            count[i] += 1
-            count[j] += 1
+    tree, taken = np.full((nodes + 1, 8), -1, np.int32), _forest(source, target, order, nodes)
+    ends = np.concatenate((source[taken], target[taken]))
     start = np.zeros(nodes + 1, np.int64)
+    for node in ends:
+        start[node + 1] += 1
+    start = np.cumsum(start)
+    at, beside = start[:-1].copy(), np.empty(len(ends), np.int64)
+    for k in range(len(ends)):
+        beside[at[ends[k]]] = taken[k % len(taken)]
+        at[ends[k]] += 1
+    above, arc_of, queue, many = np.full(nodes, -1), np.full(nodes, -1), np.empty(nodes, np.int64), 0
+    for top in range(nodes):  # nodes of a tree after the one that they hang on
+        if above[top] >= 0:
+            continue
+        above[top], queue[many], first = nodes, top, many
+        many += 1
+        while first < many:
+            node = queue[first]
+            first += 1
+            for k in range(start[node], start[node + 1]):
+                other = source[beside[k]] + target[beside[k]] - node
+                if above[other] < 0:
+                    above[other], arc_of[other], queue[many] = node, beside[k], other
+                    many += 1
+    has = left.copy()
+    has[rows:] *= -1
+    for k in range(nodes - 1, -1, -1):  # from the leaves on, what a node has in all; columns want it
+        node = queue[k]
+        if above[node] < nodes and (has[node] >= 0 if node < rows else has[node] < 0):
+            has[above[node]] += has[node]
+            flow[arc_of[node]] = abs(has[node])
+        else:
+            above[node] = nodes
     for k in range(nodes):
-        start[k + 1] = start[k] + count[k]
-    count[:] = 0
-    for k in range(many):
-        arc = taken[k]
-        for node, end in ((source[arc], target[arc]), (target[arc], source[arc])):
-            other[start[node] + count[node]], arc_of[start[node] + count[node]] = end, arc
-            count[node] += 1
-    stack = np.empty(nodes, np.int64)
-    for turn in range(2):  # trees hang on a node that is not exhausted, then those without one on a row
-        for top in range(nodes if turn == 0 else rows):
-            if tree[PARENT, top] >= 0 or (turn == 0 and left[top] == 0):
-                continue
-            _hang(tree, top, nodes, top, 1 if top < rows else 0)
-            flow[top] = left[top]
-            stack[0], size = top, 1
-            while size:
-                size -= 1
-                node = stack[size]
-                for k in range(start[node], start[node + 1]):
-                    if tree[PARENT, other[k]] < 0 and other[k] != top:
-                        _hang(tree, other[k], node, arc_of[k], 1 if other[k] < rows else 0)
-                        stack[size] = other[k]
-                        size += 1
-    for top in range(rows, nodes):  # columns that want nothing
-        if tree[PARENT, top] < 0:
-            _hang(tree, top, nodes, top, 0)
-    tree[LEVEL, nodes], tree[DEPTH, nodes] = 0, 0
+        node = queue[k]
+        if above[node] < nodes:
+            _hang(tree, node, above[node], arc_of[node], 1 if node < rows else 0)
+        else:
+            up = has[node] >= 0
+            _hang(tree, node, nodes, node, 1 if up else 0)
+            flow[node] = abs(has[node])
+            if up != (node < rows):  # the arc goes the other way
+                cost[node] *= -1
+    tree[nodes, LEVEL], tree[nodes, DEPTH] = 0, 0
     return tree
 
 
 @compiled
+def _forest(source: Ints, target: Ints, order: Ints, nodes: int) -> Ints:
+    """The arcs, of those in ``order``, that connect what was not connected before (Kruskal)."""
+    leader, taken, many = np.arange(nodes), np.empty(nodes, np.int64), 0
+    for arc in order:
+        i, j = source[arc], target[arc]
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        while leader[j] != j:
+            leader[j] = leader[leader[j]]
+            j = leader[j]
+        if i != j:
+            leader[i] = j
+            taken[many] = arc
+            many += 1
+    return taken[:many].copy()
+
+
+@compiled
 def pivot(
-    source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Ints, p: Floats, at: int, block: int, slack: float, most: int
+    source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, at: int, block: int, slack: float, most: int
 ) -> tuple[int, int]:
     """Up to ``most`` pivots, in place; how many were made, and the arc to go on from. Fewer than ``most``: it is optimal."""
     first, arcs = len(p) - 1, len(source)
@@ -145,7 +167,7 @@ def pivot(
             for _ in range(min(block, arcs - first - looked)):
                 at = at + 1 if at + 1 < arcs else first
                 i, j = source[at], target[at]
-                level = tree[LEVEL, j] - tree[LEVEL, i]
+                level = tree[j, LEVEL] - tree[i, LEVEL]
                 if level <= lowest:
                     reduced = cost[at] - p[i] + p[j]
                     if level < lowest or reduced < least:
@@ -159,40 +181,40 @@ def pivot(
 
 
 @compiled
-def _turn(source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Ints, p: Floats, arc: int) -> None:
+def _turn(source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, arc: int) -> None:
     """``arc`` enters."""
     i, j = source[arc], target[arc]
     # Around from the top: down to i, over the arc to j, up again. Flow falls on arcs that go up to i's side, down to j's.
     least, out, of_row = np.int64(2**62), -1, True
     a, b = i, j
     while a != b:
-        if tree[DEPTH, a] >= tree[DEPTH, b]:
-            if tree[UP, a] and flow[tree[ARC, a]] < least:
-                least, out, of_row = flow[tree[ARC, a]], a, True
-            a = tree[PARENT, a]
+        if tree[a, DEPTH] >= tree[b, DEPTH]:
+            if tree[a, UP] and flow[tree[a, ARC]] < least:
+                least, out, of_row = flow[tree[a, ARC]], a, True
+            a = tree[a, PARENT]
         else:
-            b = tree[PARENT, b]
+            b = tree[b, PARENT]
     top, b = a, j
     while b != top:
-        if not tree[UP, b] and flow[tree[ARC, b]] <= least:
-            least, out, of_row = flow[tree[ARC, b]], b, False
-        b = tree[PARENT, b]
+        if not tree[b, UP] and flow[tree[b, ARC]] <= least:
+            least, out, of_row = flow[tree[b, ARC]], b, False
+        b = tree[b, PARENT]
     if least > 0:
         flow[arc] += least
         a, b = i, j
         while a != top:
-            flow[tree[ARC, a]] += -least if tree[UP, a] else least
-            a = tree[PARENT, a]
+            flow[tree[a, ARC]] += -least if tree[a, UP] else least
+            a = tree[a, PARENT]
         while b != top:
-            flow[tree[ARC, b]] += least if tree[UP, b] else -least
-            b = tree[PARENT, b]
-    shift, level = cost[arc] - p[i] + p[j], tree[LEVEL, j] - tree[LEVEL, i]
+            flow[tree[b, ARC]] += least if tree[b, UP] else -least
+            b = tree[b, PARENT]
+    shift, level = cost[arc] - p[i] + p[j], tree[j, LEVEL] - tree[i, LEVEL]
     node, parent, by, up = (i, j, arc, 1) if of_row else (j, i, arc, 0)
     start = node
     if not of_row:
         shift, level = -shift, -level
     while True:
-        above, old, old_up = tree[PARENT, node], tree[ARC, node], tree[UP, node]
+        above, old, old_up = tree[node, PARENT], tree[node, ARC], tree[node, UP]
         _take_off(tree, node)
         _hang(tree, node, parent, by, up)
         if node == out:
@@ -201,6 +223,6 @@ def _turn(source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Ints, p: F
     node = start
     while node >= 0:
         p[node] += shift
-        tree[LEVEL, node] += level
-        tree[DEPTH, node] = tree[DEPTH, tree[PARENT, node]] + 1
+        tree[node, LEVEL] += level
+        tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
         node = _following(tree, node, start)

@@ -28,7 +28,7 @@ from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
 from otformer.transport.problem.read import root_of
 from otformer.transport.solvers.mixed import Mixed
 
-METHOD = "successive shortest paths"
+PATHS = "successive shortest paths"
 SIMPLEX = "a network simplex"
 LAYERS_ABOVE = 1e5  # pairs: below, rounds without layers are as fast
 ROUGH = 0.1  # marginal error, as a share of the mass, at which layers have done enough
@@ -133,7 +133,7 @@ def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: i
     masses = form.give(masses)
     listed = form.place(i), form.place(j), masses
     parts: dict[str, Any] = {"plan": partial(sparse, *listed, problem.shape), "value_linear": number}
-    method = f"{depth} layers, then {METHOD if permutation is not None else SIMPLEX}"
+    method = f"{depth} layers, then {PATHS if permutation is not None else SIMPLEX}"
     return ExactResult(
         whole, number, error, converged, depth, method, float(units.unit) * float(sent.sum()), gap, parts,
         gap=gap, bound=value - gap, rounds=found.rounds, permutation=permutation, pairs=listed,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from otformer.transport.executors.gpu import assign_kernels as kernels
 
-LEAST, A_WARP = 32, 128  # columns of a program, and those that one warp holds
+LEAST_COLUMNS, A_WARP = 32, 128  # columns of a program, and those that one warp holds
 
 
 @torch.no_grad()
@@ -25,7 +25,7 @@ def assign(C: Tensor) -> tuple[Tensor, ...]:
     g = c.amin(1)
     g.masked_fill_(g.isinf(), 0.0)
     to = torch.full((count, n), -1, dtype=torch.int64, device=C.device)
-    columns = max(LEAST, 1 << (n - 1).bit_length())
+    columns = max(LEAST_COLUMNS, 1 << (n - 1).bit_length())
     if count:
         with torch.cuda.device_of(C):
             kernels.assign[(count,)](c, g, to, n, COLUMNS=columns, num_warps=max(1, columns // A_WARP))
