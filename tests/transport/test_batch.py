@@ -94,7 +94,7 @@ def test_kinds_of_input_and_empty_lists():
     assert empty.converged
     assert empty.plan.shape == (0, 0)
     with pytest.raises(ValueError, match="reg must be a positive"):
-        solve_batch([np.ones((2, 2))], reg=0)
+        solve_batch([np.ones((2, 2))], reg=-1.0)
     with pytest.raises(BrokenProblems, match="reg is too small: cost/reg overflows"):
         solve_batch([np.array([[0.0, 1e300]])], reg=1e-20)
 

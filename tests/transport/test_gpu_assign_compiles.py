@@ -13,13 +13,13 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from otformer.transport.executors.gpu.assign import A_WARP, LEAST
+from otformer.transport.executors.gpu.assign import A_WARP, LEAST_COLUMNS
 from otformer.transport.executors.gpu.assign_kernels import assign
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("columns", [LEAST, 64, 512])
+@pytest.mark.parametrize("columns", [LEAST_COLUMNS, 64, 512])
 def test_columns(columns: int) -> None:
     kinds = {"costs": "*fp64", "potentials": "*fp64", "to": "*i64", "n": "i32", "COLUMNS": "constexpr"}
     source = ASTSource(assign, kinds, {(4,): columns})

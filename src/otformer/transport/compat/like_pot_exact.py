@@ -239,7 +239,7 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
     Points without mass stay on it, and have potentials like all others.
     """
     from otformer.transport.exact.graphs import Clock, Graph, Matching, Tree
-    from otformer.transport.exact.rounds import FAR, COST_ROUNDING
+    from otformer.transport.exact.rounds import COST_ROUNDING, FAR
     from otformer.transport.exact.solve import FLOOR
 
     form, (n, m), i, j, c = _read_sparse(M)

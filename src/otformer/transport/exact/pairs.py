@@ -46,7 +46,6 @@ class AllPairs(Protocol):
         """c of the pairs (i, j), [E]; inf for those that are forbidden."""
         ...
 
-
     def part(self, i: np.ndarray, j: np.ndarray) -> AllPairs:
         """The pairs of some rows with some columns."""
         ...

@@ -1,16 +1,15 @@
 r"""Exact transport: min Σ P C over plans with marginals a and b, with a certificate.
 
     rough layers  ─▶  potentials v  ─▶  rounds of "best on a sparse graph" and "look at all pairs"  ─▶  plan, potentials, gap
-    (Mixed, at a λ far above 0)         rounds.py
+    start.py                            rounds.py
 
 Layers are only there to be near: whatever they give, the rounds end at the optimum, in as many looks at all pairs as v is
-bad. A small problem needs none.
+bad.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,17 +22,15 @@ from otformer.transport.exact.graphs import Clock, Sent
 from otformer.transport.exact.pairs import AllPairs, MatrixPairs, OnDevice
 from otformer.transport.exact.result import ExactResult, sparse
 from otformer.transport.exact.rounds import Optimum, optimum
+from otformer.transport.exact.small import assign
+from otformer.transport.exact.start import start
 from otformer.transport.exact.units import Units, in_units
-from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
+from otformer.transport.problem.problem import Problem, Sides, to_numpy
 from otformer.transport.problem.read import root_of
-from otformer.transport.solvers.mixed import Mixed
 
 PATHS = "successive shortest paths"
 SIMPLEX = "a network simplex"
-LAYERS_ABOVE = 1e5  # pairs: below, rounds without layers are as fast
-ROUGH = 0.1  # marginal error, as a share of the mass, at which layers have done enough
-MOST_LAYERS = 300
-COOLEST, WARMEST = 3e-5, 1e-2  # λ of the layers, as a share of the range of costs
+MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
 FLOOR = 2.0**-46  # of the range of costs, times the mass: what rounding makes of a gap
 
 
@@ -45,12 +42,34 @@ def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> 
         return _finish(problem, Optimum(sent, nothing, nothing, 0.0, 0, none, none), Units(none, none, 0.0), tol, 0)
     clock = Clock(max_time)
     units = in_units(to_numpy(problem.a), to_numpy(problem.b), problem.mass)
-    v, depth = _start(problem, clock)
-    pairs = _all_pairs(problem)
-    found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock)
-    if found.lost.any():
-        found = _completed(found, pairs, clock)
+    found, depth = _on_matrix(problem, units), 0
+    if found is None:
+        pairs = _all_pairs(problem)
+        v, depth = start(problem, pairs)
+        found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock)
+        if found.lost.any():
+            found = _completed(found, pairs, clock)
     return _finish(problem, found, units, tol, depth)
+
+
+def _on_matrix(problem: Problem, units: Units) -> Optimum | None:
+    """A small assignment, of all pairs at once; None where it is none, or there is no way to match all."""
+    n, m = len(problem.a), len(problem.b)
+    if (
+        isinstance(problem.cost, Sides)
+        or n != m
+        or n > MATRIX_UP_TO
+        or (units.supply != 1).any()
+        or problem.start is not None
+    ):
+        return None
+    C, i = to_numpy(problem.cost), np.arange(n)
+    found = assign(np.ascontiguousarray(C)[None])
+    if not math.isfinite(found.gap[0]):
+        return None
+    sent = Sent(i, found.to[0], np.ones(n, np.int64), C[i, found.to[0]])
+    none = np.zeros(n, np.int64)
+    return Optimum(sent, found.f[0] + found.low[0], found.g[0], float(found.gap[0]), 1, none, none)
 
 
 def _all_pairs(problem: Problem) -> AllPairs:
@@ -64,21 +83,6 @@ def _all_pairs(problem: Problem) -> AllPairs:
     from otformer.transport.exact.point_pairs import PointPairs
 
     return PointPairs(sides.x.numpy(), sides.y.numpy(), sides.rule)
-
-
-def _start(problem: Problem, clock: Clock) -> tuple[np.ndarray, int]:
-    """Potentials of the columns to begin with, and the layers that led to them."""
-    n, m = len(problem.a), len(problem.b)
-    sides = problem.cost if isinstance(problem.cost, Sides) else None
-    if problem.start is not None:
-        v = problem.start[1] if sides is None else problem.start[1] - sides.q
-        return np.nan_to_num(to_numpy(v), posinf=0.0, neginf=0.0), 0
-    if n * m <= LAYERS_ABOVE or problem.spread == 0 or clock.rung:
-        return np.zeros(m), 0
-    d = 3 if sides is None else sides.x.shape[1]
-    reg = problem.spread * min(WARMEST, max(COOLEST, max(n, m) ** (-2 / d)))
-    solved = Mixed().run(replace(problem, reg=reg, wanted=None), Goal(ROUGH * problem.mass, MOST_LAYERS))
-    return to_numpy(solved.v), solved.depth
 
 
 def _completed(found: Optimum, pairs: AllPairs, clock: Clock) -> Optimum:

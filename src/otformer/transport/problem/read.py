@@ -26,7 +26,7 @@ from otformer.transport.problem.weights import Weights, read_weights
 
 SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up to here a problem is solved in numpy
 STREAM_ABOVE = 10**8  # entries of a cost matrix that is not formed any more unless asked for
-POINTS_ABOVE = 10**6  # entries of a cost matrix in few dimensions, of which an exact solve leaves most out
+POINTS_ABOVE = 3 * 10**5  # entries of a cost matrix, which an exact solve leaves out for the most part
 FEATURES: dict[str, Callable[[Any, Any], Features]] = {
     "sqeuclidean": squared_euclidean,
     "euclidean": squared_euclidean,  # of which the root is taken
@@ -112,11 +112,10 @@ def read_points(
 
 
 def exact_executor(X_a: Any, X_b: Any, metric: Any) -> str:
-    """How all pairs are best looked at where λ is 0: without the matrix on a GPU, and in few dimensions."""
+    """How all pairs are best looked at where λ is 0: without the matrix, if there are many."""
     known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
-    shape = np.shape(X_a)
-    few = len(shape) == 2 and shape[1] <= 8 and shape[0] * len(X_b) > POINTS_ABOVE
-    return "stream" if known and (few or (isinstance(X_a, Tensor) and X_a.is_cuda)) else "auto"
+    many = isinstance(metric, Features) or len(X_a) * len(X_b) > POINTS_ABOVE or (isinstance(X_a, Tensor) and X_a.is_cuda)
+    return "stream" if known and many else "auto"
 
 
 def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[Array, Tensor | None]:

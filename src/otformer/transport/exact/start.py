@@ -1,0 +1,89 @@
+r"""Potentials to begin with: rough layers of the network.
+
+Rounds end at the optimum from any v, sooner from a good one (rounds.py). On a GPU layers on all points take less time than
+anything else. On a CPU they take more than the rounds of an easy problem: v = 0 is tried first, which is nearly right where
+both sides are alike, beside what layers on a sample of the points say, extended to all columns by one more of them,
+
+    v_j = −λ log Σ_i exp((u_i − c_ij)/λ)      over the rows i of the sample.
+
+How good a v is, its bound says, for which one look at all pairs is enough: Σ a_i f_i + Σ b_j v_j with f_i = min_j (c_ij −
+v_j), below which no plan goes. Where that of the sample is the better one, the sides are not alike, and layers on all
+points go on from there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from scipy.special import logsumexp
+
+from otformer.transport.exact.pairs import AllPairs
+from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
+from otformer.transport.problem.read import read_cost
+from otformer.transport.solvers.mixed import Mixed
+
+SMALL = 3 * 10**5  # pairs: rounds from v = 0 take no longer than a sample
+ALL = 4 * 10**6  # pairs from where layers on all points pay, if v = 0 is not good
+SAMPLE = 512  # points of each side
+REG_SAMPLE, REG_CPU = 3e-3, 1e-3  # λ of the sample, and of all points on a CPU, as a share of the range of costs
+REG_GPU = 1e-5
+ROUGH = {"cpu": 0.1, "cuda": 0.02}  # marginal error, as a share of the mass, at which layers have done enough
+MOST_LAYERS = 600
+
+
+def start(problem: Problem, pairs: AllPairs) -> tuple[np.ndarray, int]:
+    """Potentials of the columns [m] for the costs that ``pairs`` has, and the layers that led to them."""
+    n, m = pairs.shape
+    sides = problem.cost if isinstance(problem.cost, Sides) else None
+    if problem.start is not None:
+        v = problem.start[1] if sides is None else problem.start[1] - sides.q
+        return np.nan_to_num(to_numpy(v), posinf=0.0, neginf=0.0), 0
+    zero = np.zeros(m)
+    if n * m <= SMALL or problem.spread == 0:
+        return zero, 0
+    if sides is not None and sides.x.is_cuda:
+        return _layers(problem, None, REG_GPU)
+    a, b = to_numpy(problem.a), to_numpy(problem.b)
+    v, depth = _sampled(pairs, a, b)
+    if v is None or _bound(pairs, a, b, v) <= _bound(pairs, a, b, zero):
+        return zero, depth
+    if n * m <= ALL:
+        return v, depth
+    v, more = _layers(problem, v, REG_CPU)
+    return v, depth + more
+
+
+def _layers(problem: Problem, v: np.ndarray | None, share: float) -> tuple[np.ndarray, int]:
+    """Layers on all points, from v."""
+    tensors = problem.as_tensors()
+    first = None
+    if v is not None:
+        q = tensors.cost.q if isinstance(tensors.cost, Sides) else 0.0
+        first = torch.zeros_like(tensors.a), torch.from_numpy(v).to(tensors.a) + q
+    goal = Goal(ROUGH[tensors.a.device.type] * problem.mass, MOST_LAYERS)
+    solved = Mixed(newton_up_to=0).run(replace(tensors, reg=share * problem.spread, wanted=None, start=first), goal)
+    return to_numpy(solved.v), solved.depth
+
+
+def _bound(pairs: AllPairs, a: np.ndarray, b: np.ndarray, v: np.ndarray) -> float:
+    return float(a @ pairs.least(v, 1, rows=True)[0][:, 0] + b @ v)
+
+
+def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray | None, int]:
+    """From a sample by weight; None where some of its pairs are forbidden."""
+    m = pairs.shape[1]
+    rng = np.random.default_rng(0)
+    rows, columns = (np.sort(rng.choice(len(w), min(SAMPLE, len(w)), False, w / w.sum())) for w in (a, b))
+    C = pairs.costs(np.repeat(rows, len(columns)), np.tile(columns, len(rows))).reshape(len(rows), len(columns))
+    if not np.isfinite(C).all() or np.ptp(C) == 0:
+        return None, 0
+    reg = REG_SAMPLE * float(np.ptp(C))
+    solved = Mixed(newton_up_to=0).run(read_cost(C, reg=reg), Goal(ROUGH["cpu"], MOST_LAYERS))
+    u = solved.u.numpy()
+    v = np.empty(m)
+    for some in np.array_split(np.arange(m), -(-m // 2048)):
+        costs = pairs.costs(np.repeat(rows, len(some)), np.tile(some, len(rows))).reshape(len(rows), -1)
+        v[some] = -reg * logsumexp((u[:, None] - costs) / reg, axis=0)
+    return v, solved.depth
