@@ -35,6 +35,7 @@ report: .venv/ready
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests/transport/test_gpu.py tests/transport/test_sharded.py \
 	  tests/transport/test_gpu_passes.py tests/transport/test_gpu_streaming.py tests/transport/test_gpu_loops.py \
+	  tests/transport/test_gpu_least.py tests/transport/test_gpu_assign.py tests/transport/exact/test_gpu_exact.py \
 	  tests/transport/test_streaming.py tests/learning/test_train.py
 
 .venv/ready: pyproject.toml Makefile

@@ -85,7 +85,7 @@ def parts(run: Callable[[], Any], device: str) -> Row:
     spent: Row = {}
     with ExitStack() as stack:
         for part, owners, name in (
-            ("layers, s", [solve], "_start"),
+            ("layers, s", [solve], "start"),
             ("looks, s", [pairs.MatrixPairs, pairs.OnDevice, point_pairs.PointPairs], "least"),
             ("flow, s", [graphs.Matching, graphs.Tree], "run"),
         ):

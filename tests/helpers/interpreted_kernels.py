@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import otformer as of
-from helpers.gpu_streams import case, check_pass, check_products, share_that_reads_all, steep
+from helpers.gpu_streams import Case, case, check_pass, check_products, share_that_reads_all, steep
 from oracles import marginal_error, problem, squared_cost
 from otformer.transport.executors.clouds import PLAIN, Rule
 from otformer.transport.executors.gpu.executor import OnGpu
@@ -53,6 +53,21 @@ def left_out() -> None:
         found = executor.log_ratio(0 * log_a, v, reg, rows=True)
         expected = torch.logsumexp((v - torch.cdist(x, y).square()) / reg - 1, 1) - log_a
         assert float((found - expected).abs().max()) <= executor.rounding(reg) < wanted / 8
+
+
+def wide() -> None:
+    """Plain distances, a wide tile under a steep potential: its nearest point is far above what its middle says."""
+    x, wide = 1e-3 * torch.linspace(0, 1, 32).double(), torch.linspace(-1, 0, 32).double()
+    y, v = torch.cat([wide, 1e-3 + x]), torch.cat([0.9 * (wide + 0.5), torch.full((32,), 0.3).double()])
+    weights = [torch.full((n,), -math.log(n)).double() for n in (32, 64)]
+    plain = Case(x[:, None], y[:, None], *weights, ROOT)
+    executor = plain.on(1e-3, MIXED)
+    found, expected = (one.log_ratio(0 * weights[0], v, 1e-3, True) for one in (executor, plain))
+    assert float((found - expected).abs().max()) <= executor.rounding(1e-3)
+
+
+def as_many_points_as_dimensions() -> None:
+    check_pass(case(200, 200, 256, "cpu"), 0.1, MIXED)
 
 
 def products() -> None:

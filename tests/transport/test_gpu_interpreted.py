@@ -12,7 +12,11 @@ import pytest
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no triton but for Linux")
-@pytest.mark.parametrize("checks", [("passes", "tiles", "left_out"), ("products", "solve")], ids=["passes", "products"])
+@pytest.mark.parametrize(
+    "checks",
+    [("passes", "tiles", "left_out", "wide", "as_many_points_as_dimensions"), ("products", "solve")],
+    ids=["passes", "products"],
+)
 def test_kernels_in_the_interpreter(checks: tuple[str, ...]) -> None:
     """helpers/interpreted_kernels.py has the checks. Without triton the process fails, and the test with it."""
     env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -86,7 +86,7 @@ class Side:
     @property
     def near(self) -> bool:
         """Whether entries are sums of squared differences."""
-        return self.points.shape[1] == len(self.log_w)
+        return len(self.points) <= NEAREST
 
     @cached_property
     def squares(self) -> Tensor:

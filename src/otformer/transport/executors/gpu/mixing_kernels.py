@@ -21,6 +21,7 @@ except ImportError:  # a machine without a GPU reads this module, it does not ru
 def advance(
     v, f, last_v, last_f, moves, control, points, squares, h, tops, slopes, m,
     MEMORY: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr,
+    ROOT: tl.constexpr,
 ):  # fmt: skip
     """v ← v + f − Σ_k θ_k (ΔV_k + ΔF_k), as the next pass reads it too; v and f become the last ones."""
     j, k = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, MEMORY)
@@ -32,7 +33,7 @@ def advance(
     tl.store(last_v + j, old_v)
     tl.store(last_f + j, old_f)
     tl.store(v + j, new)
-    pass_columns(new, j, points, squares, h, tops, slopes, m, D, BLOCK, COLUMNS, SQUARES)
+    pass_columns(new, j, points, squares, h, tops, slopes, m, D, BLOCK, COLUMNS, SQUARES, ROOT)
 
 
 @jit

@@ -128,7 +128,8 @@ class Passes:
     def shape_of(self, side: Side) -> dict[str, Any]:
         """What the kernels that make `Columns` are made for."""
         d = len(side.points) if side.tiled else 0
-        return {"D": d, "BLOCK": BLOCK, "COLUMNS": self.precision.columns, "SQUARES": self.with_squares(side)}
+        rule = {"SQUARES": self.with_squares(side), "ROOT": self.rule.root}
+        return {"D": d, "BLOCK": BLOCK, "COLUMNS": self.precision.columns, **rule}
 
     def with_squares(self, side: Side) -> bool:
         """Whether ‖x‖² is left out of the entries, and put into the potentials."""

@@ -18,11 +18,11 @@ except ImportError:  # a machine without a GPU reads this module, it does not ru
 @jit
 def pass_columns(
     g, i, points, squares, h, tops, slopes, n, D: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
-    SQUARES: tl.constexpr,
+    SQUARES: tl.constexpr, ROOT: tl.constexpr,
 ):  # fmt: skip
     """Potentials as the next pass reads them; of every tile the slopes s, and the greatest h_j − s·(y_j − c_J).
 
-    D = 0: no tile is left out, and nothing is asked of them.
+    D = 0: no tile is left out, and nothing is asked of them. Bounds of plain distances (ROOT) know no slopes: they are 0.
     """
     if SQUARES:
         g = g - tl.load(squares + i)
@@ -42,6 +42,8 @@ def pass_columns(
             spread = tl.sum(off * off, 1)
             slope = tl.sum(off * tl.where(there, rest, 0.0), 1) / tl.where(spread > 0, spread, 1.0)
             slope = tl.where((spread > 0) & (tl.abs(slope) < -LEAST), slope, 0.0)
+            if ROOT:
+                slope = tl.zeros_like(slope)
             rest = rest - slope[:, None] * (y - middle[:, None])
             tl.store(slopes + k * count + tiles, slope)
         tl.store(tops + tiles, tl.where(wrong, float("nan"), tl.max(rest, 1)))
@@ -50,11 +52,11 @@ def pass_columns(
 @jit
 def spread(
     potentials, points, squares, h, tops, slopes, n, D: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
-    SQUARES: tl.constexpr,
+    SQUARES: tl.constexpr, ROOT: tl.constexpr,
 ):  # fmt: skip
     """Potentials [N] float64 as a pass reads them."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    pass_columns(tl.load(potentials + i), i, points, squares, h, tops, slopes, n, D, BLOCK, COLUMNS, SQUARES)
+    pass_columns(tl.load(potentials + i), i, points, squares, h, tops, slopes, n, D, BLOCK, COLUMNS, SQUARES, ROOT)
 
 
 @jit
@@ -79,12 +81,13 @@ def _settled(tops, totals, log_w, squares, consts, i, n, splits, BLOCK: tl.const
 def settle(
     tops, totals, log_w, points, squares, consts, out, h, out_tops, slopes, n, splits,
     D: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr, SQUARES: tl.constexpr,
+    ROOT: tl.constexpr,
 ):  # fmt: skip
     """A block: the potential that makes a side exact, and the same as the next pass reads it."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     g = _settled(tops, totals, log_w, squares, consts, i, n, splits, BLOCK, SQUARES)
     tl.store(out + i, g)
-    pass_columns(g, i, points, squares, h, out_tops, slopes, n, D, BLOCK, COLUMNS, SQUARES)
+    pass_columns(g, i, points, squares, h, out_tops, slopes, n, D, BLOCK, COLUMNS, SQUARES, ROOT)
 
 
 @jit

@@ -1,0 +1,76 @@
+"""Exact transport of points on a GPU: the same optimum as on a CPU, in the caller's form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+import otformer as of
+
+pytestmark = pytest.mark.gpu
+pytest.importorskip("numba")
+
+
+def clouds(kind, n, m, d, seed=0):
+    rng = np.random.default_rng(seed)
+    if kind == "grid":
+        return rng.integers(0, 8, (n, d)).astype(float), rng.integers(0, 8, (m, d)).astype(float)
+    if kind == "ring":
+        y = rng.standard_normal((m, d))
+        return rng.standard_normal((n, d)), y / np.linalg.norm(y, axis=1, keepdims=True)
+    return rng.random((n, d)), rng.random((m, d))
+
+
+@pytest.mark.parametrize(("kind", "d"), [("cube", 2), ("cube", 3), ("cube", 16), ("ring", 2), ("grid", 3)])
+def test_assignment(kind, d):
+    x, y = clouds(kind, 700, 700, d)
+    r = of.solve_sample(torch.tensor(x).cuda(), torch.tensor(y).cuda(), reg=0, tol=1e-12)
+    C = cdist(x, y, "sqeuclidean")
+    assert r.converged
+    assert r.permutation.is_cuda
+    assert float(r.value) == pytest.approx(C[linear_sum_assignment(C)].mean(), rel=1e-11)
+    assert sorted(r.permutation.tolist()) == list(range(700))
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "euclidean", "cosine"])
+def test_weights(metric):
+    x, y = clouds("ring", 500, 420, 3)
+    rng = np.random.default_rng(1)
+    a, b = rng.random(500), rng.random(420)
+    a, b = a / a.sum(), b / b.sum()
+    here = of.solve_sample(x, y, a, b, reg=0, metric=metric)
+    there = of.solve_sample(*(torch.tensor(t).cuda() for t in (x, y, a, b)), reg=0, metric=metric)
+    assert there.converged
+    assert float(there.value) == pytest.approx(here.value, rel=1e-10)
+    assert there.plan.is_sparse
+    assert there.marginal_error < 1e-12
+
+
+@pytest.mark.parametrize("allow", ["equal", "different"])
+def test_labels(allow):
+    x, y = clouds("cube", 300, 300, 2)
+    labels = np.arange(300) % 3
+    there = of.solve_sample(torch.tensor(x).cuda(), torch.tensor(y).cuda(), reg=0, labels=(labels, labels), allow=allow)
+    here = of.solve_sample(x, y, reg=0, labels=(labels, labels), allow=allow)
+    assert float(there.value) == pytest.approx(here.value, rel=1e-12)
+
+
+def test_gradient():
+    x, y = (torch.tensor(t).cuda() for t in clouds("cube", 200, 150, 3))
+    x.requires_grad_()
+    (there,) = torch.autograd.grad(of.solve_sample(x, y, reg=0).value, x)
+    x = x.detach().cpu().requires_grad_()
+    (here,) = torch.autograd.grad(of.solve_sample(x, y.cpu(), reg=0).value, x)
+    torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-12)
+
+
+def test_rounded_streams():
+    x, y = (torch.tensor(t).cuda() for t in clouds("cube", 3000, 2500, 3))
+    r = of.solve_sample(x, y, reg=0.01, tol=1e-5, executor="stream").rounded()
+    best = of.solve_sample(x, y, reg=0)
+    assert r.bound <= float(best.value) * (1 + 1e-9)
+    assert float(best.value) <= r.value * (1 + 1e-9)
+    assert r.marginal_error < 1e-9
