@@ -12,7 +12,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import otformer as of
-from otformer.transport.exact.batch import METHOD
+from otformer.transport.exact.batch import ON_MATRIX
 from otformer.transport.executors.gpu.assign import assign
 
 CHECKS = ("values", "broken")
@@ -97,7 +97,7 @@ def test_solve_batch(n: int) -> None:
         of.solve_batch((x, y), reg=0, device="cuda"),
     )
     for r, on_gpu, back in zip(here, there, moved, strict=True):
-        assert r.method == on_gpu.method == back.method == METHOD
+        assert r.method == on_gpu.method == back.method == ON_MATRIX
         assert float(on_gpu.value) == pytest.approx(r.value, rel=1e-12)
         assert back.value == pytest.approx(r.value, rel=1e-12)
         assert on_gpu.plan.is_cuda

@@ -61,6 +61,7 @@ class Side:
     size: int  # n
     labels: Tensor | None = None  # [N] int32
     tiled: bool = False  # neighbours stand together: tiles of them can be left out
+    near: bool = True  # few dimensions: entries are sums of squared differences
 
     @classmethod
     def build(cls, points: Tensor, log_w: Tensor, ordered: bool, labels: Tensor | None = None, tiled: bool = False) -> Side:
@@ -81,12 +82,7 @@ class Side:
         labels = None if labels is None else labels.to(torch.int32)
         lacks = 0 if d <= NEAREST else -d % (32 if d <= 32 else DEPTH)
         points = points.mT if d <= NEAREST else pad(points, (0, lacks)) if lacks else points
-        return cls(points.contiguous(), log_w, order, n, labels, tiled or order is not None)
-
-    @property
-    def near(self) -> bool:
-        """Whether entries are sums of squared differences."""
-        return len(self.points) <= NEAREST
+        return cls(points.contiguous(), log_w, order, n, labels, tiled or order is not None, d <= NEAREST)
 
     @cached_property
     def squares(self) -> Tensor:
