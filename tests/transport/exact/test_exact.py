@@ -170,8 +170,8 @@ def test_labels(allow, executor):
 def test_time_is_up(uniform):
     """A plan with the right marginals and a true bound come back even if there was no time at all."""
     rng = np.random.default_rng(0)
-    C = rng.random((400, 400)) ** 2
-    a = None if uniform else weights(rng, 400, "random")
+    C = rng.random((600, 600)) ** 2
+    a = None if uniform else weights(rng, 600, "random")
     with pytest.warns(RuntimeWarning, match="not proved optimal"):
         r = of.solve(C, a, reg=0, max_time=1e-9)
     assert not r.converged

@@ -252,14 +252,14 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
     if start is not None:
         v = _or_zero(read_potentials(start, torch.empty(n).double(), torch.empty(m).double())[1].numpy())
     spread = float(np.ptp(c)) if len(c) else 0.0
-    slack, far = COST_ROUNDING * spread, FAR * spread + (spread == 0)
+    slack = COST_ROUNDING * spread
     graph: Graph
     if n == m and (supply == 1).all() and (demand == 1).all():
-        graph = Matching(n, v, slack, far)
+        graph = Matching(n, v, slack)
     else:
-        graph = Tree(supply, demand, _or_zero(_least(i, c - v[j], n)), v, slack, far)
+        graph = Tree(supply, demand, _or_zero(_least(i, c - v[j], n)), v, slack)
     graph.add(i, j, c)
-    graph.run(Clock(None), last=False)
+    graph.run(Clock(None), FAR * spread)
     left, g = graph.unsent()[0], graph.g
     if left.any():
         where = f"row {np.flatnonzero(left)[0]} and others that have mass"

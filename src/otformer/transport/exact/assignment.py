@@ -15,7 +15,7 @@ sides.
 The better g is, the shorter the paths: after rough layers of the network a search sees a few dozen edges.
 
 A row from which no free column can be reached is *stuck*, and so is all that it reaches: no edge leads out of there. All
-potentials f there rise by ``far``, more than any two costs differ, and all g fall by as much. Edges stay feasible, and a
+potentials f there rise by ``far``, and all g fall by as much. Edges stay feasible, and a
 pair that leads out and is not yet an edge stands out: next time all pairs are looked at, it is found if there is one.
 """
 
@@ -134,13 +134,12 @@ def match(
             done[j], near[scanned], i = True, j, back[j]
             scanned += 1
         if end < 0:
-            nearest = base + far if far > 0 else 0.0
+            nearest = base + far
         f[source] += nearest
         for k in range(scanned):
             j = near[k]
-            if nearest > 0:
-                g[j] -= nearest - at[j]
-                f[back[j]] += nearest - at[j]
+            g[j] -= nearest - at[j]
+            f[back[j]] += nearest - at[j]
             stuck[j] = end < 0
         for k in range(reached):
             at[seen[k]], done[seen[k]] = np.inf, False

@@ -50,8 +50,8 @@ class Graph(Protocol):
         """More edges."""
         ...
 
-    def run(self, clock: Clock, last: bool) -> None:
-        """The best flow on all edges. What cannot be sent stays; if this is the ``last`` try, so that ways out stand out."""
+    def run(self, clock: Clock, far: float) -> None:
+        """The best flow on all edges. What cannot be sent stays, and potentials there are ``far`` from those of the rest."""
         ...
 
     def sent(self) -> Sent: ...
@@ -62,27 +62,27 @@ class Graph(Protocol):
 
 
 class Matching:
-    """One to one (assignment.py). ``slack`` is what rounding may make of a cost, ``far`` more than two costs differ."""
+    """One to one (assignment.py). ``slack`` is what rounding may make of a cost."""
 
-    def __init__(self, n: int, v: Floats, slack: float, far: float) -> None:
+    def __init__(self, n: int, v: Floats, slack: float) -> None:
         self.to, self.back = np.full(n, -1), np.full(n, -1)
         self.f, self.g = np.zeros(n), v.copy()
         self.i, self.start, self.column, self.cost = _no_edges()
-        self.slack, self.far = slack, far
+        self.slack = slack
 
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         i, j, cost = np.append(self.i, i), np.append(self.column, j), np.append(self.cost, cost)
         self.start, order = by_row(i, len(self.to))
         self.i, self.column, self.cost = i[order], j[order], cost[order]
 
-    def run(self, clock: Clock, last: bool) -> None:
+    def run(self, clock: Clock, far: float) -> None:
         edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
         settle(*edges, self.slack)
         stuck = np.zeros(len(self.to), np.bool_)
         for first in range(0, len(self.to), ROWS_AT_ONCE):
             if clock.rung:
                 return
-            match(*edges, stuck, self.far if last else 0.0, first, min(first + ROWS_AT_ONCE, len(self.to)))
+            match(*edges, stuck, far, first, min(first + ROWS_AT_ONCE, len(self.to)))
 
     def sent(self) -> Sent:
         e = np.flatnonzero(self.to[self.i] == self.column)
@@ -96,7 +96,7 @@ class Matching:
 class Tree:
     """Any weights, whole numbers (simplex.py)."""
 
-    def __init__(self, supply: Ints, demand: Ints, u: Floats, v: Floats, slack: float, far: float) -> None:
+    def __init__(self, supply: Ints, demand: Ints, u: Floats, v: Floats, slack: float) -> None:
         n, m = self.shape = len(supply), len(demand)
         root = n + m
         self.source = np.concatenate([np.arange(n), np.full(m, root)])  # artificial arcs come first
@@ -104,15 +104,15 @@ class Tree:
         self.cost, self.flow = np.concatenate([u, v]), np.zeros(root, np.int64)
         self.left = np.concatenate([supply, demand])
         self.tree: Span | None = None
-        self.p, self.slack, self.far = np.zeros(root + 1), slack, far
+        self.p, self.slack, self.far = np.zeros(root + 1), slack, 0.0
 
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         self.source, self.target = np.append(self.source, i), np.append(self.target, j + self.shape[0])
         self.cost, self.flow = np.append(self.cost, cost), np.append(self.flow, np.zeros(len(i), np.int64))
 
-    def run(self, clock: Clock, last: bool) -> None:
+    def run(self, clock: Clock, far: float) -> None:
         n, root = self.shape[0], len(self.p) - 1
-        tree = self.tree
+        tree, self.far = self.tree, far
         if tree is None:
             i, j = self.source[root:], self.target[root:]
             order = root + np.argsort(self.cost[root:] - self.cost[i] - self.cost[j], kind="stable")

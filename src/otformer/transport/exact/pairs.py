@@ -46,10 +46,6 @@ class AllPairs(Protocol):
         """c of the pairs (i, j), [E]; inf for those that are forbidden."""
         ...
 
-    def part(self, i: np.ndarray, j: np.ndarray) -> AllPairs:
-        """The pairs of some rows with some columns."""
-        ...
-
 
 class MatrixPairs:
     """All pairs of a cost matrix [n, m], float64; inf is a forbidden pair.
@@ -79,9 +75,6 @@ class MatrixPairs:
                 _least_of_columns(self.C, potential, golden_step(n), -(-m // shares), values, places)
         return values, places
 
-    def part(self, i: np.ndarray, j: np.ndarray) -> MatrixPairs:
-        return MatrixPairs(self.C[np.ix_(i, j)])
-
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         found: np.ndarray = self.C[i, j]
         return found
@@ -101,9 +94,6 @@ class OnDevice:
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         found: np.ndarray = self.pairs.costs(self._there(i), self._there(j)).cpu().numpy()
         return found
-
-    def part(self, i: np.ndarray, j: np.ndarray) -> OnDevice:
-        return OnDevice(self.pairs.part(self._there(i), self._there(j)), self.device)
 
     def _there(self, t: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(t)).to(self.device)

@@ -124,10 +124,6 @@ class PointPairs:
             _least_of_rows(own.points, own.order, other.tiles, h, other.places, boxes, allowed, self.root, values, places)
         return values, places
 
-    def part(self, i: np.ndarray, j: np.ndarray) -> PointPairs:
-        labels = torch.from_numpy(self.labels[0][i]), torch.from_numpy(self.labels[1][j])
-        return PointPairs(self.x[i], self.y[j], Rule(self.root, labels, self.same))
-
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
         may_match = (self.labels[0][i] == self.labels[1][j]) == self.same

@@ -10,6 +10,7 @@ bad.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -25,11 +26,13 @@ from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.small import assign
 from otformer.transport.exact.start import start
 from otformer.transport.exact.units import Units, in_units
+from otformer.transport.executors.clouds import morton
 from otformer.transport.problem.problem import Problem, Sides, to_numpy
 from otformer.transport.problem.read import root_of
 
 PATHS = "successive shortest paths"
 SIMPLEX = "a network simplex"
+MOST_ORDERED = 8  # dimensions in which neighbours along a curve are near
 MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
 FLOOR = 2.0**-46  # of the range of costs, times the mass: what rounding makes of a gap
 
@@ -44,12 +47,40 @@ def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> 
     units = in_units(to_numpy(problem.a), to_numpy(problem.b), problem.mass)
     found, depth = _on_matrix(problem, units), 0
     if found is None:
-        pairs = _all_pairs(problem)
-        v, depth = start(problem, pairs)
-        found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock)
-        if found.lost.any():
-            found = _completed(found, pairs, clock)
+        found, depth = _in_rounds(problem, units, clock)
     return _finish(problem, found, units, tol, depth)
+
+
+def _in_rounds(problem: Problem, units: Units, clock: Clock) -> tuple[Optimum, int]:
+    """The optimum, and the layers that it took.
+
+    Points in few dimensions are put along a curve before, so that searches stay near in memory.
+    """
+    order = None
+    if isinstance(problem.cost, Sides) and problem.cost.x.shape[1] <= MOST_ORDERED:
+        order = morton(problem.cost.x), morton(problem.cost.y)
+        problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
+    pairs = _all_pairs(problem)
+    v, depth = start(problem, pairs)
+    found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock)
+    if found.lost.any():
+        found = _completed(found, pairs, clock)
+    if order is not None:
+        i, j = map(to_numpy, order)
+        sent = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j])
+        found = found._replace(sent=sent, f=found.f[np.argsort(i)], g=found.g[np.argsort(j)])
+    return found, depth
+
+
+def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
+    """The same problem with its points in another order."""
+    x, y, p, q, rule = problem.cost
+    if rule.labels is not None:
+        rule = rule._replace(labels=(rule.labels[0][rows], rule.labels[1][columns]))
+    first = None if problem.start is None else (problem.start[0][rows], problem.start[1][columns])
+    sides = Sides(x[rows], y[columns], p[rows], q[columns], rule)
+    weights = {"a": problem.a[rows], "b": problem.b[columns], "target": problem.target[columns]}
+    return replace(problem, cost=sides, start=first, kept=None, wanted=None, **weights)
 
 
 def _on_matrix(problem: Problem, units: Units) -> Optimum | None:

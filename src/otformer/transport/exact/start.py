@@ -24,11 +24,12 @@ from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
 from otformer.transport.problem.read import read_cost
 from otformer.transport.solvers.mixed import Mixed
 
+FEW = 8  # dimensions
 SMALL = 3 * 10**5  # pairs: rounds from v = 0 take no longer than a sample
 ALL = 4 * 10**6  # pairs from where layers on all points pay, if v = 0 is not good
 SAMPLE = 512  # points of each side
 REG_SAMPLE, REG_CPU = 3e-3, 1e-3  # λ of the sample, and of all points on a CPU, as a share of the range of costs
-REG_GPU = 1e-5
+REG_GPU, REG_FAR = 1e-5, 3e-4  # on a GPU, in few dimensions and in many, where a layer costs more
 ROUGH = {"cpu": 0.1, "cuda": 0.02}  # marginal error, as a share of the mass, at which layers have done enough
 MOST_LAYERS = 600
 
@@ -44,7 +45,7 @@ def start(problem: Problem, pairs: AllPairs) -> tuple[np.ndarray, int]:
     if n * m <= SMALL or problem.spread == 0:
         return zero, 0
     if sides is not None and sides.x.is_cuda:
-        return _layers(problem, None, REG_GPU)
+        return _layers(problem, None, REG_GPU if sides.x.shape[1] <= FEW else REG_FAR)
     a, b = to_numpy(problem.a), to_numpy(problem.b)
     v, depth = _sampled(pairs, a, b)
     if v is None or _bound(pairs, a, b, v) <= _bound(pairs, a, b, zero):

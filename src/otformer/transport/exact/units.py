@@ -22,6 +22,9 @@ class Units(NamedTuple):
     demand: Ints
     unit: float
 
+    def reordered(self, rows: Ints, columns: Ints) -> Units:
+        return self._replace(supply=self.supply[rows], demand=self.demand[columns])
+
 
 def in_units(a: np.ndarray, b: np.ndarray, mass: float) -> Units:
     """Positive weights of the same sum.

@@ -34,11 +34,6 @@ class GpuPairs:
         )
         self.spread = box_spread(x, y, rule)
 
-    def part(self, i: Tensor, j: Tensor) -> GpuPairs:
-        """The pairs of some rows with some columns."""
-        labels = None if self.rule.labels is None else (self.rule.labels[0][i], self.rule.labels[1][j])
-        return GpuPairs(self.x[i], self.y[j], self.rule._replace(labels=labels))
-
     def costs(self, i: Tensor, j: Tensor) -> Tensor:
         """c_ij [E] of the pairs (i, j), by differences of coordinates."""
         step = max(1, AT_ONCE // self.x.shape[1])
