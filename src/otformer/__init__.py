@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
     from otformer.transport.compat.like_pot_exact import emd, emd2
     from otformer.transport.compat.like_scipy import assignment, linear_sum_assignment
+    from otformer.transport.exact.one_dimension import wasserstein_1d
+    from otformer.transport.exact.result import ExactResult
     from otformer.transport.problem.result import Result
     from otformer.transport.ragged.batch import BrokenProblems, solve_batch
     from otformer.transport.sharded import solve_sharded
@@ -65,6 +67,8 @@ _NAMES = {  # public names by module
     "otformer.transport.variants.unbalanced": "solve_unbalanced",
     "otformer.transport.variants.partial": "solve_partial",
     "otformer.transport.problem.result": "Result",
+    "otformer.transport.exact.result": "ExactResult",
+    "otformer.transport.exact.one_dimension": "wasserstein_1d",
     "otformer.transport.sort": "argsort sort",
     # in the manner of POT, scipy and GeomLoss
     "otformer.transport.compat.like_pot": "sinkhorn sinkhorn2",
@@ -76,12 +80,13 @@ _NAMES = {  # public names by module
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
-    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "Features", "Gradient",
-    "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost",
-    "StockEncoder", "StockTransformer", "Trace", "align", "argsort", "assignment", "best_omega", "cosine", "cost_matrix",
-    "divergence", "emd", "emd2", "inner_product", "linear_sum_assignment", "load_trained", "mahalanobis", "nn",
-    "sinkhorn", "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample", "solve_sharded", "solve_streamed",
-    "solve_unbalanced", "sort", "squared_euclidean", "trained_models",
+    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "ExactResult",
+    "Features", "Gradient", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss",
+    "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace", "align", "argsort",
+    "assignment", "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "inner_product",
+    "linear_sum_assignment", "load_trained", "mahalanobis", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch",
+    "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort",
+    "squared_euclidean", "trained_models", "wasserstein_1d",
 ]  # fmt: skip
 
 

@@ -25,7 +25,7 @@ from otformer.transport.problem.read import read_cost
 from otformer.transport.solvers.mixed import Mixed
 
 FEW = 8  # dimensions
-SMALL = 3 * 10**5  # pairs: rounds from v = 0 take no longer than a sample
+EASY = 3 * 10**5  # pairs: rounds from v = 0 take no longer than a sample
 ALL = 4 * 10**6  # pairs from where layers on all points pay, if v = 0 is not good
 SAMPLE = 512  # points of each side
 REG_SAMPLE, REG_CPU = 3e-3, 1e-3  # λ of the sample, and of all points on a CPU, as a share of the range of costs
@@ -42,7 +42,7 @@ def start(problem: Problem, pairs: AllPairs) -> tuple[np.ndarray, int]:
         v = problem.start[1] if sides is None else problem.start[1] - sides.q
         return np.nan_to_num(to_numpy(v), posinf=0.0, neginf=0.0), 0
     zero = np.zeros(m)
-    if n * m <= SMALL or problem.spread == 0:
+    if n * m <= EASY or problem.spread == 0:
         return zero, 0
     if sides is not None and sides.x.is_cuda:
         return _layers(problem, None, REG_GPU if sides.x.shape[1] <= FEW else REG_FAR)
