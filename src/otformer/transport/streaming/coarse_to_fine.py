@@ -40,7 +40,7 @@ def coarse_to_fine(
             v, depth = v + nothing(here.log_b), depth + 1
         before, last = (rows, columns), lam
         fair = (FULL_STAGE_ERROR[v.device.type] if rows == columns == 1 else STAGE_ERROR) * mass
-        enough = tol if lam == reg else fair
+        enough = tol if final else min(fair, tol) if lam == reg else fair  # layers on fewer points cost less than on all
         limit = max_depth - depth if final else min(STAGE_LAYERS, max_depth // 2 - depth)
         states = direct_then_annealed(here, v, spread, lam, enough, limit, memory, ridge, STAGES_AFTER if final else {})
         for u, new, error, layers in states:
