@@ -77,7 +77,7 @@ def test_a_csv_lists_pairs_and_an_npz_is_a_sparse_array_with_its_proof(files):
 
 
 def test_time_that_is_out_is_told(files, tmp_path):
-    x = np.random.default_rng(1).random((2, 400, 3))
+    x = np.random.default_rng(1).random((2, 700, 3))
     np.savez("large.npz", x=x[0], y=x[1])
     code, out, err = otformer("solve", "large.npz", "--exact", "--max-time", 1e-9, "--tol", 0)
     assert code == 0

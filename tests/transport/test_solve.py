@@ -197,7 +197,6 @@ BAD = [
     (dict(M=M, a=[0.5, np.nan]), "a must be finite, got nan at index 1"),
     (dict(M=M, a=[0.5, 0.6], b=[0.5, 0.25, 0.25]), "a and b must have the same sum, got 1.1 and 1"),
     (dict(M=M, b=[0.0, 0.0, 0.0]), "b must have a positive sum, got all zeros"),
-    (dict(M=M, reg=0), "reg must be a positive, finite number, got 0"),
     (dict(M=M, reg=-1.0), "reg must be a positive, finite number, got -1.0"),
     (dict(M=M, reg=float("nan")), "reg must be a positive, finite number, got nan"),
     (dict(M=M, reg="small"), "reg must be a positive number, got 'small'"),

@@ -268,7 +268,7 @@ BAD = [
         dict(labels=([1] * 8 + [3], [1] * 6 + [2]), allow="different"),
         "labels must leave room elsewhere: 1 must have in a and b together at most the mass 1, got 0.888889 and 0.857143",
     ),
-    (dict(cost="euclidean", reg=0.0), "reg must be a positive"),
+    (dict(cost="euclidean", reg=-1.0), "reg must be a positive"),
 ]
 
 

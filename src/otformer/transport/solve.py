@@ -21,6 +21,7 @@ from otformer.transport.variants.unbalanced import solve_unbalanced
 
 F = TypeVar("F", bound=Callable[..., Any])
 ANY_REG = 1e300  # where λ is not looked at
+NO_TIME_LIMIT = "max_time goes with reg = 0 only, got max_time = {!r}: layers are limited by max_depth"
 NO_MEMORY = torch.OutOfMemoryError, MemoryError
 
 
@@ -123,10 +124,11 @@ def solve(
     >>> r.permutation.tolist(), r.value, r.gap
     ([1, 0], 1.0, 0.0)
     """
-    if _is_zero(reg):
+    if isinstance(reg, int | float) and reg == 0:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         return _exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time)
-    _no_time_limit(max_time)
+    if max_time is not None:
+        raise ValueError(NO_TIME_LIMIT.format(max_time))
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         return solve_unbalanced(M, a, b, reg=reg, reg_m=unbalanced, tol=tol, max_depth=max_depth, mask=mask)
@@ -191,7 +193,7 @@ def solve_sample(
     if executor == "stream" and not ordinary:
         raise ValueError("executor 'stream' goes with neither schedule nor solver or mask")
     executor = executor if ordinary else "dense"
-    if _is_zero(reg):
+    if isinstance(reg, int | float) and reg == 0:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         executor = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
         return _exact(
@@ -199,7 +201,8 @@ def solve_sample(
             tol,
             max_time,
         )
-    _no_time_limit(max_time)
+    if max_time is not None:
+        raise ValueError(NO_TIME_LIMIT.format(max_time))
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, executor, False, labels, allow)
@@ -258,21 +261,11 @@ def solve_streamed(
     return solve_problem(problem, Goal.read(tol, max_depth, problem.mass))
 
 
-def _is_zero(reg: Any) -> bool:
-    """Whether the optimum itself is asked for."""
-    return isinstance(reg, int | float) and not isinstance(reg, bool) and reg == 0
-
-
 def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:
     from otformer.transport.exact.solve import solve_exact
 
     seconds = None if max_time is None else checks.positive("max_time", max_time)
     return solve_exact(problem, checks.not_negative("tol", tol), seconds)
-
-
-def _no_time_limit(max_time: Any) -> None:
-    if max_time is not None:
-        raise ValueError(f"max_time goes with reg = 0 only, got max_time = {max_time!r}: layers are limited by max_depth")
 
 
 def _alone(name: str, **others: Any) -> None:

@@ -276,6 +276,64 @@ def test_max_time_needs_exact():
         of.solve(np.eye(2), max_time=1.0)
 
 
+def test_weights_that_are_nearly_equal():
+    n = 1024
+    b = np.full(n, 1 / n)
+    b[0] *= 1 + 2**-52
+    r = of.solve(np.random.default_rng(0).random((n, n)), b=b, reg=0)
+    assert r.converged
+    assert r.plan.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("large", [1e6, 1e9, 1e13])
+@pytest.mark.parametrize("n", [60, 600])
+def test_one_large_cost_does_no_harm(large, n):
+    C = np.random.default_rng(0).random((n, n))
+    C[0, 0] = large
+    r = of.solve(C, reg=0)
+    assert r.value == pytest.approx(C[linear_sum_assignment(C)].mean(), rel=1e-9)
+    assert r.gap < 1e-9 * r.value
+
+
+def chained(n, seed):
+    """Rows may only go to columns before them: of all plans the one along the diagonal may be the only one."""
+    C = np.where(np.tri(n) > 0, 0.1 * np.random.default_rng(seed).random((n, n)), np.inf)
+    np.fill_diagonal(C, 1.0)
+    return C
+
+
+@pytest.mark.parametrize("n", [30, 100])
+def test_plans_that_are_hard_to_find(n):
+    w = np.random.default_rng(0).integers(1, 9, n) * 1.0
+    r = of.solve(chained(n, 0), w, w, reg=0)
+    assert r.converged
+    assert r.value == pytest.approx(w.sum())
+
+
+def test_time_is_up_where_pairs_are_forbidden():
+    with pytest.warns(RuntimeWarning, match="not proved optimal"):
+        r = of.solve(chained(600, 0), reg=0, max_time=1e-9)
+    assert not r.converged
+    assert np.isfinite(r.bound)
+
+
+def test_labels_whose_weights_agree_but_for_rounding():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        labels, x, a = np.repeat([0, 1], 20), rng.random((40, 2)), rng.dirichlet(np.ones(40))
+        b = np.concatenate([rng.permutation(a[:20]), rng.permutation(a[20:])])
+        assert of.solve_sample(x, x + 0.1, a, b, reg=0, labels=(labels, labels)).converged
+
+
+@pytest.mark.parametrize("size", [1e3, 1e16, 1e30])
+def test_a_warm_start_of_another_size_does_no_harm(size):
+    rng = np.random.default_rng(0)
+    C, v = rng.random((30, 30)), size * rng.standard_normal(30)
+    for a in (None, rng.dirichlet(np.ones(30))):
+        r = of.solve(C, a, reg=0, potentials=(v, v))
+        assert r.value == pytest.approx(of.solve(C, a, reg=0).value, rel=1e-12)
+
+
 def test_brute_force():
     """All permutations."""
     for seed in range(30):

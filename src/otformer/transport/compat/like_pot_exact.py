@@ -239,7 +239,7 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
     Points without mass stay on it, and have potentials like all others.
     """
     from otformer.transport.exact.graphs import Clock, Graph, Matching, Tree
-    from otformer.transport.exact.rounds import COST_ROUNDING, FAR
+    from otformer.transport.exact.rounds import COST_ROUNDING
     from otformer.transport.exact.solve import FLOOR
 
     form, (n, m), i, j, c = _read_sparse(M)
@@ -252,14 +252,14 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
     if start is not None:
         v = _or_zero(read_potentials(start, torch.empty(n).double(), torch.empty(m).double())[1].numpy())
     spread = float(np.ptp(c)) if len(c) else 0.0
-    slack = COST_ROUNDING * spread
     graph: Graph
     if n == m and (supply == 1).all() and (demand == 1).all():
-        graph = Matching(n, v, slack)
+        graph = Matching(n, v)
     else:
-        graph = Tree(supply, demand, _or_zero(_least(i, c - v[j], n)), v, slack)
+        graph = Tree(supply, demand, _or_zero(_least(i, c - v[j], n)), v)
     graph.add(i, j, c)
-    graph.run(Clock(None), FAR * spread)
+    graph.slack = COST_ROUNDING * (graph.dearest + float(np.ptp(v)))
+    graph.run(Clock(None), spread)
     left, g = graph.unsent()[0], graph.g
     if left.any():
         where = f"row {np.flatnonzero(left)[0]} and others that have mass"

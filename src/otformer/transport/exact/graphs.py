@@ -15,6 +15,7 @@ from otformer.transport.exact.simplex import LEVEL, Span, pivot, plant, potentia
 
 ROWS_AT_ONCE = 20_000  # between two looks at the clock
 PIVOTS_AT_ONCE = 20_000
+AGAIN = 3  # times that pivots go on from potentials made anew
 
 
 class Clock:
@@ -40,6 +41,9 @@ class Sent(NamedTuple):
 class Graph(Protocol):
     """Edges with costs, a flow on them that nothing on them improves, and potentials that prove it."""
 
+    slack: float  # what rounding may make of a cost
+    dearest: float  # the greatest cost on the graph, without its sign
+
     @property
     def f(self) -> Floats: ...
 
@@ -62,18 +66,19 @@ class Graph(Protocol):
 
 
 class Matching:
-    """One to one (assignment.py). ``slack`` is what rounding may make of a cost."""
+    """One to one (assignment.py)."""
 
-    def __init__(self, n: int, v: Floats, slack: float) -> None:
+    def __init__(self, n: int, v: Floats) -> None:
         self.to, self.back = np.full(n, -1), np.full(n, -1)
         self.f, self.g = np.zeros(n), v.copy()
         self.i, self.start, self.column, self.cost = _no_edges()
-        self.slack = slack
+        self.slack = self.dearest = 0.0
 
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         i, j, cost = np.append(self.i, i), np.append(self.column, j), np.append(self.cost, cost)
         self.start, order = by_row(i, len(self.to))
         self.i, self.column, self.cost = i[order], j[order], cost[order]
+        self.dearest = float(abs(cost).max(initial=0.0))
 
     def run(self, clock: Clock, far: float) -> None:
         edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
@@ -96,7 +101,7 @@ class Matching:
 class Tree:
     """Any weights, whole numbers (simplex.py)."""
 
-    def __init__(self, supply: Ints, demand: Ints, u: Floats, v: Floats, slack: float) -> None:
+    def __init__(self, supply: Ints, demand: Ints, u: Floats, v: Floats) -> None:
         n, m = self.shape = len(supply), len(demand)
         root = n + m
         self.source = np.concatenate([np.arange(n), np.full(m, root)])  # artificial arcs come first
@@ -104,11 +109,13 @@ class Tree:
         self.cost, self.flow = np.concatenate([u, v]), np.zeros(root, np.int64)
         self.left = np.concatenate([supply, demand])
         self.tree: Span | None = None
-        self.p, self.slack, self.far = np.zeros(root + 1), slack, 0.0
+        self.p, self.far = np.zeros(root + 1), 0.0
+        self.slack = self.dearest = 0.0
 
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         self.source, self.target = np.append(self.source, i), np.append(self.target, j + self.shape[0])
         self.cost, self.flow = np.append(self.cost, cost), np.append(self.flow, np.zeros(len(i), np.int64))
+        self.dearest = max(self.dearest, float(abs(cost).max(initial=0.0)))
 
     def run(self, clock: Clock, far: float) -> None:
         n, root = self.shape[0], len(self.p) - 1
@@ -118,10 +125,12 @@ class Tree:
             order = root + np.argsort(self.cost[root:] - self.cost[i] - self.cost[j], kind="stable")
             tree = self.tree = plant(self.source, self.target, order, self.cost, self.flow, self.left, n)
         arcs = self.source, self.target, self.cost, self.flow, tree, self.p
-        block, at, made = 2 * math.isqrt(len(self.cost)) + 1, root - 1, 1
-        while made and not clock.rung:
-            potentials(tree, self.p, self.cost)  # anew, without the rounding of many changes, until nothing follows
-            made, at = pivot(*arcs, at, block, self.slack, PIVOTS_AT_ONCE)
+        block, at = 2 * math.isqrt(len(self.cost)) + 1, root - 1
+        for _ in range(AGAIN):
+            made = PIVOTS_AT_ONCE
+            potentials(tree, self.p, self.cost)  # anew, without the rounding of many changes
+            while made == PIVOTS_AT_ONCE and not clock.rung:
+                made, at = pivot(*arcs, at, block, self.slack, PIVOTS_AT_ONCE)
         potentials(tree, self.p, self.cost)
 
     @property

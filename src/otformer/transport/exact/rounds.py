@@ -32,7 +32,6 @@ PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begi
 ADDED = 4  # pairs of a row that may be added in a round
 COST_ROUNDING = 2.0**-46  # of the range of costs: sums of a few numbers as large
 FARTHER = 4.0  # from one round to the next, as long as something cannot be sent
-FAR = 4.0  # times the range of costs: more than two potentials of a graph that hangs together differ by
 
 
 class Optimum(NamedTuple):
@@ -46,6 +45,11 @@ class Optimum(NamedTuple):
     lost: Ints  # what rows could not send: the clock has rung, or nothing leads there
     wanting: Ints  # what columns have not received
 
+    @property
+    def total(self) -> int:
+        """All that is to be sent."""
+        return int(self.sent.units.sum() + self.lost.sum())
+
 
 def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: float, clock: Clock) -> Optimum:
     """The best plan that sends ``supply`` [n] to ``demand`` [m], whole numbers of the same sum, from potentials v [m].
@@ -53,22 +57,31 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
     ``spread`` bounds the range of all costs that are not infinite.
     """
     graph, far = _first_graph(pairs, supply, demand, v, spread)
-    rounds, best, most = 0, None, FAR * spread + (spread == 0)
-    far = max(far, most / FARTHER**6)  # where there are ties the pairs of a row may all cost the same
+    # Where pairs are forbidden, potentials of a plan may differ by as much as a path through all points costs.
+    rounds, best, most, before = 0, None, sum(pairs.shape) * spread + (spread == 0), b""
+    far = max(far, most / FARTHER**10)  # where there are ties the pairs of a row may all cost the same
     while True:
+        graph.slack = COST_ROUNDING * _scale(graph, v)
         graph.run(clock, min(far, most))
         rounds += 1
         values, places = pairs.least(graph.g, min(ADDED, pairs.shape[1]), rows=True)
         (left, wanting), sent, f = graph.unsent(), graph.sent(), values[:, 0]
-        gap = float(sent.units @ (sent.cost - f[sent.i] - graph.g[sent.j]))
+        gap = float(sent.units @ ((sent.cost - graph.g[sent.j]) - f[sent.i]))
         if best is None or (not left.any() and (best.lost.any() or gap < best.gap)):
             best = Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy())
-        below = values < (graph.f - COST_ROUNDING * spread)[:, None]
-        if clock.rung or not (below.any() or (left.any() and far < most)):
-            return best._replace(rounds=rounds)
-        far = far * FARTHER if left.any() else far
+        below = values < (graph.f - COST_ROUNDING * _scale(graph, graph.g))[:, None]
         i, j = np.nonzero(below)[0], places[below]
-        graph.add(i, j, pairs.costs(i, j))
+        new = i.tobytes() + j.tobytes() != before  # or they are on the graph, and only rounding, or no way out, is left
+        if clock.rung or not ((len(i) and new) or (left.any() and far < most)):
+            return best._replace(rounds=rounds)
+        far, before = far * FARTHER if left.any() else far, i.tobytes() + j.tobytes()
+        if new:
+            graph.add(i, j, pairs.costs(i, j))
+
+
+def _scale(graph: Graph, g: Floats) -> float:
+    """How large the numbers are that costs of the graph are compared with: rounding is relative to it."""
+    return graph.dearest + float(np.ptp(g))
 
 
 def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: float) -> tuple[Graph, float]:
@@ -80,11 +93,8 @@ def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread:
     column, row = _listed(pairs.least(u, min(PAIRS, n), rows=False)[1])
     cost = pairs.costs(row, column)
     new = cost - v[column] > last[row]  # others are on the lists of the rows already
-    slack = COST_ROUNDING * spread
-    if n == m and (supply == supply[0]).all() and (demand == supply[0]).all():
-        graph: Graph = Matching(n, v, slack)
-    else:
-        graph = Tree(supply, demand, u, v, slack)
+    graph: Graph
+    graph = Matching(n, v) if n == m and (supply == 1).all() and (demand == 1).all() else Tree(supply, demand, u, v)
     graph.add(np.append(i, row[new]), np.append(j, column[new]), np.append(pairs.costs(i, j), cost[new]))
     listed = np.isfinite(last)
     return graph, float((last - u)[listed].mean()) if listed.any() else math.inf

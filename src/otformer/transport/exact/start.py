@@ -40,7 +40,8 @@ def start(problem: Problem, pairs: AllPairs) -> tuple[np.ndarray, int]:
     sides = problem.cost if isinstance(problem.cost, Sides) else None
     if problem.start is not None:
         v = problem.start[1] if sides is None else problem.start[1] - sides.q
-        return np.nan_to_num(to_numpy(v), posinf=0.0, neginf=0.0), 0
+        v = np.nan_to_num(to_numpy(v), posinf=0.0, neginf=0.0)
+        return np.clip(v - np.median(v), -2 * problem.spread, 2 * problem.spread), 0  # or costs lose their digits
     zero = np.zeros(m)
     if n * m <= EASY or problem.spread == 0:
         return zero, 0
@@ -76,7 +77,8 @@ def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray 
     """From a sample by weight; None where some of its pairs are forbidden."""
     m = pairs.shape[1]
     rng = np.random.default_rng(0)
-    rows, columns = (np.sort(rng.choice(len(w), min(SAMPLE, len(w)), False, w / w.sum())) for w in (a, b))
+    shares = (np.maximum(w / w.sum(), 1e-9) for w in (a, b))
+    rows, columns = (np.sort(rng.choice(len(p), min(SAMPLE, len(p)), False, p / p.sum())) for p in shares)
     C = pairs.costs(np.repeat(rows, len(columns)), np.tile(columns, len(rows))).reshape(len(rows), len(columns))
     if not np.isfinite(C).all() or np.ptp(C) == 0:
         return None, 0

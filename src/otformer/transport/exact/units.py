@@ -40,6 +40,6 @@ def in_units(a: np.ndarray, b: np.ndarray, mass: float) -> Units:
 
 
 def _whole(w: np.ndarray, mass: float) -> Ints:
-    s = np.rint(w * (TOTAL / mass)).astype(np.int64)
+    s = np.rint(w / mass * TOTAL).astype(np.int64)
     s[s.argmax()] += TOTAL - s.sum()
     return s
