@@ -295,6 +295,24 @@ def test_one_large_cost_does_no_harm(large, n):
     assert r.gap < 1e-9 * r.value
 
 
+@pytest.mark.parametrize("far", [1e3, 1e5, 1e7])
+def test_one_point_far_away_does_no_harm(far):
+    """Up to 1e5; at 1e7 coordinates have lost the digits of the others' distances, and nothing is claimed."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 600, 2))
+    x[0] = y[0] = far
+    C = cdist(x, y, "sqeuclidean")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        r = of.solve_sample(x, y, reg=0)
+    best = C[linear_sum_assignment(C)].mean()
+    assert r.converged == (far < 1e7)
+    if r.converged:
+        assert r.value == pytest.approx(best, rel=1e-6)
+    else:
+        assert "not proved optimal" in str(told[0].message)
+
+
 def chained(n, seed):
     """Rows may only go to columns before them: of all plans the one along the diagonal may be the only one."""
     C = np.where(np.tri(n) > 0, 0.1 * np.random.default_rng(seed).random((n, n)), np.inf)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.exact.result import sparse
+from otformer.transport.exact.result import proved, sparse
 from otformer.transport.exact.units import in_units
 from otformer.transport.problem.potentials import read_potentials
 from otformer.transport.problem.problem import Form, to_numpy
@@ -238,9 +238,8 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
 
     Points without mass stay on it, and have potentials like all others.
     """
-    from otformer.transport.exact.graphs import Clock, Graph, Matching, Tree
-    from otformer.transport.exact.rounds import COST_ROUNDING
-    from otformer.transport.exact.solve import FLOOR
+    from otformer.transport.exact.graphs import Clock, empty_graph
+    from otformer.transport.exact.start import usable
 
     form, (n, m), i, j, c = _read_sparse(M)
     weights = read_weights(a, b, (n, m), form.device)
@@ -248,17 +247,11 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
     supply, demand = np.zeros(n, np.int64), np.zeros(m, np.int64)
     rows, columns = (slice(None), slice(None)) if weights.kept is None else (to_numpy(t) for t in weights.kept[:2])
     supply[rows], demand[columns] = units.supply, units.demand
-    v = np.zeros(m)
+    v, spread = np.zeros(m), float(np.ptp(c)) if len(c) else 0.0
     if start is not None:
-        v = _or_zero(read_potentials(start, torch.empty(n).double(), torch.empty(m).double())[1].numpy())
-    spread = float(np.ptp(c)) if len(c) else 0.0
-    graph: Graph
-    if n == m and (supply == 1).all() and (demand == 1).all():
-        graph = Matching(n, v)
-    else:
-        graph = Tree(supply, demand, _or_zero(_least(i, c - v[j], n)), v)
+        v = usable(read_potentials(start, torch.empty(n).double(), torch.empty(m).double())[1].numpy(), spread)
+    graph = empty_graph(supply, demand, _or_zero(_least(i, c - v[j], n)), v)
     graph.add(i, j, c)
-    graph.slack = COST_ROUNDING * (graph.dearest + float(np.ptp(v)))
     graph.run(Clock(None), spread)
     left, g = graph.unsent()[0], graph.g
     if left.any():
@@ -266,9 +259,9 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
         raise ValueError(f"M holds no plan with these marginals: {where} can only send it to columns that want less")
     f, sent = _or_zero(_least(i, c - g[j], n)), graph.sent()
     masses = sent.units * units.unit
-    cost, gap = float(masses @ sent.cost), float(masses @ (sent.cost - f[sent.i] - g[sent.j]))
-    proved = gap <= TOL * abs(cost) + FLOOR * spread * weights.mass
-    return _Found((sent.i, sent.j, masses), f, g, cost, gap, proved, form, True)
+    cost, gap = float(masses @ sent.cost), sent.gap(f, g) * units.unit
+    sure = bool(proved(gap, cost, float(masses @ abs(sent.cost)), TOL))
+    return _Found((sent.i, sent.j, masses), f, g, cost, gap, sure, form, True)
 
 
 def _least(i: np.ndarray, values: np.ndarray, n: int) -> np.ndarray:

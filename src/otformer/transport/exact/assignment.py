@@ -30,6 +30,7 @@ from otformer.transport.exact.compiled import compiled
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
+COST_ROUNDING = 2.0**-46  # of what a cost is compared with: sums of a few numbers as large
 ARITY = 4  # children of a node of the heap
 
 
@@ -67,26 +68,26 @@ def _pop(lengths: Floats, items: Ints, size: int) -> tuple[float, int, int]:
 
 
 @compiled
-def settle(start: Ints, column: Ints, cost: Floats, to: Ints, back: Ints, f: Floats, g: Floats, slack: float) -> None:
-    """f_i = min (c_e − g_j); pairs that are tight to ``slack`` stay matched, others are not, and what can be is matched.
+def settle(start: Ints, column: Ints, cost: Floats, to: Ints, back: Ints, f: Floats, g: Floats) -> None:
+    """f_i = min (c_e − g_j); pairs that are tight stay matched, others are not, and what can be is matched.
 
     Edges of row i are start[i] … start[i + 1] − 1. ``to`` has the column of every row, ``back`` the row of every column, −1
     if none.
     """
     for i in range(len(to)):
-        least, own = np.inf, np.inf
+        least, own, room = np.inf, np.inf, 0.0
         for e in range(start[i], start[i + 1]):
             reduced = cost[e] - g[column[e]]
             least = min(least, reduced)
             if column[e] == to[i]:
-                own = reduced
+                own, room = reduced, abs(cost[e]) + abs(g[column[e]])
         f[i] = least
-        if to[i] >= 0 and own > least + slack:
+        if to[i] >= 0 and own - least > COST_ROUNDING * (room + abs(least)):
             back[to[i]], to[i] = -1, -1
     for i in range(len(to)):
         for e in range(start[i], start[i + 1]):
             j = column[e]
-            if to[i] < 0 and back[j] < 0 and cost[e] - g[j] <= f[i] + slack:
+            if to[i] < 0 and back[j] < 0 and cost[e] - g[j] <= f[i]:
                 to[i], back[j] = j, i
 
 

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.exact.result import ExactResult, sparse
+from otformer.transport.exact.result import ExactResult, proved, sparse
 from otformer.transport.exact.small import Assigned, assign_stack
-from otformer.transport.exact.solve import FLOOR, solve_exact
+from otformer.transport.exact.solve import solve_exact
 from otformer.transport.problem.problem import Array, Form, squared_distances, to_numpy
 from otformer.transport.problem.read import exact_executor
 from otformer.transport.problem.result import Result
@@ -168,8 +168,8 @@ def _results(stack: Stack, found: Assigned, tol: float) -> list[Result | None]:
     mass = n * w_a
     with np.errstate(all="ignore"):
         value, gap = found.total * w_a + mass * found.low, found.gap * w_a
-        proved = (gap < np.inf) & (gap <= FLOOR * found.spread * mass)
-        bound, converged = value - gap, gap <= tol * abs(value) + FLOOR * found.spread * mass
+        sure, converged = (proved(gap, value, found.total * w_a, share) for share in (0.0, tol))
+        bound = value - gap
         potentials = found.f + found.low[:, None], found.g
     to = _apart(form.place(found.to))
     alike = (w_a == w_a[0]).all()
@@ -186,7 +186,7 @@ def _results(stack: Stack, found: Assigned, tol: float) -> list[Result | None]:
         gaps, bound.tolist(), repeat(1), to, pairs, strict=False,
     )  # fmt: skip
     out: list[Result | None] = list(starmap(ExactResult, facts))
-    for k in np.flatnonzero(~proved):
+    for k in np.flatnonzero(~sure):
         out[k] = None
     return out
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,3 +50,17 @@ def _compiled(function: F, parallel: bool) -> F:
 
     found: Any = missing if njit is None else njit(cache=True, nogil=True, parallel=parallel)(function)
     return found
+
+
+@compiled
+def by_row(i: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where edges of each row begin when they are put in the order of rows, [n + 1], and that order."""
+    start = np.zeros(n + 1, np.int64)
+    for row in i:
+        start[row + 1] += 1
+    start = np.cumsum(start)
+    at, order = start[:-1].copy(), np.empty(len(i), np.int64)
+    for e in range(len(i)):
+        order[at[i[e]]] = e
+        at[i[e]] += 1
+    return start, order

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from otformer.transport.exact.assignment import Floats, Ints, match, settle
-from otformer.transport.exact.compiled import compiled
+from otformer.transport.exact.compiled import by_row
 from otformer.transport.exact.simplex import LEVEL, Span, pivot, plant, potentials
 
 ROWS_AT_ONCE = 20_000  # between two looks at the clock
@@ -37,12 +37,13 @@ class Sent(NamedTuple):
     units: Ints
     cost: Floats
 
+    def gap(self, f: Floats, g: Floats) -> float:
+        """Σ units (c − f_i − g_j); rounded as f_i = min (c − g_j) is, so that no term is negative."""
+        return float(self.units @ ((self.cost - g[self.j]) - f[self.i]))
+
 
 class Graph(Protocol):
     """Edges with costs, a flow on them that nothing on them improves, and potentials that prove it."""
-
-    slack: float  # what rounding may make of a cost
-    dearest: float  # the greatest cost on the graph, without its sign
 
     @property
     def f(self) -> Floats: ...
@@ -65,6 +66,12 @@ class Graph(Protocol):
         ...
 
 
+def empty_graph(supply: Ints, demand: Ints, u: Floats, v: Floats) -> Graph:
+    """Without edges yet; u [n] and v [m] are the potentials to begin with."""
+    one_to_one = len(supply) == len(demand) and (supply == 1).all() and (demand == 1).all()
+    return Matching(len(supply), v) if one_to_one else Tree(supply, demand, u, v)
+
+
 class Matching:
     """One to one (assignment.py)."""
 
@@ -72,17 +79,15 @@ class Matching:
         self.to, self.back = np.full(n, -1), np.full(n, -1)
         self.f, self.g = np.zeros(n), v.copy()
         self.i, self.start, self.column, self.cost = _no_edges()
-        self.slack = self.dearest = 0.0
 
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         i, j, cost = np.append(self.i, i), np.append(self.column, j), np.append(self.cost, cost)
         self.start, order = by_row(i, len(self.to))
         self.i, self.column, self.cost = i[order], j[order], cost[order]
-        self.dearest = float(abs(cost).max(initial=0.0))
 
     def run(self, clock: Clock, far: float) -> None:
         edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
-        settle(*edges, self.slack)
+        settle(*edges)
         stuck = np.zeros(len(self.to), np.bool_)
         for first in range(0, len(self.to), ROWS_AT_ONCE):
             if clock.rung:
@@ -110,12 +115,10 @@ class Tree:
         self.left = np.concatenate([supply, demand])
         self.tree: Span | None = None
         self.p, self.far = np.zeros(root + 1), 0.0
-        self.slack = self.dearest = 0.0
 
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         self.source, self.target = np.append(self.source, i), np.append(self.target, j + self.shape[0])
         self.cost, self.flow = np.append(self.cost, cost), np.append(self.flow, np.zeros(len(i), np.int64))
-        self.dearest = max(self.dearest, float(abs(cost).max(initial=0.0)))
 
     def run(self, clock: Clock, far: float) -> None:
         n, root = self.shape[0], len(self.p) - 1
@@ -130,7 +133,7 @@ class Tree:
             made = PIVOTS_AT_ONCE
             potentials(tree, self.p, self.cost)  # anew, without the rounding of many changes
             while made == PIVOTS_AT_ONCE and not clock.rung:
-                made, at = pivot(*arcs, at, block, self.slack, PIVOTS_AT_ONCE)
+                made, at = pivot(*arcs, at, block, PIVOTS_AT_ONCE)
         potentials(tree, self.p, self.cost)
 
     @property
@@ -175,20 +178,6 @@ def _within(at: Ints, units: Ints, most: Ints) -> Ints:
     kept = np.empty_like(units)
     kept[order] = np.clip(most[at[order]] - (before - before[first]), 0, units[order])
     return kept
-
-
-@compiled
-def by_row(i: Ints, n: int) -> tuple[Ints, Ints]:
-    """Where edges of each row begin when they are put in the order of rows, [n + 1], and that order."""
-    start = np.zeros(n + 1, np.int64)
-    for row in i:
-        start[row + 1] += 1
-    start = np.cumsum(start)
-    at, order = start[:-1].copy(), np.empty(len(i), np.int64)
-    for e in range(len(i)):
-        order[at[i[e]]] = e
-        at[i[e]] += 1
-    return start, order
 
 
 def _no_edges() -> tuple[Ints, Ints, Ints, Floats]:

@@ -12,6 +12,8 @@ from torch import Tensor
 from otformer import checks
 from otformer.transport.problem.result import Result
 
+FLOOR = 2.0**-46  # of Σ P |C|: what rounding leaves of a gap, where costs cancel
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExactResult(Result):
@@ -86,6 +88,11 @@ class ExactResult(Result):
         if array.ndim not in (1, 2) or len(array) != m:
             raise ValueError(f"{name} must have shape ({m},) or ({m}, k), got {tuple(array.shape)}")
         return array
+
+
+def proved(gap: Any, value: Any, size: Any, tol: float) -> Any:
+    """Whether a gap is at most tol·|value|, of numbers or arrays; ``size`` is Σ P |C|, of which some is rounding."""
+    return np.isfinite(gap) & (gap <= tol * abs(value) + FLOOR * size)
 
 
 def sparse(i: Any, j: Any, masses: Any, shape: tuple[int, int]) -> Any:

@@ -25,12 +25,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otformer.transport.exact.graphs import Clock, Floats, Graph, Ints, Matching, Sent, Tree
+from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
+from otformer.transport.exact.graphs import Clock, Graph, Sent, empty_graph
 from otformer.transport.exact.pairs import AllPairs
 
 PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begins with
 ADDED = 4  # pairs of a row that may be added in a round
-COST_ROUNDING = 2.0**-46  # of the range of costs: sums of a few numbers as large
 FARTHER = 4.0  # from one round to the next, as long as something cannot be sent
 
 
@@ -56,20 +56,20 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
 
     ``spread`` bounds the range of all costs that are not infinite.
     """
-    graph, far = _first_graph(pairs, supply, demand, v, spread)
+    v = v - np.median(v)  # a constant is free, and a large one costs digits
+    graph, far = _first_graph(pairs, supply, demand, v)
     # Where pairs are forbidden, potentials of a plan may differ by as much as a path through all points costs.
     rounds, best, most, before = 0, None, sum(pairs.shape) * spread + (spread == 0), b""
     far = max(far, most / FARTHER**10)  # where there are ties the pairs of a row may all cost the same
     while True:
-        graph.slack = COST_ROUNDING * _scale(graph, v)
         graph.run(clock, min(far, most))
         rounds += 1
         values, places = pairs.least(graph.g, min(ADDED, pairs.shape[1]), rows=True)
         (left, wanting), sent, f = graph.unsent(), graph.sent(), values[:, 0]
-        gap = float(sent.units @ ((sent.cost - graph.g[sent.j]) - f[sent.i]))
+        gap = sent.gap(f, graph.g)
         if best is None or (not left.any() and (best.lost.any() or gap < best.gap)):
             best = Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy())
-        below = values < (graph.f - COST_ROUNDING * _scale(graph, graph.g))[:, None]
+        below = graph.f[:, None] - values > COST_ROUNDING * (abs(values) + abs(graph.f)[:, None] + abs(graph.g)[places])
         i, j = np.nonzero(below)[0], places[below]
         new = i.tobytes() + j.tobytes() != before  # or they are on the graph, and only rounding, or no way out, is left
         if clock.rung or not ((len(i) and new) or (left.any() and far < most)):
@@ -79,12 +79,7 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
             graph.add(i, j, pairs.costs(i, j))
 
 
-def _scale(graph: Graph, g: Floats) -> float:
-    """How large the numbers are that costs of the graph are compared with: rounding is relative to it."""
-    return graph.dearest + float(np.ptp(g))
-
-
-def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: float) -> tuple[Graph, float]:
+def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats) -> tuple[Graph, float]:
     """The pairs of least reduced cost of every point; how much dearer the last of a row is than its first, on average."""
     n, m = pairs.shape
     values, places = pairs.least(v, min(PAIRS, m), rows=True)
@@ -93,8 +88,7 @@ def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread:
     column, row = _listed(pairs.least(u, min(PAIRS, n), rows=False)[1])
     cost = pairs.costs(row, column)
     new = cost - v[column] > last[row]  # others are on the lists of the rows already
-    graph: Graph
-    graph = Matching(n, v) if n == m and (supply == 1).all() and (demand == 1).all() else Tree(supply, demand, u, v)
+    graph = empty_graph(supply, demand, u, v)
     graph.add(np.append(i, row[new]), np.append(j, column[new]), np.append(pairs.costs(i, j), cost[new]))
     listed = np.isfinite(last)
     return graph, float((last - u)[listed].mean()) if listed.any() else math.inf

@@ -27,10 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from otformer.transport.exact.compiled import compiled
+from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
+from otformer.transport.exact.compiled import by_row, compiled
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Floats = np.ndarray[Any, np.dtype[np.float64]]
 Span = np.ndarray[Any, np.dtype[np.int32]]  # a tree, [nodes, 8]
 # Columns of the array that is the tree: for each node its parent, the arc to it, whether that goes up, the level of its
 # potential, its depth, its first child, and the neighbours among its siblings; −1 where there is none.
@@ -91,14 +90,8 @@ def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, lef
     nodes = len(left)
     tree, taken = np.full((nodes + 1, 8), -1, np.int32), _forest(source, target, order, nodes)
     ends = np.concatenate((source[taken], target[taken]))
-    start = np.zeros(nodes + 1, np.int64)
-    for node in ends:
-        start[node + 1] += 1
-    start = np.cumsum(start)
-    at, beside = start[:-1].copy(), np.empty(len(ends), np.int64)
-    for k in range(len(ends)):
-        beside[at[ends[k]]] = taken[k % len(taken)]
-        at[ends[k]] += 1
+    start, order_of_ends = by_row(ends, nodes)
+    beside = taken[order_of_ends % max(1, len(taken))]
     above, arc_of, queue, many = np.full(nodes, -1), np.full(nodes, -1), np.empty(nodes, np.int64), 0
     for top in range(nodes):  # nodes of a tree after the one that they hang on
         if above[top] >= 0:
@@ -157,12 +150,12 @@ def _forest(source: Ints, target: Ints, order: Ints, nodes: int) -> Ints:
 
 @compiled
 def pivot(
-    source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, at: int, block: int, slack: float, most: int
+    source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, at: int, block: int, most: int
 ) -> tuple[int, int]:
     """Up to ``most`` pivots, in place; how many were made, and the arc to go on from. Fewer than ``most``: it is optimal."""
     first, arcs = len(p) - 1, len(source)
     for made in range(most):
-        best, least, lowest, seen, looked = -1, -slack, 0, 0, 0
+        best, least, lowest, seen, looked = -1, 0.0, 0, 0, 0
         while looked < arcs - first and best < 0:
             for _ in range(min(block, arcs - first - looked)):
                 at = at + 1 if at + 1 < arcs else first
@@ -170,7 +163,8 @@ def pivot(
                 level = tree[j, LEVEL] - tree[i, LEVEL]
                 if level <= lowest:
                     reduced = cost[at] - p[i] + p[j]
-                    if level < lowest or reduced < least:
+                    sure = level < 0 or reduced < -COST_ROUNDING * (abs(cost[at]) + abs(p[i]) + abs(p[j]))
+                    if level < lowest or (reduced < least and sure):
                         best, lowest, least = at, level, reduced
                 seen += 1
             looked = seen

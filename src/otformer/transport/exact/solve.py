@@ -21,7 +21,7 @@ from torch import Tensor
 from otformer import callers
 from otformer.transport.exact.graphs import Clock, Sent
 from otformer.transport.exact.pairs import AllPairs, MatrixPairs, OnDevice
-from otformer.transport.exact.result import ExactResult, sparse
+from otformer.transport.exact.result import ExactResult, proved, sparse
 from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.small import assign
 from otformer.transport.exact.start import start
@@ -36,7 +36,6 @@ WEIGHT_ROUNDING = 2.0**-48  # of the mass: less than sums of weights differ by t
 MOST_ORDERED = 8  # dimensions in which neighbours along a curve are near
 MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
 MARGINAL = 1e-12  # share of the mass that a plan may not carry
-FLOOR = 2.0**-46  # of the numbers that a gap is made of: their rounding
 
 
 def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> ExactResult:
@@ -131,7 +130,7 @@ def _completed(found: Optimum, pairs: AllPairs, clock: Clock) -> Optimum:
     rows, columns, units = _staircase(found.lost, found.wanting)
     added = Sent(rows, columns, units, pairs.costs(rows, columns))
     sent = Sent(*(np.append(old, new) for old, new in zip(found.sent, added, strict=True)))
-    gap = float(sent.units @ ((sent.cost - found.g[sent.j]) - found.f[sent.i]))
+    gap = sent.gap(found.f, found.g)
     return found._replace(sent=sent, gap=gap if math.isfinite(gap) else math.inf)
 
 
@@ -167,8 +166,7 @@ def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: i
     if problem.kept is not None:
         i, j = to_numpy(problem.kept.rows)[i], to_numpy(problem.kept.columns)[j]
     unsent = abs(problem.mass - float(masses.sum()))  # b may be given with another mass, which the marginal error says
-    floor = FLOOR * float(masses @ (abs(cost) + abs(found.f[found.sent.i]) + abs(found.g[found.sent.j])))
-    converged = math.isfinite(gap) and gap <= tol * abs(value) + floor and unsent <= MARGINAL * problem.mass
+    converged = bool(proved(gap, value, float(masses @ abs(cost)), tol)) and unsent <= MARGINAL * problem.mass
     if not converged:
         callers.warn(f"not proved optimal: the gap is {gap:.3g} of {value:.6g}, tol is {tol:g}; raise max_time")
     whole = tuple(form.give(to_numpy(problem.whole(t, side)), double=True) for side, t in enumerate((f, g)))

@@ -40,8 +40,7 @@ def start(problem: Problem, pairs: AllPairs) -> tuple[np.ndarray, int]:
     sides = problem.cost if isinstance(problem.cost, Sides) else None
     if problem.start is not None:
         v = problem.start[1] if sides is None else problem.start[1] - sides.q
-        v = np.nan_to_num(to_numpy(v), posinf=0.0, neginf=0.0)
-        return np.clip(v - np.median(v), -2 * problem.spread, 2 * problem.spread), 0  # or costs lose their digits
+        return usable(to_numpy(v), problem.spread), 0
     zero = np.zeros(m)
     if n * m <= EASY or problem.spread == 0:
         return zero, 0
@@ -55,6 +54,12 @@ def start(problem: Problem, pairs: AllPairs) -> tuple[np.ndarray, int]:
         return v, depth
     v, more = _layers(problem, v, REG_CPU)
     return v, depth + more
+
+
+def usable(v: np.ndarray, spread: float) -> np.ndarray:
+    """Potentials of whatever kind, as a start: finite, and no larger than they need be, or costs lose their digits."""
+    v = np.nan_to_num(v, posinf=0.0, neginf=0.0)
+    return np.clip(v - np.median(v), -2 * spread, 2 * spread)
 
 
 def _layers(problem: Problem, v: np.ndarray | None, share: float) -> tuple[np.ndarray, int]:
