@@ -115,7 +115,7 @@ def batch(where: str, options: argparse.Namespace) -> Row:
 
     def run() -> list[Any]:
         results = of.solve_batch(costs, reg=0)
-        _ = [float(r.value) for r in results]
+        _ = torch.stack([r.value for r in results]).cpu()
         return results
 
     first, _, _ = timed(run, costs.device.type)

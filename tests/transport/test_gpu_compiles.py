@@ -59,6 +59,8 @@ def test_passes_and_what_is_between_them(precision: Any) -> None:
 def test_products() -> None:
     ways = dict(ROOT=False, PAIRS=0, WIDTH=16, PRECISION=PRECISION)
     near = dict(D=3, ROWS=ROWS, COLUMNS=MIXED.columns, CHUNK=CHUNK, TILED=True, GAIN=1)
-    assert "mma" in compile_for_hopper(product_kernels.near_products, "*fp64", ways | near, num_warps=1)
+    for narrow in (dict(NARROW=False), dict(NARROW=True, WIDTH=3)):
+        code = compile_for_hopper(product_kernels.near_products, "*fp64", ways | near | narrow, num_warps=1)
+        assert ("mma" in code) != narrow["NARROW"]
     far = {name: value for name, value in FAR_DOUBLE.items() if name.isupper()}
     assert "mma" in compile_for_hopper(product_kernels.far_products, "*fp64", ways | far | dict(GAIN=2), num_warps=4)

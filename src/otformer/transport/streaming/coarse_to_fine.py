@@ -10,6 +10,7 @@ from otformer.transport.solvers.blocks import mass_of, nothing
 
 FEWEST_POINTS = {"cuda": 16384, "cpu": 2048}  # of a coarse stage: a pass over fewer is no faster
 STAGES_AFTER = {300: 0.0}  # layers at the final λ on all points, after which stages on all of them are tried
+ROUGHLY = 0.25  # times tol: where a stage on the way to a rough end may stop; layers on fewer points cost less than on all
 FULL_STAGE_ERROR = {"cuda": 3e-3, "cpu": 1e-3}  # marginal error, as a share of the mass, at which a stage on all points ends
 
 
@@ -40,7 +41,7 @@ def coarse_to_fine(
             v, depth = v + nothing(here.log_b), depth + 1
         before, last = (rows, columns), lam
         fair = (FULL_STAGE_ERROR[v.device.type] if rows == columns == 1 else STAGE_ERROR) * mass
-        enough = tol if final else min(fair, tol) if lam == reg else fair  # layers on fewer points cost less than on all
+        enough = tol if final else max(fair, ROUGHLY * tol)
         limit = max_depth - depth if final else min(STAGE_LAYERS, max_depth // 2 - depth)
         states = direct_then_annealed(here, v, spread, lam, enough, limit, memory, ridge, STAGES_AFTER if final else {})
         for u, new, error, layers in states:

@@ -104,7 +104,7 @@ class Losses:
     def _within(self, x: Tensor, a: Tensor, single: bool) -> Term:
         """OT(α, α)."""
         sides, apart = self._sides(x, x)
-        log_a = logs(a)
+        sides, log_a = sides._replace(y=sides.x, q=sides.p), logs(a)  # one cloud, laid out once
         spread = box_spread(sides.x, sides.y, self.rule)
         stream = open_stream(sides, log_a, log_a, spread, self.eps).precise(self.tol, self.eps)
         rough = stream.in_float32() if (single or x.is_cuda) and spread / self.eps < SINGLE_SPREAD else None

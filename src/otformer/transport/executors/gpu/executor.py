@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from otformer.transport.executors.clouds import PLAIN, Rule
 from otformer.transport.executors.gpu.layout import MIXED, SINGLE, Side
+from otformer.transport.executors.gpu.passes import MARGIN
 from otformer.transport.executors.gpu.products import product
 from otformer.transport.executors.gpu.stream import GpuStream
 
@@ -32,17 +35,21 @@ class OnGpu:
         ordered = spread > (ORDER_LARGE_ABOVE if many else ORDER_ABOVE) * reg
         labels = rule.labels or (None, None)
         self.log_a, self.log_b, self.rule = log_a, log_b, rule
-        self.sides = Side.build(x, log_a, ordered, labels[0]), Side.build(y, log_b, ordered, labels[1])
+        first = Side.build(x, log_a, ordered, labels[0])
+        self.sides = first, first if y is x and log_b is log_a else Side.build(y, log_b, ordered, labels[1])
         mass = float(log_b.exp().sum()) if mass is None else mass
         self.stream, self.spread = GpuStream(*self.sides, spread, mass, rule, MIXED), spread
+        self._last: dict[
+            bool, tuple[Tensor, float, Tensor]
+        ] = {}  # of rows, of columns: the other's potential, λ, the exact one
 
     def precise(self, tol: float, reg: float) -> OnGpu:
         """The same with passes and products whose rounding is far below ``tol``."""
         return self._of(self.stream.deciding(tol, reg))
 
     def in_float32(self) -> OnGpu:
-        """The same with passes in float32."""
-        return self._of(self.stream.at(SINGLE, SINGLE_TOL))
+        """The same with passes in float32, which lead as far as `precise` is to decide."""
+        return self._of(self.stream.at(SINGLE, max(SINGLE_TOL, self.stream.tol)))
 
     def _of(self, stream: GpuStream) -> OnGpu:
         out = object.__new__(OnGpu)
@@ -69,8 +76,20 @@ class OnGpu:
     @torch.no_grad()
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/a) of the rows [n], or of the columns [m]."""
+        own = self.sides[not rows]
         with torch.cuda.device_of(self.log_a):
-            return self.sides[not rows].take(self.stream.log_ratio(*self.lay(u, v), reg, rows))
+            mine, other = self.lay(u, v) if rows else self.lay(u, v)[::-1]
+            exact = self.stream.exact(other, reg, rows, self._nearly(other, reg, rows))
+            self._last[rows] = other.clone(), reg, exact
+            return own.take(own.log_ratio(mine, exact, reg))
+
+    def _nearly(self, other: Tensor, reg: float, rows: bool) -> Tensor | None:
+        """The last exact potential, if the next one is near it: no log Σ_j exp(h_j …) moves by more than any h_j does."""
+        before, last, exact = self._last.get(rows, (None, 0.0, None))
+        if before is None or last != reg or not self.sides[0].tiled:
+            return None
+        moved = float((other - before).nan_to_num(nan=0.0).abs().max())  # filling has −∞
+        return exact if moved <= 0.5 * MARGIN * math.log(2) * reg else None
 
     def apply(self, u: Tensor, v: Tensor, reg: float, values: Tensor, inverse: bool = False) -> Tensor:
         """Σ_j P_ij g_ij values_j for values [m] or [m, k]; g is 1, or ``inverse`` 1/‖x_i − y_j‖."""

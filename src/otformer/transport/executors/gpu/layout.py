@@ -13,9 +13,10 @@ steps, not for a verdict. So there are three kinds:
 Rounding of a MIXED pass. Take z_ij = (h_j − c_ij)/(λ ln 2) − top_i in float64 (errors of 10⁻¹⁶ |z|, nothing beside the rest)
 and round it to float32: the term 2^z changes by |z| 2⁻²⁴ ln 2 at most. Averaged with the terms' shares w_j of their sum this
 is under Σ w_j log₂(1/w_j) 2⁻²⁴ ln 2, an entropy, no more than ln m units of 2⁻²⁴: 17 for m = 2²⁴. The hardware's 2^z errs
-by 4 units, a float32 sum of 32 of them to 31, all terms left out are under 4, and sums over tiles are float64. Together 56
-units of 2⁻²⁴, less than ``MIXED_ROUNDING`` = 2⁻¹⁸ of a row's sum, whatever λ and the costs are. A marginal error is a sum
-over rows: it errs by no more than that share of the mass. tests/transport/test_gpu_passes.py measures it against float64.
+by 4 units, a float32 sum of 32 of them to 31, all terms left out are under 4 (for a rough ``tol`` more, which
+`GpuStream.rounding` adds), and sums over tiles are float64. Together 56 units of 2⁻²⁴, less than ``MIXED_ROUNDING`` = 2⁻¹⁸
+of a row's sum, whatever λ and the costs are. A marginal error is a sum over rows: it errs by no more than that share of the
+mass. tests/transport/test_gpu_passes.py measures it against float64.
 """
 
 from __future__ import annotations
@@ -83,6 +84,14 @@ class Side:
         lacks = 0 if d <= NEAREST else -d % (32 if d <= 32 else DEPTH)
         points = points.mT if d <= NEAREST else pad(points, (0, lacks)) if lacks else points
         return cls(points.contiguous(), log_w, order, n, labels, tiled or order is not None, d <= NEAREST)
+
+    def sums_of(self, potential: Tensor, reg: Tensor) -> Tensor:
+        """λ log of the sums [N] of rows of which this potential is exact; 0 for filling, which has no part in any."""
+        return torch.where(self.log_w > -math.inf, reg * (self.log_w + 1) - potential, 0.0)
+
+    def log_ratio(self, potential: Tensor, exact: Tensor, reg: float) -> Tensor:
+        """log(S/w) [N] for a potential, given the one for which S = w; 0 for filling."""
+        return torch.where(self.log_w > -math.inf, (potential - exact) / reg, 0.0)
 
     @cached_property
     def squares(self) -> Tensor:

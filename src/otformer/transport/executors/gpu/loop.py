@@ -7,7 +7,6 @@ of the same shape moves in: `borrow` and `give_back`.
 
 from __future__ import annotations
 
-import math
 import threading
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,7 @@ from otformer.transport.executors.gpu.layout import BLOCK, Side
 if TYPE_CHECKING:
     from otformer.transport.executors.gpu.stream import GpuStream
 
-CAPTURED_UP_TO = 2**29  # pairs: a pass over more takes longer than its launch
+CAPTURED_UP_TO = 2**30  # pairs: a pass over more takes longer than its launch
 CAPTURED_AFTER = 2  # steps launched one by one: a graph has to be worth its making
 KEPT = 16  # loops that wait for another problem of their shape, of 40 MB at most
 KEPT_UP_TO = 2**17  # points of a side
@@ -101,7 +100,8 @@ class Loop:
             *past, self.moves, self.steering, y.numbers(passes.precision), squares, *columns, m,
             MEMORY=1 << (len(self.moves) - 1).bit_length(), **passes.shape_of(y),
         )  # fmt: skip
-        known = (self._sums(x, self.u), self._sums(y, self.v)) if self.hinted else (None, None)
+        reg = self.consts[1]
+        known = (x.sums_of(self.u, reg), y.sums_of(self.v, reg)) if self.hinted else (None, None)
         _, others = passes.settle(x, passes.sums(x, y, columns, self.consts, known[0]), self.consts, self.u)
         passes.residual(y, passes.sums(y, x, others, self.consts, known[1]), self.consts, self.v, self.f)
         kernels.remember[(m // BLOCK, len(self.moves))](
@@ -114,11 +114,6 @@ class Loop:
     def hinted(self) -> bool:
         """Whether the next step makes use of what is known; small ones are all alike, so that they can be replayed."""
         return self.known and not self.small
-
-    def _sums(self, side: Side, potential: Tensor) -> Tensor:
-        """λ log of the sums, of the rows of which this potential is exact; 0 for filling, which has no part in any."""
-        reg = self.consts[1]
-        return torch.where(side.log_w > -math.inf, reg * (side.log_w + 1) - potential, 0.0)
 
     def _capture(self) -> None:
         here, side = torch.cuda.current_stream(), torch.cuda.Stream()

@@ -9,10 +9,20 @@ from torch import Tensor
 
 from otformer.transport.executors.gpu import product_kernels as kernels
 from otformer.transport.executors.gpu.layout import MIXED, Side
-from otformer.transport.executors.gpu.passes import CHUNK, FAR_DOUBLE, PRECISION, ROWS, Passes, far_shares, splits_of
+from otformer.transport.executors.gpu.passes import (
+    CHUNK,
+    FAR_DOUBLE,
+    HINTED_SPLITS,
+    PRECISION,
+    ROWS,
+    Passes,
+    far_shares,
+    splits_of,
+)
 
 GAINS = {"one": 0, "cost": 1, "inverse": 2}
 ROOM = 2**26  # numbers of a product held at once
+NARROW = 4  # columns, up to which they are added up one by one
 
 
 def product(
@@ -22,7 +32,8 @@ def product(
 
     Columns are scaled to a greatest value of 1 before they are rounded to what the precision multiplies.
     """
-    wide = 16 if values.shape[1] <= 16 or own.near else 64
+    few = own.near and values.shape[1] <= NARROW
+    wide = values.shape[1] if few else 16 if values.shape[1] <= 16 or own.near else 64
     step = max(1, ROOM // (len(own.log_w) * wide)) * wide
     parts = [_product(passes, own, other, mine, theirs, part, numbers, gain, wide) for part in values.split(step, 1)]
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
@@ -48,14 +59,17 @@ def _product(
         PRECISION=PRECISION if passes.precision is MIXED else "ieee",
     )  # fmt: skip
     if own.near:
-        width = passes.precision.columns
+        width, few = passes.precision.columns, wide <= NARROW
         splits = splits_of(n // ROWS, m // width, w.device)
-        out = w.new_empty(chunks, splits, n, wide)
+        splits = max(splits, min(HINTED_SPLITS, m // width)) if few else splits
+        out = row.new_empty(1, splits, wide, n) if few else w.new_empty(chunks, splits, n, wide)
+        values = w.mT.contiguous() if few else w
         kernels.near_products[(n // ROWS, splits, chunks)](
-            own.points, other.points, *columns, other.boxes(passes.precision), *labels, rest, w, out, numbers, n, m,
-            D=len(own.points), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, TILED=own.tiled and other.tiled,
-            num_warps=ROWS // 32, **options,
+            own.points, other.points, *columns, other.boxes(passes.precision), *labels, rest, values, out, numbers, n, m,
+            D=len(own.points), ROWS=ROWS, COLUMNS=width, CHUNK=CHUNK, NARROW=few,
+            TILED=own.tiled and other.tiled, num_warps=ROWS // 32, **options,
         )  # fmt: skip
+        out = out.mT if few else out
     else:
         splits, share = far_shares(n, m, FAR_DOUBLE, w.device)
         out = w.new_empty(chunks, splits, n, wide)

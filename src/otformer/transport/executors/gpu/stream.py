@@ -15,9 +15,10 @@ from otformer.transport.executors.gpu.loop import Loop, borrow, give_back
 from otformer.transport.executors.gpu.passes import Columns, Passes, params
 from otformer.transport.executors.gpu.steps import GpuSteps
 
-STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its MIXED_ROUNDING
-DOUBLE_BITS = 14  # below ``tol``: all terms together that a DOUBLE pass leaves out
+STRICT_BITS = 22  # all terms that a MIXED pass leaves out are under 2⁻²² of a sum, part of its MIXED_ROUNDING,
+MIXED_BITS, DOUBLE_BITS = 10, 14  # or so far below ``tol``, as with a DOUBLE pass
 LOOSE_BITS = 6  # below ``tol``: every one of the terms that a float32 pass leaves out
+LOOSEST = 1e-3  # tol of a float32 pass: stages on the way to a rough end are no rougher
 AHEAD = 4.0  # times below the present error: what a float32 step aims at
 NEAR = 0.25  # variance of neighbours that are taken as one point, in units of the squared blur of a plan
 DECIDES = 16.0  # times its own rounding: the least tol for which a pass may say whether it is met
@@ -65,7 +66,7 @@ class GpuStream:
     def rounding(self, reg: float) -> float:
         """A bound on the error of a side's sums, as a share of the mass; infinite in float32."""
         of_costs = 2.0**-31 if self.rule.root and not self.x.near else 2.0**-50  # roots of differences of squares
-        left_out = 2.0**-DOUBLE_BITS * self.tol if self.precision is DOUBLE else 0.0
+        left_out = 2.0 ** -(DOUBLE_BITS if self.precision is DOUBLE else MIXED_BITS) * self.tol
         return self.passes.precision.rounding + left_out + of_costs * self.spread / reg
 
     def numbers(self, reg: float) -> Tensor:
@@ -74,19 +75,23 @@ class GpuStream:
 
     def bits(self, error: float = 0.0) -> float:
         """How far below a row's sum a term is left out; in float32 less far while the ``error`` of the mass is large."""
-        wanted = LOOSE_BITS - math.log2(max(self.tol, error / AHEAD, 1e-14))
-        points = math.log2(max(self.x.size, self.y.size))
-        decided = DOUBLE_BITS - math.log2(max(self.tol, 1e-14)) + points
-        return {SINGLE: wanted, MIXED: STRICT_BITS + points, DOUBLE: decided}[self.precision]
+        if self.precision is SINGLE:
+            return LOOSE_BITS - math.log2(max(min(self.tol, LOOSEST), error / AHEAD, 1e-14))
+        points, below = math.log2(max(self.x.size, self.y.size)), -math.log2(min(max(self.tol, 1e-14), 1.0))
+        return points + (min(STRICT_BITS, MIXED_BITS + below) if self.precision is MIXED else DOUBLE_BITS + below)
 
     def columns(self, potential: Tensor, rows: bool) -> Columns:
         """A potential of the rows (x), or of the columns (y), as a pass over it reads it."""
         return self.passes.columns(self.x if rows else self.y, potential)
 
-    def block(self, columns: Columns, numbers: Tensor, rows: bool) -> tuple[Tensor, Columns]:
-        """The potential that makes rows (or columns) exact, given that of the other side."""
+    def block(self, columns: Columns, numbers: Tensor, rows: bool, known: Tensor | None = None) -> tuple[Tensor, Columns]:
+        """The potential that makes rows (or columns) exact, given that of the other side.
+
+        ``known`` is one within MARGIN bits of λ of it.
+        """
         own, other = (self.x, self.y) if rows else (self.y, self.x)
-        return self.passes.settle(own, self.passes.sums(own, other, columns, numbers), numbers)
+        sums = None if known is None else own.sums_of(known, numbers[1])
+        return self.passes.settle(own, self.passes.sums(own, other, columns, numbers, sums), numbers)
 
     def steps(self, reg: float, v: Tensor, memory: int, ridge: float) -> GpuSteps:
         """Sinkhorn steps from v at one λ, Anderson-mixed."""
@@ -109,13 +114,15 @@ class GpuStream:
             give_back(self._loop)
             object.__setattr__(self, "_loop", None)
 
+    def exact(self, potential: Tensor, reg: float, rows: bool, known: Tensor | None = None) -> Tensor:
+        """`block` from a potential [M] to one [N], or back."""
+        return self.block(self.columns(potential, not rows), self.numbers(reg), rows, known)[0]
+
     @torch.no_grad()
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         """log(S/w) of the rows [N] or the columns [M], 0 for filling."""
-        numbers = self.numbers(reg)
         own, mine, potential = (self.x, u, v) if rows else (self.y, v, u)
-        exact, _ = self.block(self.columns(potential, not rows), numbers, rows)
-        return torch.where(own.log_w > -math.inf, (mine - exact) / reg, 0.0)
+        return own.log_ratio(mine, self.exact(potential, reg, rows), reg)
 
     def strides(self, reg: float, fewest: int) -> tuple[int, int]:
         """How many neighbours of x, and of y, can be one point each at this λ; ``fewest`` points are left at least.
