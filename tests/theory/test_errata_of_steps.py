@@ -55,7 +55,7 @@ def test_26_with_longer_steps_it_rises() -> None:
 
 
 def test_32_a_factor_below_one_dropped_from_a_sum_with_signs() -> None:
-    """Σ s_i s'_j e^{u_i+v_j} e^{−C−1} ≤ Σ s_i s'_j e^{u_i+v_j} is false for n = 1, s = 1, s' = −1; with |s|, |s'| it holds."""
+    """Σ s_i s'_j e^{u_i+v_j} e^{−C−1} ≤ Σ s_i s'_j e^{u_i+v_j} is false for s = 1, s' = −1; with |s|, |s'| it holds."""
     zero = torch.zeros(1, dtype=torch.float64)
     M = float(reference.plan(zero[None], zero, zero, 1.0))
     assert 1 * -1 * M > 1 * -1  # −1/e against −1
@@ -67,7 +67,7 @@ def test_32_a_factor_below_one_dropped_from_a_sum_with_signs() -> None:
 
 
 def test_37_convexity_alone_does_not_make_the_layers_converge() -> None:
-    """n = 1, C = 0: L = λe^{(u+v)/λ−1} − u − v is convex. With γ = 4λ the layers run into a cycle of two; with λ they arrive."""
+    """n = 1, C = 0: L = λe^{(u+v)/λ−1} − u − v is convex. With γ = 4λ the layers end in a cycle; with λ they arrive."""
     C = torch.zeros(1, 1, dtype=torch.float64)
     for step, arrives in ((4.0, False), (1.0, True)):
         last = list(itertools.islice(reference.gradient_descent(C, 1.0, step), 1000))[-100:]

@@ -181,11 +181,11 @@ def test_21_the_corrected_lemma_on_random_problems(n: int, depth: int, telling: 
     scales = list(zip(reg.flatten().tolist(), radius.tolist(), strict=True))
     step = torch.tensor([[bounds.lemma_step(n, each, r, "corrected")] for each, r in scales], dtype=torch.float64)
     u, v = torch.zeros(2, count, n, dtype=torch.float64)
-    least = torch.full((count,), math.inf, dtype=torch.float64)
+    start = hilbert.doubly_stochastic_gap((-C / reg - 1).exp())
+    least = start
     for layer in range(depth + 1):
         M = ((u[:, :, None] + v[:, None, :] - C) / reg - 1).exp()
         least = torch.minimum(least, hilbert.doubly_stochastic_gap(M))
-        start = least.clone() if layer == 0 else start
         if layer in (1, 5, 30, 300, depth):
             epsilon = torch.tensor([bounds.lemma_epsilon(n, each, r, layer, "corrected") for each, r in scales])
             assert bool((least <= epsilon).all())

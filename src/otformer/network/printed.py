@@ -1,4 +1,4 @@
-r"""The paper's table of parameters with its misprints, and the network it describes, so that they can be run (docs/errata.md).
+r"""The paper's table of parameters with its misprints, and the network it describes, to be run (docs/errata.md).
 
 The table gives λP as a row of column blocks. Indices below are the paper's, 1-based; e(k, size) is its e_k^{(size)}.
 What the print leaves open, and how it is filled here, so that there is something to run:
