@@ -30,8 +30,8 @@ TITLES = {  # of the errata measured here, as in docs/errata.md
     5: "Orientation",
     6: "Layer index",
     7: "The sink's output",
-    27: "The limit is P*_λ, not P*",
-    28: "The weights of the softmax tend to ½ P*_λ",
+    27: "The limit is the regularised plan",
+    28: "The weights of the softmax tend to half the plan",
 }
 # The complete print: points per side (d = 1), λ = γ, layers, and the errata mended one after another.
 PRINT_N, PRINT_REG, PRINT_DEPTH = 5, 0.5, 400
@@ -104,11 +104,11 @@ def _told(ladder: list[Rung]) -> str:
         "and with the correction; the table has the numbers. The complete print is the table of parameters with all its "
         f"misprints at once, {PRINT_N} points, λ = γ = {PRINT_REG}. It can be run for d = 1 only, and after 0_3 is read as "
         f"0_9: then L is {first:.2g} after 1 layer, {tenth:.1e} after 10 and {end} after {PRINT_DEPTH}, and the "
-        f"attention is off by {none:.2f}. With erratum 1 mended it is off by {one:.2f}, with 1 and 3 by {two:.0e}, with 1 to "
-        f"3 by {three:.0e}, though L goes from {token[1]:.2f} after the first layer to {token[-1]:.2f}, since another L "
-        f"falls; with the sink frozen (4) the layers are gradient descent to {ladder[-1].descent:.0e}. Not in the figure: "
-        f"(8) the lemma's γ is said not to depend on n, yet is {steps[0]:.1e} for n = 2 and {steps[1]:.1e} for n = 64 "
-        "(r = 1). The other errata, of the proof and of the claims, are in docs/errata.md, each with its test."
+        f"attention is off by {none:.2f}. With erratum 1 mended it is off by {one:.2f}, with 1 and 3 by {two:.0e}, with "
+        f"1 to 3 by {three:.0e}, though L goes from {token[1]:.2f} after the first layer to {token[-1]:.2f}, since "
+        f"another L falls; with the sink frozen (4) the layers are gradient descent to {ladder[-1].descent:.0e}. Not in the "
+        f"figure: (8) the lemma's γ is said not to depend on n, yet is {steps[0]:.1e} for n = 2 and {steps[1]:.1e} for "
+        "n = 64 (r = 1). The other errata, of the proof and of the claims, are in docs/errata.md, each with its test."
     )
 
 
