@@ -1,6 +1,7 @@
 """Errata of the construction (docs/errata.md, by number): each fails as printed and passes corrected.
 
-Those of the convergence proof are in tests/theory/test_errata_of_theory.py.
+The claims are in test_errata_of_claims.py, the convergence proof in tests/theory/test_errata_of_theory.py and
+test_errata_of_steps.py.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from otformer.network import printed
 from otformer.network.features import squared_euclidean
 from otformer.network.prompt import engineered
 from otformer.network.registers import Registers
-from otformer.network.schedule import Gradient, Paper
+from otformer.network.schedule import Gradient
 from otformer.network.weights import HEADS, head
-from otformer.theory import bounds, hilbert
+from otformer.theory import hilbert
 from otformer.transport import reference
 
 
@@ -124,6 +125,8 @@ def test_05_orientation() -> None:
     plans = [reference.plan(M, *reference.sinkhorn(M, reg), reg) for M in (as_printed, C)]
     assert (attention - plans[0]).abs().max() > 0.1
     assert torch.allclose(attention, plans[1], atol=1e-8)
+    second = AligningTransformer(2, reg, 600)(x, y).attention(head="columns")  # or keep C, and read the second head
+    assert torch.allclose(second, plans[0], atol=1e-8)
 
 
 def test_06_layer_index() -> None:
@@ -144,53 +147,6 @@ def test_07_the_sinks_output() -> None:
         sink = net(*points(n, 2)[:2]).Z(1)[-1]
         for name in ("u", "v"):
             assert float(sink[r.column(name)]) == pytest.approx(-step * (n - 1) / (n + 1), abs=1e-15)
-
-
-@pytest.mark.slow
-def test_08_the_papers_step_depends_on_n_and_on_the_solution() -> None:
-    weights = [AligningTransformer(1, 0.5, 1, Paper(n=n)).W_O for n in (4, 8)]
-    assert not torch.allclose(*weights)
-    radii = []
-    for seed in (0, 1):
-        _, _, C = points(4, 1, seed)
-        zero = torch.zeros(4, dtype=torch.float64)
-        radii.append(bounds.lemma_radius((zero, zero), reference.sinkhorn(C, 1.0)))
-    assert bounds.lemma_step(4, 1.0, radii[0]) != pytest.approx(bounds.lemma_step(4, 1.0, radii[1]), rel=0.05)
-    net = AligningTransformer(1, 0.5, 2000)  # ours: the same weights for two sizes, both right
-    for n in (4, 8):
-        x, y, C = points(n, 1)
-        assert torch.allclose(net(x, y).attention(), reference.plan(C, *reference.sinkhorn(C, 0.5), 0.5), atol=1e-8)
-
-
-def test_09_two_powers_of_n_and_vacuous_bounds() -> None:
-    informal = [bounds.informal_bound(n, 1.0, 100) for n in (10, 1000)]
-    formal = [bounds.formal_bound(n, 1.0, 1.0, 100, 1.0) for n in (10, 1000)]
-    assert math.log10(informal[1] / informal[0]) == pytest.approx(3)  # n^{3/2} over two decades
-    assert math.log10(formal[1] / formal[0]) == pytest.approx(1)  # n^{1/2}
-    reg, n = 0.1, 8
-    x, _, _ = points(n, 1)
-    C = torch.cdist(x, torch.arange(1, n + 1, dtype=torch.float64)[:, None] / n) ** 2
-    solution, zero = reference.sinkhorn(C, reg), torch.zeros(n, dtype=torch.float64)
-    start = float(bounds.distances([(zero, zero)], solution, reg)[0])
-    radius = bounds.theorem_radius((zero, zero), solution, reg)
-    assert bounds.formal_bound(n, reg, radius, 600, hilbert.log_phi(C, reg)) > 1e10 * start
-    assert bounds.informal_bound(n, reg, 600) > 1e3 * start
-
-
-def test_10_squared_error_on_the_list_does_not_need_the_permutation() -> None:
-    """Every row of A mixes the least and the largest token: A x is the sorted list exactly, 2 of 7 rows point right."""
-    n = 7
-    x = (torch.randperm(n, generator=torch.Generator().manual_seed(0)) + 1).double() / n
-    y = torch.arange(1, n + 1).double() / n
-    share = (y - y[0]) / (y[-1] - y[0])
-    A = torch.zeros(n, n, dtype=torch.float64)
-    A[:, x.argmin()], A[:, x.argmax()] = 1 - share, share
-    P = torch.eye(n, dtype=torch.float64)[:, (x * n).round().long() - 1]  # P x = y
-    assert torch.allclose(P @ x, y, atol=1e-15)
-    assert torch.allclose(A.sum(1), torch.ones(n, dtype=torch.float64), atol=1e-15)
-    assert float((A @ x - y).square().sum()) < 1e-30  # no loss at all
-    assert int((A.argmax(1) == P.argmax(1)).sum()) == 2  # and 29 % right
-    assert float((A - P).square().sum()) > 1  # the error on the attention itself sees it
 
 
 def test_16_attention_is_normalised_and_M_is_not() -> None:
@@ -230,3 +186,47 @@ def test_23_indices_of_the_duals() -> None:
     u, v = reference.sinkhorn(C, reg)
     assert hilbert.doubly_stochastic_gap(reference.plan(C, v, u, reg)) > 0.1  # v_i* + u_j*, as printed
     assert hilbert.doubly_stochastic_gap(reference.plan(C, u, v, reg)) < 1e-12
+
+
+def test_the_complete_print() -> None:
+    """The network with every misprint at once, then mended one by one; d = 1, n = 5, λ = γ = 0.5."""
+    reg, (x, y, C) = 0.5, points(5, 1)
+    r, P = Registers(1, marginals=False), reference.plan(C, *reference.sinkhorn(C, reg), reg)
+    table = printed.printed_rows(1, reg, misprint=False)  # on tokens the misprint does not show (erratum 2)
+
+    def run(*mended: int) -> tuple[list[float], list[float]]:
+        """L and the largest error of the attention over tokens, after 0 to 400 layers."""
+        duals, errors = [], []
+        for Z in itertools.islice(printed.printed_network(x, y, reg, reg, mended), 401):
+            duals.append(float(reference.dual(C, Z[:-1, r.column("u")], Z[:-1, r.column("v")], reg)))
+            errors.append(float((torch.softmax((Z @ table @ Z.T)[:-1, :-1], 1) - P).abs().max()))
+        return duals, errors
+
+    duals, errors = run()
+    assert all(later > earlier for earlier, later in itertools.pairwise(duals[:11]))  # L is climbed from the first layer
+    assert duals[1] == pytest.approx(7.32, abs=0.01)
+    assert duals[10] > 1e7
+    assert duals[-1] == math.inf
+    assert errors[-1] > 0.2
+    assert run(1)[1][-1] > 0.2  # B mended: the second head is still wrong
+    assert 1e-5 < run(1, 3)[1][-1] < 1e-3  # and the second head: the sink, which reads P^(1) with the sign −1, runs away
+    duals, errors = run(1, 2, 3)
+    assert errors[-1] < 1e-14  # the attention is right,
+    assert duals[-1] > duals[1] + 1  # the duals are not: they minimise another L (erratum 4)
+    duals, errors = run(1, 2, 3, 4)
+    assert errors[-1] < 1e-14
+    assert all(later <= earlier + 1e-12 for earlier, later in itertools.pairwise(duals))
+    descent = [
+        float(reference.dual(C, u, v, reg)) for u, v in itertools.islice(reference.gradient_descent(C, reg, reg), 401)
+    ]
+    assert duals == pytest.approx(descent, abs=1e-12)
+
+
+def test_the_complete_print_refuses_what_it_cannot_run() -> None:
+    x, y, _ = points(3, 2)
+    with pytest.raises(ValueError, match="no such column for d = 2"):
+        printed.printed_network(x, y, 0.5, 0.5)
+    with pytest.raises(ValueError, match="mended must hold errata from 1 to 4, got 5"):
+        printed.printed_network(x, y, 0.5, 0.5, (1, 5))
+    with pytest.raises(ValueError, match="step must be"):
+        printed.printed_network(x, y, 0.5, 0.0, (3,))

@@ -56,34 +56,39 @@ def lemma_radius(start: Potentials, solution: Potentials) -> float:
     return 2 * float((theta - target).norm() + target.norm())
 
 
-def lemma_step(n: int, reg: float, radius: float) -> float:
-    """γ = 1/((n+2) e^{2r/λ}), the lemma's step.
+def lemma_step(n: int, reg: float, radius: float, form: Literal["printed", "corrected"] = "printed") -> float:
+    """γ = 1/((n+2) e^{2r/λ}), the lemma's step; ``"corrected"``: λ times that, since L's Hessian has a factor 1/λ.
 
-    >>> lemma_step(8, reg=1.0, radius=0.0)
-    0.1
+    >>> lemma_step(8, reg=0.5, radius=0.0), lemma_step(8, reg=0.5, radius=0.0, form="corrected")
+    (0.1, 0.05)
     """
     n, reg, radius = _check(n, reg, radius)
-    return exp(-2 * radius / reg) / (n + 2)
+    checks.choice("form", form, ("printed", "corrected"))
+    return exp(-2 * radius / reg) / (n + 2) * (reg if form == "corrected" else 1)
 
 
 def lemma_epsilon(n: int, reg: float, radius: float, depth: int, form: Form = "printed") -> float:
-    """ε of the lemma: within ``depth`` layers some A is in S_ε. With ζ = (n+2) e^{2r/λ}, ε² is
+    """ε of the lemma: within ``depth`` layers some A is in S_ε. With Z = (n+2) e^{2r/λ}, ε² is
 
     - ``"printed"``: 3n e^{3r/λ} r/ℓ, the lemma's statement;
-    - ``"proof"``: ζ (n e^{r/λ} + 1) r/ℓ, the last line of its proof: n² instead of n;
-    - ``"corrected"``: ζ² (n e^{r/λ} + 1) r²/(4ℓ), with Δ₁ = ‖θ₁ − θ*‖² in the norm of Λ₁⁻¹ ≤ ζ(n e^{r/λ} + 1) and
-      ‖θ₁ − θ*‖ ≤ r/2: n³.
+    - ``"proof"``: Z (n e^{r/λ} + 1) r/ℓ, the last line of its proof: n² instead of n;
+    - ``"corrected"``: ζ² (n/e + 1) r²/(16ℓ), ζ = Z/λ: n³.
 
-    None is proved: the telescoping is a gap (docs/errata.md, 15).
+    The first two are false for small λ (docs/errata.md, 14). The third is what the paper's lines give, once mended, from
+    θ₀ = 0 with the step 1/ζ: Λ₀⁻¹ = ζ(S + 1) ≤ ζ(n/e + 1) for C ≥ 0, ‖θ*‖ = r/4, and Σ_k ‖∇L‖² ≤ ζΔ₀. It holds for C ≥ 0,
+    θ₀ = 0 and `lemma_step` ``"corrected"``: docs/errata.md, 21, has the proof, which is not the paper's (see 15).
+
+    >>> [round(lemma_epsilon(3, reg=0.1, radius=0.1, depth=10_000, form=form), 2) for form in ("printed", "corrected")]
+    [0.04, 0.13]
     """
     n, reg, radius = _check(n, reg, radius)
     depth = checks.count("depth", depth)
     checks.choice("form", form, ("printed", "proof", "corrected"))
-    zeta, lowest = (n + 2) * exp(2 * radius / reg), n * exp(radius / reg) + 1
+    zeta = (n + 2) * exp(2 * radius / reg)
     squares = {
         "printed": 3 * n * exp(3 * radius / reg) * radius,
-        "proof": zeta * lowest * radius,
-        "corrected": zeta * zeta * lowest * radius * radius / 4,
+        "proof": zeta * (n * exp(radius / reg) + 1) * radius,
+        "corrected": (zeta / reg) * (zeta / reg) * (n / math.e + 1) * radius * radius / 16,
     }
     return math.sqrt(squares[form] / depth)
 
