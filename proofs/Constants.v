@@ -111,3 +111,10 @@ Proof.
   - assert (1 / 10 <= t <= 1) by lra. apply Rminus_le_0. far t.
   - assert (-1 / 10 <= t <= 1 / 10) by lra. near_zero_le t. apply Rminus_le_0. interval with (i_bisect t).
 Qed.
+
+(** Every omega below has at least the proportional share. *)
+Theorem c_below (w w' c : R) : 0 < w <= w' -> fall_constant w' c -> fall_constant w (w / w' * c).
+Proof.
+  intros W F t T. specialize (F t T). pose proof (gain_concave w w' t ltac:(lra) ltac:(lra) ltac:(lra)).
+  assert (0 < w / w') by (apply Rdiv_lt_0_compat; lra). nra.
+Qed.

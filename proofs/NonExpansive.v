@@ -74,6 +74,29 @@ Proof.
   - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) (v j) (v' j) u u' d L (B j J) Gc (V1 j J) U2); unfold head in *; lra.
 Qed.
 
+(** Theorem G, errors add: a network whose layer k is wrong by at most err k in every coordinate (rounding, pruning, noise)
+    ends within the sum of its errors of the exact one.  A head that does not act in a layer has the step 0 there. *)
+Fixpoint total (d : R) (err : nat -> R) (k : nat) : R := match k with O => d | S l => total d err l + err l end.
+
+Theorem errors_add n m lambda C a b (gr gc err : nat -> R) (u v u' v' : nat -> nat -> R) d :
+  0 < lambda -> (forall i, (i <= n)%nat -> 0 < a i) -> (forall j, (j <= m)%nat -> 0 < b j) ->
+  (forall k, 0 <= gr k <= 2 * lambda /\ 0 <= gc k <= 2 * lambda) ->
+  (forall k i, (i <= n)%nat -> u (S k) i = rows_head m lambda C a (gr k) (u k) (v k) i) ->
+  (forall k j, (j <= m)%nat -> v (S k) j = cols_head n lambda C b (gc k) (u k) (v k) j) ->
+  (forall k i, (i <= n)%nat -> Rabs (u' (S k) i - rows_head m lambda C a (gr k) (u' k) (v' k) i) <= err k) ->
+  (forall k j, (j <= m)%nat -> Rabs (v' (S k) j - cols_head n lambda C b (gc k) (u' k) (v' k) j) <= err k) ->
+  (forall i, (i <= n)%nat -> Rabs (u' O i - u O i) <= d) -> (forall j, (j <= m)%nat -> Rabs (v' O j - v O j) <= d) ->
+  forall k, (forall i, (i <= n)%nat -> Rabs (u' k i - u k i) <= total d err k) /\
+            (forall j, (j <= m)%nat -> Rabs (v' k j - v k j) <= total d err k).
+Proof.
+  intros L A B G U V U' V' U0 V0 k. induction k as [|k [IU IV]]; [now split|]. destruct (G k) as [Gr Gc].
+  destruct (layer_non_expansive n m lambda C a b (gr k) (gc k) (u' k) (v' k) (u k) (v k) _ L A B Gr Gc IU IV) as [NU NV].
+  assert (T : forall x y z d e, Rabs (x - y) <= e -> Rabs (y - z) <= d -> Rabs (x - z) <= d + e)
+    by (intros x y z d' e; unfold Rabs; repeat destruct Rcase_abs; lra).
+  split; [intros i I; rewrite U by assumption; eapply T; [now apply U' | now apply NU]
+         | intros j J; rewrite V by assumption; eapply T; [now apply V' | now apply NV]].
+Qed.
+
 (** 2 lambda cannot be raised: for every longer step some 1 x 1 problem has two points that a head moves apart. *)
 Theorem longer_step_expands lambda g : 0 < lambda -> 2 * lambda < g ->
   exists C a u v u' v' d, 0 < a 0%nat /\ 0 < d /\ Rabs (u 0%nat - u' 0%nat) <= d /\ Rabs (v 0%nat - v' 0%nat) <= d /\
