@@ -2,8 +2,9 @@
 
     Let p and q be positive, each of sum 1, with cross ratios p_j q_l/(p_l q_j) <= k^2.  Then for lo <= f <= hi
         log sum_j p_j e^{f_j} - log sum_j q_j e^{f_j} <= (k - 1)/(k + 1) (hi - lo).
-    Proof: along r f, 0 <= r <= 1, the left side has the derivative sum_j (P_j - Q_j) f_j, with P ~ p e^{r f} and Q ~ q e^{r f},
-    whose cross ratios are those of p and q; and P and Q differ by at most (k - 1)/(k + 1) in total variation. *)
+    Proof: along r f, 0 <= r <= 1, the left side has the derivative sum_j (P_j - Q_j) f_j, with P and Q proportional to
+    p e^{r f} and q e^{r f}.  Their cross ratios are those of p and q, so they differ by at most (k - 1)/(k + 1) in total
+    variation. *)
 From Coq Require Import Reals Lra Lia.
 From Coquelicot Require Import Coquelicot.
 From OTformer Require Import Tanh Layer.
@@ -52,7 +53,9 @@ Lemma s01 (j : nat) : 0 <= s j <= 1.
 Proof. unfold s; destruct Rlt_dec; lra. Qed.
 
 Lemma part (X : nat -> R) : sum X n = 1 -> sum (fun l => (1 - s l) * X l) n = 1 - sum (fun l => s l * X l) n.
-Proof. intros E. transitivity (sum X n - sum (fun l => s l * X l) n); [rewrite <- minus_sum; apply sum_eq; intros; ring | lra]. Qed.
+Proof.
+  intros E. transitivity (sum X n - sum (fun l => s l * X l) n); [rewrite <- minus_sum; apply sum_eq; intros; ring | lra].
+Qed.
 
 Lemma part_range (X : nat -> R) : (forall j, (j <= n)%nat -> 0 < X j) -> sum X n = 1 -> 0 <= sum (fun l => s l * X l) n <= 1.
 Proof.
@@ -68,7 +71,8 @@ Proof.
     rewrite <- Rmult_assoc, <- !sum_scale. apply sum_Rle; intros l L.
     pose proof (s01 l). pose proof (Cross j l J L). nra. }
   replace (a * (1 - b)) with (sum (fun j => (1 - b) * (s j * P j)) n) by (rewrite sum_scale; unfold a; ring).
-  replace (k * k * (b * (1 - a))) with (sum (fun j => k * k * (1 - a) * (s j * Q j)) n) by (rewrite sum_scale; unfold b; ring).
+  replace (k * k * (b * (1 - a))) with (sum (fun j => k * k * (1 - a) * (s j * Q j)) n)
+    by (rewrite sum_scale; unfold b; ring).
   apply sum_Rle; intros j J. pose proof (s01 j). pose proof (One j J). nra.
 Qed.
 
@@ -120,8 +124,10 @@ Proof.
     as [r [E _]]; [lra | |].
   - intros r _. apply is_derive_Reals.
     replace (sum (fun j => (P r j - Q r j) * f j) n)
-      with (sum (fun j => p j * f j * exp (r * f j)) n * / mean p f n r - sum (fun j => q j * f j * exp (r * f j)) n * / mean q f n r).
-    + apply (is_derive_minus (fun r => ln (mean p f n r))); apply (is_derive_comp ln); try apply mean_derive; now apply is_derive_ln.
+      with (sum (fun j => p j * f j * exp (r * f j)) n * / mean p f n r
+            - sum (fun j => q j * f j * exp (r * f j)) n * / mean q f n r).
+    + apply (is_derive_minus (fun r => ln (mean p f n r))); apply (is_derive_comp ln); try apply mean_derive;
+        now apply is_derive_ln.
     + rewrite !(Rmult_comm (sum _ _)), <- !sum_scale, <- minus_sum. apply sum_eq; intros j _. unfold P, Q. field.
       split; apply Rgt_not_eq; [apply Pq | apply Pp].
   - rewrite !mean_zero, Sp, Sq, ln_1 in E.
@@ -132,7 +138,8 @@ Proof.
     assert (Ip : 0 < / mean p f n r) by now apply Rinv_0_lt_compat.
     assert (Iq : 0 < / mean q f n r) by now apply Rinv_0_lt_compat.
     apply total_variation; try assumption.
-    + intros j J. destruct (Pos j J). pose proof (exp_pos (r * f j)). unfold P, Q, Rdiv. split; repeat apply Rmult_lt_0_compat; assumption.
+    + intros j J. destruct (Pos j J). pose proof (exp_pos (r * f j)). unfold P, Q, Rdiv.
+      split; repeat apply Rmult_lt_0_compat; assumption.
     + unfold P, Q, Rdiv. split.
       * transitivity (/ mean p f n r * mean p f n r); [|apply Rinv_l; lra]. unfold mean at 3. rewrite <- sum_scale.
         apply sum_eq; intros; ring.
@@ -142,7 +149,8 @@ Proof.
       pose proof (exp_pos (r * f j)). pose proof (exp_pos (r * f l)).
       set (c := exp (r * f j) * exp (r * f l) * / mean p f n r * / mean q f n r).
       assert (0 < c) by (unfold c; repeat apply Rmult_lt_0_compat; assumption).
-      replace (p j * exp (r * f j) * / mean p f n r * (q l * exp (r * f l) * / mean q f n r)) with (c * (p j * q l)) by (unfold c; ring).
+      replace (p j * exp (r * f j) * / mean p f n r * (q l * exp (r * f l) * / mean q f n r))
+        with (c * (p j * q l)) by (unfold c; ring).
       replace (k * k * (p l * exp (r * f l) * / mean p f n r * (q j * exp (r * f j) * / mean q f n r)))
         with (c * (k * k * (p l * q j))) by (unfold c; ring).
       apply Rmult_le_compat_l; lra.

@@ -17,7 +17,7 @@ Proof.
   intros T N. destruct (Rlt_dec t (-1 / 10)) as [L|L]; [assert (-1 <= t <= -1 / 10) by lra; far t|].
   destruct (Rlt_dec (1 / 10) t) as [U|U]; [assert (1 / 10 <= t <= 1) by lra; far t|].
   assert (-1 / 10 <= t <= 1 / 10) by lra. near_zero t.
-  apply Rmult_lt_0_compat; [rewrite <- Rsqr_pow2; now apply Rlt_0_sqr|]. interval with (i_bisect t).
+  apply Rmult_lt_0_compat; [rewrite <- Rsqr_pow2; now apply Rlt_0_sqr|]. interval with (i_prec 60, i_bisect t).
 Qed.
 
 (** 5.3, and more: the dual falls for every omega up to 1.884013, at every z but 0. *)
@@ -74,18 +74,19 @@ Theorem c_1 : fall_constant 1 (1 - exp (-2)) /\ gain 1 1 = 2 * (1 - exp (-2)) * 
 Proof.
   split; [|unfold gain; replace (- (2 * 1 * 1)) with (-2) by ring; ring].
   intros t T. destruct (Rlt_dec t (-1 / 10)) as [L|L].
-  { assert (-1 <= t <= -1 / 10) by lra. apply Rminus_le_0. unfold gain. interval with (i_bisect t, i_taylor t). }
+  { assert (-1 <= t <= -1 / 10) by lra. apply Rminus_le_0. far t. }
   destruct (Rlt_dec t (1 / 10)) as [M|M].
-  { assert (-1 / 10 <= t <= 1 / 10) by lra. near_zero_le t. apply Rminus_le_0. interval with (i_bisect t). }
+  { assert (-1 / 10 <= t <= 1 / 10) by lra. near_zero_le t. apply Rminus_le_0. interval with (i_prec 60, i_bisect t). }
   destruct (Rlt_dec t (4 / 5)) as [U|U].
-  { assert (1 / 10 <= t <= 4 / 5) by lra. apply Rminus_le_0. unfold gain. interval with (i_bisect t, i_taylor t). }
+  { assert (1 / 10 <= t <= 4 / 5) by lra. apply Rminus_le_0. far t. }
   destruct (Req_dec t 1) as [->|N].
   { right. unfold gain. replace (- (2 * 1 * 1)) with (-2) by ring. ring. }
   destruct (MVT_cor2 (fun t => gain 1 t - 2 * (1 - exp (-2)) * t ^ 2)
     (fun t => (1 + 2 * t) * exp (- (2 * 1 * t)) + 4 * t * exp (-2) - 1) t 1) as [c [E C]]; [lra | |].
   - intros c _. unfold gain. apply is_derive_Reals. auto_derive; [exact I|]. ring.
   - assert (4 / 5 <= c <= 1) by lra.
-    assert ((1 + 2 * c) * exp (- (2 * 1 * c)) + 4 * c * exp (-2) - 1 < 0) by interval with (i_bisect c, i_taylor c).
+    assert ((1 + 2 * c) * exp (- (2 * 1 * c)) + 4 * c * exp (-2) - 1 < 0)
+      by interval with (i_prec 60, i_bisect c, i_taylor c).
     assert (gain 1 1 = 2 * (1 - exp (-2)) * 1 ^ 2) by (unfold gain; replace (- (2 * 1 * 1)) with (-2) by ring; ring).
     nra.
 Qed.
@@ -95,10 +96,10 @@ Theorem c_1_5 : fall_constant (3 / 2) (3 / 4) /\ ~ fall_constant (3 / 2) (750001
 Proof.
   split; [|apply (not_fall_constant _ _ (1 / 1000)); [lra | unfold gain; interval with (i_prec 80)]].
   intros t T. destruct (Rlt_dec t (-1 / 10)) as [L|L]; [|destruct (Rlt_dec (1 / 10) t) as [U|U]].
-  - assert (-1 <= t <= -1 / 10) by lra. apply Rminus_le_0. unfold gain. interval with (i_bisect t, i_taylor t).
-  - assert (1 / 10 <= t <= 1) by lra. apply Rminus_le_0. unfold gain. interval with (i_bisect t, i_taylor t).
+  - assert (-1 <= t <= -1 / 10) by lra. apply Rminus_le_0. far t.
+  - assert (1 / 10 <= t <= 1) by lra. apply Rminus_le_0. far t.
   - assert (-1 / 10 <= t <= 1 / 10) by lra. near_zero_le t.
-    assert (Q : 0 <= 1 / 2 - (1 + t) * (3 / 8 - 9 * t / 40 + 27 * t ^ 2 / 80)) by interval.
+    assert (Q : 0 <= 1 / 2 - (1 + t) * (3 / 8 - 9 * t / 40 + 27 * t ^ 2 / 80)) by interval with (i_prec 60).
     pose proof (pow2_ge_0 t). nra.
 Qed.
 
@@ -109,7 +110,7 @@ Proof.
   intros t T. destruct (Rlt_dec t (-1 / 10)) as [L|L]; [|destruct (Rlt_dec (1 / 10) t) as [U|U]].
   - assert (-1 <= t <= -1 / 10) by lra. apply Rminus_le_0. far t.
   - assert (1 / 10 <= t <= 1) by lra. apply Rminus_le_0. far t.
-  - assert (-1 / 10 <= t <= 1 / 10) by lra. near_zero_le t. apply Rminus_le_0. interval with (i_bisect t).
+  - assert (-1 / 10 <= t <= 1 / 10) by lra. near_zero_le t. apply Rminus_le_0. interval with (i_prec 60, i_bisect t).
 Qed.
 
 (** Every omega below has at least the proportional share. *)

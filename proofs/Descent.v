@@ -83,9 +83,9 @@ Proof.
     cbn [sum_f_R0] in E.
     rewrite !(is_derive_n_unique _ _ _ _ (exp_scaled s _ 0)) in E.
     rewrite Rmult_1_r, Rmult_0_r, exp_0 in E. cbn [fact] in E. rewrite !INR_IZR_INZ in E. cbn in E.
-    assert (exp (s * c) <= 3) by (assert (-1 <= s * c <= 1) by nra; interval).
+    assert (exp (s * c) <= 3) by (assert (-1 <= s * c <= 1) by nra; interval with (i_prec 60)).
     assert (0 <= s ^ 6) by (replace (s ^ 6) with ((s ^ 3) ^ 2) by ring; apply pow2_ge_0).
-    rewrite E. unfold taylor. 
+    rewrite E. unfold taylor.
     nra.
 Qed.
 

@@ -1,5 +1,5 @@
-(** Section 5.1 of docs/theory.md: what a layer does to the dual L(u, v) = lambda sum M - sum a u - sum b v, for every n and m.
-    With the sign of h (Constants.v): L falls in every layer, of heads in turn and of both heads at once. *)
+(** Section 5.1 of docs/theory.md: what a layer does to the dual L(u, v) = lambda sum M - sum a u - sum b v, for every n
+    and m.  With the sign of h (Constants.v): L falls in every layer, of heads in turn and of both heads at once. *)
 From Coq Require Import Reals Lra Lia.
 From OTformer Require Import Tanh Layer Birkhoff Descent Constants.
 Open Scope R_scope.
@@ -32,7 +32,8 @@ Qed.
 Lemma dual_transposed n m lambda C a b u v : dual n m lambda C a b u v = dual m n lambda (fun j i => C i j) b a v u.
 Proof.
   unfold dual, row at 1. rewrite sum_swap.
-  replace (sum (fun j => sum (fun i => plan lambda C u v i j) n) m) with (sum (row n lambda (fun j i => C i j) v u) m); [ring|].
+  replace (sum (fun j => sum (fun i => plan lambda C u v i j) n) m)
+    with (sum (row n lambda (fun j i => C i j) v u) m); [ring|].
   apply sum_eq; intros j _. apply sum_eq; intros i _. unfold plan. now rewrite (Rplus_comm (u i)).
 Qed.
 
@@ -58,7 +59,8 @@ Proof.
   assert (T : (S i - a i) / (S i + a i) = t) by (rewrite tanh_identity by assumption; unfold t; f_equal; field).
   assert (E : U i = u i - 2 * lambda * w * t) by (unfold U, rows_head; fold (S i); now rewrite T).
   assert (R : row m lambda C U v i = S i * exp (- (2 * w * t))).
-  { unfold S, row. rewrite Rmult_comm, <- sum_scale. apply sum_eq; intros j _. unfold plan. rewrite E, <- exp_plus. f_equal. field. lra. }
+  { unfold S, row. rewrite Rmult_comm, <- sum_scale. apply sum_eq; intros j _. unfold plan.
+    rewrite E, <- exp_plus. f_equal. field. lra. }
   rewrite R, E. unfold h. fold t. replace (ln (S i / a i) - 2 * w * t) with (ln (S i / a i) + - (2 * w * t)) by ring.
   rewrite exp_plus, exp_ln by (now apply Rdiv_lt_0_compat). field. lra.
 Qed.
@@ -67,7 +69,7 @@ Qed.
 Lemma h_sign w z : 0 < w <= 1884013 / 1000000 -> h w z <= 0.
 Proof.
   intros W. destruct (Req_dec z 0) as [->|N]; [|left; now apply dual_falls].
-  right. unfold h, Rdiv. rewrite Rmult_0_l. unfold tanh. rewrite sinh_0. unfold Rdiv. rewrite Rmult_0_l, Rmult_0_r, Rminus_0_r. ring.
+  right. unfold h, tanh, Rdiv. rewrite Rmult_0_l, sinh_0, Rmult_0_l, Rmult_0_r, Rminus_0_r. ring.
 Qed.
 
 Theorem rows_head_lowers_the_dual w : 0 < w <= 1884013 / 1000000 ->
@@ -118,12 +120,15 @@ Qed.
 Theorem cols_head_lowers_by_the_residual n m lambda C a b u v w c : 0 < lambda -> (forall j, (j <= m)%nat -> 0 < b j) ->
   fall_constant w c ->
   dual n m lambda C a b u (cols_head n lambda C b (2 * lambda * w) u v)
-  <= dual n m lambda C a b u v - lambda * c * sum (fun j => (col n lambda C u v j - b j) ^ 2 / (col n lambda C u v j + b j)) m.
+  <= dual n m lambda C a b u v
+     - lambda * c * sum (fun j => (col n lambda C u v j - b j) ^ 2 / (col n lambda C u v j + b j)) m.
 Proof.
-  intros L B F. rewrite (dual_ext _ _ _ _ _ _ _ _ _ (cols_head_transposed n lambda C b (2 * lambda * w) u v)), !(dual_transposed n m).
+  intros L B F. rewrite (dual_ext _ _ _ _ _ _ _ _ _ (cols_head_transposed n lambda C b (2 * lambda * w) u v)).
+  rewrite !(dual_transposed n m).
   pose proof (rows_head_lowers_by_the_residual m n lambda (fun j i => C i j) b a v u L B w c F) as H.
   replace (sum (fun j => (col n lambda C u v j - b j) ^ 2 / (col n lambda C u v j + b j)) m)
-    with (sum (fun j => (row n lambda (fun j i => C i j) v u j - b j) ^ 2 / (row n lambda (fun j i => C i j) v u j + b j)) m); [exact H|].
+    with (sum (fun j => (row n lambda (fun j i => C i j) v u j - b j) ^ 2
+                        / (row n lambda (fun j i => C i j) v u j + b j)) m); [exact H|].
   apply sum_eq; intros j _. now rewrite col_mass.
 Qed.
 
@@ -169,10 +174,10 @@ Proof.
   replace (dual n m lambda C a b (rows_head m lambda C a (lambda * w) u v) (cols_head n lambda C b (lambda * w) u v))
     with (dual n m lambda C a b (fun i => (rows_head m lambda C a (2 * lambda * w) u v i + u i) / 2)
       (fun j => (v j + cols_head n lambda C b (2 * lambda * w) u v j) / 2)); [lra|].
-  assert (U : forall i, (rows_head m lambda C a (2 * lambda * w) u v i + u i) / 2 = rows_head m lambda C a (lambda * w) u v i)
-    by (intros i; unfold rows_head; generalize ((row m lambda C u v i - a i) / (row m lambda C u v i + a i)); intros; field).
-  assert (V : forall j, (v j + cols_head n lambda C b (2 * lambda * w) u v j) / 2 = cols_head n lambda C b (lambda * w) u v j)
-    by (intros j; unfold cols_head; generalize ((col n lambda C u v j - b j) / (col n lambda C u v j + b j)); intros; field).
+  assert (U : forall i, (rows_head m lambda C a (2 * lambda * w) u v i + u i) / 2
+      = rows_head m lambda C a (lambda * w) u v i) by (intros i; unfold rows_head; set (q := (row m lambda C u v i - a i) / _); field).
+  assert (V : forall j, (v j + cols_head n lambda C b (2 * lambda * w) u v j) / 2
+      = cols_head n lambda C b (lambda * w) u v j) by (intros j; unfold cols_head; set (q := (col n lambda C u v j - b j) / _); field).
   rewrite (dual_ext _ _ _ _ _ _ _ _ _ V), dual_transposed, (dual_ext _ _ _ _ _ _ _ _ _ U), <- dual_transposed. reflexivity.
 Qed.
 

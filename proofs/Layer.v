@@ -16,11 +16,11 @@ Definition rows_head (g : R) (u v : nat -> R) (i : nat) : R := u i - g * ((row u
 Definition cols_head (g : R) (u v : nat -> R) (j : nat) : R := v j - g * ((col u v j - b j) / (col u v j + b j)).
 End Layer.
 
-(** Row sums and column sums are the same function of one potential x, the other side's potentials v and a line c of costs. *)
+(** Row sums and column sums are one function of a potential x, the other side's potentials v and a line c of costs. *)
 Definition mass (lambda : R) (m : nat) (c : nat -> R) (x : R) (v : nat -> R) : R :=
   sum_f_R0 (fun j => exp ((x + v j - c j) / lambda - 1)) m.
 
-Lemma row_mass n m lambda C u v i : (i <= n)%nat -> row m lambda C u v i = mass lambda m (C i) (u i) v.
+Lemma row_mass m lambda C u v i : row m lambda C u v i = mass lambda m (C i) (u i) v.
 Proof. reflexivity. Qed.
 
 Lemma col_mass n lambda C u v j : col n lambda C u v j = mass lambda n (fun i => C i j) (v j) u.

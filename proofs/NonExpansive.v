@@ -12,7 +12,8 @@ Proof. intros [H| ->]; [left; now apply exp_increasing | right; reflexivity]. Qe
 Lemma ln_le (x y : R) : 0 < x -> x <= y -> ln x <= ln y.
 Proof. intros P [H| ->]; [left; now apply ln_increasing | right; reflexivity]. Qed.
 
-(** One coordinate of one head.  x <= x' + d and v' <= v + d leave a slack delta = x' + d - x >= 0, and S >= e^{-delta/lambda} S'. *)
+(** One coordinate of one head.  x <= x' + d and v' <= v + d leave a slack delta = x' + d - x >= 0, and
+    S >= e^{-delta/lambda} S'. *)
 Lemma mass_monotone lambda m c x x' v v' d :
   0 < lambda -> (forall j, (j <= m)%nat -> v' j <= v j + d) ->
   exp (- ((x' + d - x) / lambda)) * mass lambda m c x' v' <= mass lambda m c x v.
@@ -66,12 +67,12 @@ Proof.
   assert (U2 : forall i, (i <= n)%nat -> u' i <= u i + d) by (intros i I; apply (near _ _ _ (U i I))).
   assert (V1 : forall j, (j <= m)%nat -> v j <= v' j + d) by (intros j J; apply (near _ _ _ (V j J))).
   assert (V2 : forall j, (j <= m)%nat -> v' j <= v j + d) by (intros j J; apply (near _ _ _ (V j J))).
-  split; [intros i I; unfold rows_head; rewrite !(row_mass n) by assumption
-         | intros j J; unfold cols_head; rewrite !col_mass]; apply Rabs_le; split.
-  - pose proof (head_monotone lambda gr m (C i) (a i) (u' i) (u i) v' v d L (A i I) Gr (U2 i I) V1); unfold head in *; lra.
-  - pose proof (head_monotone lambda gr m (C i) (a i) (u i) (u' i) v v' d L (A i I) Gr (U1 i I) V2); unfold head in *; lra.
-  - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) (v' j) (v j) u' u d L (B j J) Gc (V2 j J) U1); unfold head in *; lra.
-  - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) (v j) (v' j) u u' d L (B j J) Gc (V1 j J) U2); unfold head in *; lra.
+  split; [intros i I; unfold rows_head; rewrite !row_mass | intros j J; unfold cols_head; rewrite !col_mass];
+    apply Rabs_le; split.
+  - pose proof (head_monotone lambda gr m (C i) (a i) _ _ v' v d L (A i I) Gr (U2 i I) V1); unfold head in *; lra.
+  - pose proof (head_monotone lambda gr m (C i) (a i) _ _ v v' d L (A i I) Gr (U1 i I) V2); unfold head in *; lra.
+  - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) _ _ u' u d L (B j J) Gc (V2 j J) U1); unfold head in *; lra.
+  - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) _ _ u u' d L (B j J) Gc (V1 j J) U2); unfold head in *; lra.
 Qed.
 
 (** Theorem G, errors add: a network whose layer k is wrong by at most err k in every coordinate (rounding, pruning, noise)
@@ -105,7 +106,8 @@ Proof.
   intros L G. set (x := (g / (2 * lambda) - 1) / 2).
   assert (E : g = 2 * lambda * (1 + 2 * x)) by (unfold x; field; lra).
   assert (X : 0 < x) by (apply Rmult_lt_reg_r with (4 * lambda); lra || (unfold x; field_simplify; lra)).
-  exists (fun _ _ => - lambda), (fun _ => 1), (fun _ => lambda * x), (fun _ => lambda * x), (fun _ => 0), (fun _ => 0), (lambda * x).
+  exists (fun _ _ => - lambda), (fun _ => 1), (fun _ => lambda * x), (fun _ => lambda * x), (fun _ => 0), (fun _ => 0).
+  exists (lambda * x).
   rewrite Rminus_0_r, (Rabs_right (lambda * x)) by nra.
   repeat split; try lra; try nra.
   unfold rows_head, row, plan; simpl.

@@ -26,7 +26,8 @@ Qed.
 
 Lemma osc_above f n i k : (i <= n)%nat -> (k <= n)%nat -> f i - f k <= osc f n.
 Proof.
-  intros I K. unfold osc. pose proof (top_above f n i I). pose proof (top_above (fun i => - f i) n k K) as H0. simpl in H0. lra.
+  intros I K. unfold osc. pose proof (top_above f n i I). pose proof (top_above (fun i => - f i) n k K) as B.
+  simpl in B. lra.
 Qed.
 
 Lemma osc_below f n d : (forall i k, (i <= n)%nat -> (k <= n)%nat -> f i - f k <= d) -> osc f n <= d.
@@ -55,7 +56,8 @@ Qed.
 Lemma one_side n m (k : nat -> nat -> R) (a e f z : nat -> R) phi : 0 <= phi ->
   (forall i j, (i <= n)%nat -> (j <= m)%nat -> 0 < k i j) ->
   (forall i, (i <= n)%nat -> sum (k i) m = a i) ->
-  (forall i l j h, (i <= n)%nat -> (l <= n)%nat -> (j <= m)%nat -> (h <= m)%nat -> k i j * k l h <= exp phi * (k i h * k l j)) ->
+  (forall i l j h, (i <= n)%nat -> (l <= n)%nat -> (j <= m)%nat -> (h <= m)%nat ->
+     k i j * k l h <= exp phi * (k i h * k l j)) ->
   (forall i, (i <= n)%nat -> z i = ln (sum (fun j => k i j * exp (e i + f j)) m / a i)) ->
   osc e n <= osc z n + eta phi * osc f m.
 Proof.
@@ -71,12 +73,14 @@ Proof.
     replace (sum (fun j => k r j * exp (e r + f j)) m / a r) with (exp (e r) * sum (fun j => p r j * exp (f j)) m).
     - rewrite ln_mult, ln_exp; [ring | apply exp_pos |].
       apply sum_pos; intros j J. apply Rmult_lt_0_compat; [now apply P | apply exp_pos].
-    - unfold Rdiv. rewrite (Rmult_comm (sum _ _)), <- !sum_scale. apply sum_eq; intros. rewrite exp_plus. unfold p, Rdiv. ring. }
+    - unfold Rdiv. rewrite (Rmult_comm (sum _ _)), <- !sum_scale. apply sum_eq; intros.
+      rewrite exp_plus. unfold p, Rdiv. ring. }
   assert (B : ln (sum (fun j => p l j * exp (f j)) m) - ln (sum (fun j => p i j * exp (f j)) m) <= eta phi * osc f m).
   { rewrite eta_root. unfold osc.
     replace (top f m + top (fun j => - f j) m) with (top f m - - top (fun j => - f j) m) by ring.
     apply birkhoff; auto.
-    - replace 1 with (exp 0) by apply exp_0. destruct Phi as [Phi| <-]; [left; apply exp_increasing; lra | right; f_equal; lra].
+    - replace 1 with (exp 0) by apply exp_0.
+      destruct Phi as [Phi| <-]; [left; apply exp_increasing; lra | right; f_equal; lra].
     - intros j h J H. rewrite <- exp_plus. replace (phi / 2 + phi / 2) with phi by field.
       pose proof (A i I). pose proof (A l L). specialize (Cross l i j h L I J H). unfold p.
       replace (k l j / a l * (k i h / a i)) with (/ a l * / a i * (k l j * k i h)) by (field; lra).
@@ -160,7 +164,8 @@ Proof.
     field. pose proof (exp_pos (c / lambda)); lra. }
   assert (W : forall x y, x <= d -> y <= d -> (x + q * y) / (1 - q * q) <= (1 + exp (c / lambda)) / 2 * d).
   { intros x y X Y. apply Rmult_le_reg_r with (1 - q * q); [nra|]. unfold Rdiv at 1. rewrite Rmult_assoc, Rinv_l by nra.
-    replace ((1 + exp (c / lambda)) / 2 * d * (1 - q * q)) with ((1 + exp (c / lambda)) / 2 * (1 - q) * (d * (1 + q))) by ring.
+    replace ((1 + exp (c / lambda)) / 2 * d * (1 - q * q))
+      with ((1 + exp (c / lambda)) / 2 * (1 - q) * (d * (1 + q))) by ring.
     rewrite Q. nra. }
   split; eapply Rle_trans; try eassumption; apply W; assumption.
 Qed.
