@@ -12,7 +12,7 @@ Ltac near_zero t :=
   unfold taylor.
 Ltac far t := unfold gain; interval with (i_bisect t, i_taylor t, i_degree 6, i_prec 60, i_depth 30).
 
-Lemma gain_positive_to_omega_c (t : R) : -1 <= t <= 1 -> t <> 0 -> 0 < gain (1884013 / 1000000) t.
+Lemma gain_positive (t : R) : -1 <= t <= 1 -> t <> 0 -> 0 < gain (1884013 / 1000000) t.
 Proof.
   intros T N. destruct (Rlt_dec t (-1 / 10)) as [L|L]; [assert (-1 <= t <= -1 / 10) by lra; far t|].
   destruct (Rlt_dec (1 / 10) t) as [U|U]; [assert (1 / 10 <= t <= 1) by lra; far t|].
@@ -22,7 +22,7 @@ Qed.
 
 (** 5.3, and more: the dual falls for every omega up to 1.884013, at every z but 0. *)
 Theorem dual_falls (w z : R) : 0 < w <= 1884013 / 1000000 -> z <> 0 -> h w z < 0.
-Proof. apply h_negative_below; [lra | exact gain_positive_to_omega_c]. Qed.
+Proof. apply h_negative_below; [lra | exact gain_positive]. Qed.
 
 Corollary dual_falls_to_1_8 (w z : R) : 0 < w <= 9 / 5 -> z <> 0 -> h w z < 0.
 Proof. intros W. apply dual_falls; lra. Qed.
