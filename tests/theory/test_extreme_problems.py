@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers.extreme import Pair, Problems, log_sum, problems
 from torch import Tensor
 
+from helpers.extreme import Pair, Problems, log_sum, problems
 from otformer.network.schedule import Alternating, Annealed, Gradient, Layer, Relaxed, best_omega
 from otformer.theory import rates
 from otformer.transport.executors.dense import Dense, run
@@ -139,7 +139,7 @@ def test_section_0_the_climbing_omega() -> None:
 
 
 def spectra(p: Problems, steps: list[tuple[float, float]]) -> np.ndarray:
-    """Eigenvalues of the layers' derivative at the solution [B, n + m], by autograd; in (√a u, √b v)/λ, where it is milder."""
+    """Eigenvalues of the layers' derivative at the solution [B, n + m], by autograd, in (√a u, √b v)/λ: symmetric there."""
     n = p.u.shape[1]
 
     def moved(x: Tensor, log: Tensor, a: Tensor, b: Tensor) -> Tensor:

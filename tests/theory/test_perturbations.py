@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers.extreme import Array, Pair, Problems, log_sum, problems
 
+from helpers.extreme import Array, Pair, Problems, log_sum, problems
 from otformer import AligningTransformer, theory
 from otformer.network.schedule import Gradient, Relaxed
 from otformer.transport import reference
