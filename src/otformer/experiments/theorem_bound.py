@@ -1,4 +1,4 @@
-"""Theorem 3.2: the distance to the plan in Hilbert's metric, layer by layer, below the corrected bound and the paper's own."""
+"""Theorem 3.2: the distance to the plan in Hilbert's metric, layer by layer, below the corrected bound and the paper's."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def _solve(n: int, reg: float, generator: torch.Generator) -> Problem:
 
 
 def _draw(problems: list[Problem], title: str) -> figures.Figure:
-    fig, axes = figures.figure(11, 7.4, len(REGS), len(SIZES), sharex=True, sharey=True)
+    fig, axes = figures.figure(11, 7.4, len(REGS), len(SIZES), sharex=True, sharey=True, squeeze=False)
     depths = sorted({round(10 ** (k / 12)) for k in range(12 * DECADES + 1)})
     for ax, problem in zip(axes.flat, problems, strict=True):
         layers = [depth for depth in depths if depth <= RUN]
