@@ -53,8 +53,8 @@ def _told(errors: dict[str, Tensor]) -> str:
         f"layer 1 to {float(middle.median()):.1e} at layer 300 and {float(last.median()):.1e} at layer 600; at layer 600 it "
         f"is {float(last.min()):.1e} in the quickest problem and {float(last.max()):.1e} in the slowest: how fast "
         "is a matter of σ, the second singular value of the plan. The paper's sink token, updated like any other, has the "
-        f"same limit (median {float(errors[TOKEN][-1].median()):.1e}). With the step of the paper's lemma, even for a radius r as small as "
-        f"0.1, the median moves from {float(errors[PAPER][1].median()):.4f} to {float(errors[PAPER][-1].median()):.4f}: "
+        f"same limit (median {float(errors[TOKEN][-1].median()):.1e}). With the step of the paper's lemma, even for a "
+        f"radius r as small as 0.1, the median moves from {float(errors[PAPER][1].median()):.4f} to {float(errors[PAPER][-1].median()):.4f}: "
         "that step cannot show convergence in 600 layers. The paper gives neither its points nor its λ, so its own picture "
         "cannot be compared entry by entry."
     )

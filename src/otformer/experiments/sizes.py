@@ -53,8 +53,8 @@ def _told(rows: list[Row], numbers: int) -> str:
         "singular value of its plan, not by n: near the solution a layer leaves (1+σ)/2 of the error, and σ is close to 1 "
         f"where the plan nearly decouples at the scale of λ. The slowest problem here, n = {slowest['n']}, has σ = "
         f"{slowest['σ']:.5f}: its error was predicted to be {slowest[PREDICTED]:.1e} and is {slowest[ERROR]:.1e}. A seed "
-        f"that draws a larger σ leaves more than {CLOSE:g} at layer {DEPTH}, and the check then asks for no more than {SLACK} "
-        "times the prediction."
+        f"that draws a larger σ leaves more than {CLOSE:g} at layer {DEPTH}, and the check then asks for no more than "
+        f"{SLACK} times the prediction."
     )
 
 
