@@ -54,7 +54,8 @@ def _told(errors: dict[str, Tensor]) -> str:
         f"is {float(last.min()):.1e} in the quickest problem and {float(last.max()):.1e} in the slowest: how fast "
         "is a matter of σ, the second singular value of the plan. The paper's sink token, updated like any other, has the "
         f"same limit (median {float(errors[TOKEN][-1].median()):.1e}). With the step of the paper's lemma, even for a "
-        f"radius r as small as 0.1, the median moves from {float(errors[PAPER][1].median()):.4f} to {float(errors[PAPER][-1].median()):.4f}: "
+        f"radius r as small as 0.1, the median moves from {float(errors[PAPER][1].median()):.4f} to "
+        f"{float(errors[PAPER][-1].median()):.4f}: "
         "that step cannot show convergence in 600 layers. The paper gives neither its points nor its λ, so its own picture "
         "cannot be compared entry by entry."
     )

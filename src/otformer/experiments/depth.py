@@ -67,11 +67,10 @@ def _told(rows: list[Row], hard: list[Row], gain: Gain, price: Gain) -> str:
         f"times in the median and {1 / gain[CLIMBING]:.1f} times at least: its ω stops at 1.8, and the problem with the "
         f"largest σ ({slowest['σ']:.4f}) asks for ω* = {slowest['ω*']:.2f}. At λ = 0.1 they take at most "
         f"{price[BEST]:.2f} and {price[CLIMBING]:.2f} times Sinkhorn's half-steps; a fixed ω = 1.8 takes {price[FIXED]:.1f} "
-        f"times. Annealing (four stages from λ = 1, ω*, shortest of the depths {LADDER[0]} … {LADDER[-1]} tried) does not pay on these "
-        f"random problems for this error at these λ: only its last stage works at the λ asked for. "
-        f"The paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} "
-        f"layers its error is {stuck:.2g} at best. Gradient takes {min(slow):.1f} to {max(slow):.1f} times Sinkhorn's "
-        "half-steps."
+        f"times. Annealing (four stages from λ = 1, ω*, shortest of the depths {LADDER[0]} … {LADDER[-1]} tried) does not "
+        "pay on these random problems for this error at these λ: only its last stage works at the λ asked for. The "
+        f"paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} layers its error is {stuck:.2g} at best. Gradient takes "
+        f"{min(slow):.1f} to {max(slow):.1f} times Sinkhorn's half-steps."
     )
 
 
