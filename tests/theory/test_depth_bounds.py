@@ -4,6 +4,7 @@ them, and, where a bound is attained, an example that does so within a few per c
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -226,3 +227,12 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_C_where_it_begins() -> None:
+    """From (0, 0) with C ≥ 0: x_0 = KL λ/(4sR) ≤ (nm/e + s)/(2s)."""
+    for p in problems(9):
+        p = replace(p, C=p.C - p.C.min((1, 2), keepdims=True), u=p.u - p.C.min((1, 2))[:, None])
+        zero = 0 * p.u, 0 * p.v
+        first = p.divergence(*zero) * p.reg[:, 0] / (4 * p.mass * p.distance(*zero))
+        assert (first <= (p.C[0].size / math.e + p.mass) / (2 * p.mass)).all()

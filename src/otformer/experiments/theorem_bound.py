@@ -147,7 +147,7 @@ def _draw(problems: list[Problem], title: str) -> figures.Figure:
         ax.axhline(float(problem.measured[0]), color=figures.INK, linewidth=0.8, linestyle=":", label="distance at layer 0")
         ax.axvline(RUN, color=figures.GREY, linewidth=0.8, label=f"last layer run, {RUN:,}")
         ax.set(title=f"λ = {problem.reg:g}, n = {problem.n}", ylim=(1e-6, 1e5))
-        ax.set(xlabel="layer ℓ", ylabel="distance μ to P*_λ")
+        ax.set(xlabel="layer ℓ", ylabel="distance μ to the plan")
         ax.label_outer()
     fig.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
