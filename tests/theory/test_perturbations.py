@@ -45,8 +45,8 @@ def test_G_errors_of_layers_is_attained() -> None:
             exact, rough = (p.layer(*x, 2.0, 2.0) for x in (exact, rough))
             rough = rough[0] + p.reg, rough[1] - p.reg
         assert sup(exact, rough) == pytest.approx(30 * p.reg[:, 0], rel=1e-6)
-    # and the factor 2 for the plan: one error of the same sign in u and v
-    assert theory.log_plan_drift([0.25], reg=0.5) == 1.0
+        off = np.abs(p.log_matrix(exact[0] + p.reg, exact[1] + p.reg) - p.log_matrix(*exact)).max((1, 2))
+        assert off == pytest.approx([theory.log_plan_drift([r], r) for r in p.reg[:, 0]], rel=1e-6)  # 2: both of one sign
 
 
 def test_G_covers_float32() -> None:
