@@ -21,6 +21,7 @@ from otformer.experiments.registry import EXPERIMENTS, chosen, left_out, listing
 from otformer.experiments.runner import FILES, reproduce
 from otformer.network.schedule import Gradient
 from otformer.network.transformer import AligningTransformer
+from otformer.theory import depth_bounds
 from otformer.transport.reference import gradient_descent
 
 
@@ -244,43 +245,49 @@ def test_mean_marginal_error_counts_both_sides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("distances", "bound", "verdict"),
+    ("measured", "first", "compared", "share"),
     [
-        ([1.0, 0.5, 0.1], 0.3, theorem_bound.HOLDS),  # says something from layer 2 on, and the measurement is below
-        ([1.0, 0.9, 0.8], 0.3, theorem_bound.FAILS),
-        ([1.0, 0.5, 0.1], 2.0, theorem_bound.UNTESTABLE),  # above the distance at layer 0: true of anything
+        ([1.0, 0.5, 0.1], 2, 1, 0.5),  # says something at layer 2 alone; at layer 1 it is finite, and compared too
+        ([0.3, 0.5, 0.1], 3, 0, 0.5),  # not below the distance at layer 0 within the run
+        ([1.0, 0.9, 0.8], 2, 1, 1.6),  # broken at layer 2
     ],
 )
-def test_a_bound_holds_fails_or_is_not_testable(
-    monkeypatch: pytest.MonkeyPatch, distances: list[float], bound: float, verdict: str
+def test_theorem_bound_compares_at_every_layer(
+    monkeypatch: pytest.MonkeyPatch, measured: list[float], first: int, compared: int, share: float
 ) -> None:
+    values = {0: np.inf, 1: 1.0, 2: 0.5}
     monkeypatch.setattr(theorem_bound, "RUN", 2)
-    monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: bound if depth >= 2 else np.inf)
-    path = torch.tensor(distances, dtype=torch.float64)
-    problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, 1.0, path, path)
-    row = theorem_bound.judged(problem, theorem_bound.BOUNDS[1], [1, 2])
-    assert row[theorem_bound.VERDICT] == verdict
-
-
-def test_beyond_the_layers_run_a_bound_can_hold_but_not_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theorem_bound, "RUN", 2)
-    monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: 0.3 if depth > 2 else np.inf)
-    for last, verdict in ((0.1, theorem_bound.HOLDS), (0.8, theorem_bound.UNTESTABLE)):
-        path = torch.tensor([1.0, 0.9, last], dtype=torch.float64)
-        problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, 1.0, path, path)
-        assert theorem_bound.judged(problem, theorem_bound.BOUNDS[1], [1, 2, 10])[theorem_bound.VERDICT] == verdict
+    monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: values.get(depth, 0.25))
+    problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, (1.0, 1.0), torch.tensor(measured, dtype=torch.float64))
+    row = theorem_bound.compared(problem, theorem_bound.CORRECTED)
+    assert (row[theorem_bound.SPEAKS], row["layers compared"]) == (first, compared)
+    assert row["largest measured / bound"] == pytest.approx(share)
+    assert theorem_bound.compared(problem, theorem_bound.INFORMAL)["largest measured / bound"] == 0
 
 
 @pytest.mark.slow
-def test_sizes_holds_at_a_near_tie_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_theorem_bound_holds_and_would_fail_if_the_bound_were_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(theorem_bound, "RUN", 100)
+    monkeypatch.setattr(theorem_bound, "REGS", (1.0,))
+    monkeypatch.setattr(theorem_bound, "SIZES", (2, 4))
+    true = depth_bounds.start_distance
+    for factor, holds in ((1.0, True), (0.02, False)):
+        monkeypatch.setattr(depth_bounds, "start_distance", lambda *given, f=factor: f * true(*given))
+        with figures.applied():
+            checks = list(theorem_bound.run(Context()).checks.values())
+        assert checks == [holds, False]  # two problems are not eight
+
+
+@pytest.mark.slow
+def test_sizes_holds_where_sigma_is_close_to_1_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sizes, "SIZES", (8, 4))
     with figures.applied():
         outcome = sizes.run(Context(seed=7))  # draws a problem of 8 points with σ = 0.998
     assert all(outcome.checks.values())
-    tie = outcome.rows[0]
-    assert tie["n"] == 8
-    assert tie[sizes.ERROR] > 1e-6
-    assert tie[sizes.ERROR] == pytest.approx(tie[sizes.PREDICTED], rel=0.5)
+    slow = outcome.rows[0]
+    assert slow["n"] == 8
+    assert slow[sizes.ERROR] > 1e-6
+    assert slow[sizes.ERROR] == pytest.approx(slow[sizes.PREDICTED], rel=0.5)
 
 
 def test_theorem_gd_gaps_tell_the_frozen_sink_from_the_token() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from otformer import AligningTransformer
 from otformer.network.features import cost_matrix
 from otformer.network.schedule import Annealed, Gradient, Relaxed
-from otformer.theory.bounds import residual_bound
+from otformer.theory import arrival_depth, residual_bound
 from otformer.transport import reference
 
 Point = tuple[Tensor, Tensor]
@@ -76,7 +76,7 @@ def test_every_layer_is_non_expansive_up_to_twice_lambda(step: float, scale: flo
 
 
 def test_a_longer_step_expands() -> None:
-    """n = m = 1, C = λ: u' = u − γ tanh((u+v)/2λ). Two points that differ by ±δ in (u, −v) part for γ > 2λ."""
+    """n = m = 1, C = −λ: u' = u − γ tanh((u+v)/2λ). Two points that differ by ±δ in (u, −v) part for γ > 2λ."""
     reg, delta = 0.2, 1e-3
     for factor, expands in ((2.0, False), (2.1, True), (3.0, True)):
         net = AligningTransformer(1, reg, 1, Gradient(factor * reg))
@@ -170,24 +170,25 @@ def test_residual_bound_holds_at_every_layer(step: float) -> None:
     assert tightest < 50  # not a bound that could never fail
 
 
-def test_arrival_takes_the_distance_over_the_step() -> None:
-    """u_i + v_j moves by at most γ a layer when heads take turns: max|u* + v*|/γ layers at least. Annealing needs fewer."""
+def test_arrival_takes_the_cost_over_the_step() -> None:
+    """u_i + v_j moves by at most γ a layer when heads take turns: about min_j C_ij/γ layers. Annealing needs fewer."""
     reg = 0.02
     x, y = torch.tensor([[0.0], [0.1]]).double(), torch.tensor([[2.0], [2.1]]).double()  # costs of about 4, far above λ
     C = torch.cdist(x, y) ** 2
-    u, v = reference.sinkhorn(C, reg)
-    P, least = reference.plan(C, u, v, reg), float((u[:, None] + v).abs().max()) / (2 * reg)
+    P, least = reference.plan(C, *reference.sinkhorn(C, reg), reg), arrival_depth(C, reg, 2 * reg, error=0.1)
 
     def error(schedule: Relaxed | Annealed, depth: int) -> float:
         return float((AligningTransformer(1, reg, depth, schedule)(x, y, keep="last", warn=False).plan() - P).abs().max())
 
     assert least > 100
     assert error(Relaxed(1.0), math.floor(least)) > 0.1
-    assert error(Relaxed(1.0), math.ceil(least) + 30) < 1e-6
+    assert error(Relaxed(1.0), math.ceil(least) + 40) < 1e-6
     assert error(Annealed(start=4.0, omega=1.0, stages=8), 48) < 1e-6
 
 
-@pytest.mark.parametrize(("schedule", "n"), [(Gradient(), 5), (Relaxed(1.0), 5), (Relaxed(1.5), 3), (Gradient(), 1)])
+@pytest.mark.parametrize(
+    ("schedule", "n"), [(Gradient(), 5), (Relaxed(1.0), 5), (Relaxed(1.8), 3), (Relaxed(), 4), (Gradient(), 1)]
+)
 def test_sink_token_tends_to_minus_lambda_log_n(schedule: Gradient | Relaxed, n: int) -> None:
     """The sink's duals follow their own scalar recursion, tend to −λ log n, and the marginals to 1/n."""
     reg, generator = 0.3, torch.Generator().manual_seed(n)

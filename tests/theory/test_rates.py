@@ -120,7 +120,7 @@ def test_best_steps_are_best() -> None:
 
 def test_depth_grows_as_the_root_of_the_condition() -> None:
     """Layers to fall by ε: at most √κ log 1/ε relaxed, about κ log 1/ε alternating and 2κ log 1/ε with γ = λ."""
-    for sigma in (0.5, 0.9, 0.99, 0.9999):
+    for sigma in 1 - np.geomspace(1e-6, 0.5, 1000):
         kappa = 1 / (1 - sigma)
         relaxed = 2 / -math.log(rates.relaxed_rate(best_omega(sigma) + 1e-12, sigma))
         alternating = 2 / -math.log(rates.alternating_rate(sigma))

@@ -55,7 +55,7 @@ def run(context: Context) -> Outcome:
 def _told(rows: list[Row], hard: list[Row], gain: Gain, price: Gain) -> str:
     """``hard`` are the rows with the smallest λ, of which ``gain`` is the worst."""
     count, typical = len(hard), median(_ratio(row, CLIMBING) for row in hard)
-    tied = max(hard, key=lambda row: row["σ"])
+    slowest = max(hard, key=lambda row: row["σ"])
     reached = "; ".join(f"{name}: {_median(hard, name):g}" for name in DRAWN_SCHEDULES).replace("inf", "not reached")
     slow = [row["gradient"] / row[SINKHORN] for row in rows if row["gradient"] and row[SINKHORN]]
     stuck = min(row[PAPER_ERROR] for row in rows)
@@ -64,13 +64,13 @@ def _told(rows: list[Row], hard: list[Row], gain: Gain, price: Gain) -> str:
         f"unit cube, d = {DIM}, {count} problems per n, of which the figure has the median. Medians at λ = 0.005, n = 128: "
         f"{reached}. Relaxed is at least {1 / gain[BEST]:.1f} times shorter than Sinkhorn there with ω*, which is computed "
         f"from the solved plan, and with the climbing ω of a frozen network that has not seen the problem {1 / typical:.1f} "
-        f"times in the median and {1 / gain[CLIMBING]:.1f} times at least: its ω stops at 1.8, and the problem nearest to a "
-        f"tie (σ = {tied['σ']:.4f}) asks for ω* = {tied['ω*']:.2f}. At λ = 0.1 they take at most {price[BEST]:.2f} and "
-        f"{price[CLIMBING]:.2f} times Sinkhorn's half-steps; a fixed ω = 1.8 takes {price[FIXED]:.1f} times. Annealing "
-        f"(four stages from λ = 1, ω*, shortest of the depths {LADDER[0]} … {LADDER[-1]} tried) does not pay for this error "
-        f"at these λ: only its last stage works at the λ asked for. The paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} "
-        f"layers its error is {stuck:.2g} at best. Gradient takes {min(slow):.1f} to {max(slow):.1f} times Sinkhorn's "
-        "half-steps."
+        f"times in the median and {1 / gain[CLIMBING]:.1f} times at least: its ω stops at 1.8, and the problem with the "
+        f"largest σ ({slowest['σ']:.4f}) asks for ω* = {slowest['ω*']:.2f}. At λ = 0.1 they take at most "
+        f"{price[BEST]:.2f} and {price[CLIMBING]:.2f} times Sinkhorn's half-steps; a fixed ω = 1.8 takes {price[FIXED]:.1f} "
+        f"times. Annealing (four stages from λ = 1, ω*, shortest of the depths {LADDER[0]} … {LADDER[-1]} tried) does not "
+        "pay on these random problems for this error at these λ: only its last stage works at the λ asked for. The "
+        f"paper's γ (r = 1) got nowhere: after {PAPER_LIMIT} layers its error is {stuck:.2g} at best. Gradient takes "
+        f"{min(slow):.1f} to {max(slow):.1f} times Sinkhorn's half-steps."
     )
 
 

@@ -50,10 +50,11 @@ def _told(rows: list[Row], numbers: int) -> str:
         f"neither n nor a point. Largest |A − P*| at layer {DEPTH}: {rows[0][ERROR]:.1e} for n = 8, {rows[1][ERROR]:.1e} "
         f"for n = 4; at most {CLOSE:g} in {len(close)} of {len(rows)} problems, n = {', '.join(map(str, sorted(SIZES)))}. "
         "The weights were compared bit by bit before and after. How many layers a problem needs is set by σ, the second "
-        "singular value of its plan, not by n: near the solution a layer leaves (1+σ)/2 of the error, and where two plans "
-        f"nearly tie σ is close to 1. The slowest problem here, n = {slowest['n']}, has σ = {slowest['σ']:.5f}: its error "
-        f"was predicted to be {slowest[PREDICTED]:.1e} and is {slowest[ERROR]:.1e}. A seed that draws a near tie leaves "
-        f"more than {CLOSE:g} at layer {DEPTH}, and the check then asks for no more than {SLACK} times the prediction."
+        "singular value of its plan, not by n: near the solution a layer leaves (1+σ)/2 of the error, and σ is close to 1 "
+        f"where the plan nearly decouples at the scale of λ. The slowest problem here, n = {slowest['n']}, has σ = "
+        f"{slowest['σ']:.5f}: its error was predicted to be {slowest[PREDICTED]:.1e} and is {slowest[ERROR]:.1e}. A seed "
+        f"that draws a larger σ leaves more than {CLOSE:g} at layer {DEPTH}, and the check then asks for no more than "
+        f"{SLACK} times the prediction."
     )
 
 
