@@ -14,7 +14,7 @@ from otformer.network.minimal_prompt import MINIMAL, MinimalTransformer
 from otformer.network.transformer import AligningTransformer
 
 N, DIM, REG, DEPTH = 10, 2, 0.07, 600  # points per side, dimension, λ, layers
-WHOLE, SHORT = "the whole network", "the minimal prompt, 2d + 3 columns"
+WHOLE, MINIMAL_PROMPT = "the whole network", "the minimal prompt, 2d + 3 columns"
 INT8, TERNARY = "weights rounded to int8, one scale a matrix", "ternary weights, one scale a column"
 ATTENTION_ERROR, PLAN_ERROR = "attention error", "plan error"
 REGISTERS = ("x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare")
@@ -28,7 +28,7 @@ CHANGES: list[tuple[str, str, Any]] = [  # group, name, and what `_changed` is t
     ("layer", "without layer 300", [300]),
     ("layer", "without layers 270 to 329", list(range(270, 330))),
     ("layer", "without every other layer", list(range(0, DEPTH, 2))),
-    ("minimal", SHORT, None),
+    ("minimal", MINIMAL_PROMPT, None),
     *(("minimal", f"minimal prompt without {name}", name) for name in MINIMAL),
     ("rounding", "weights rounded to bf16", None),
     ("rounding", INT8, (127, (-2, -1))),  # −127 … 127 times a scale, which is shared along these axes
@@ -54,7 +54,7 @@ def run(context: Context) -> Outcome:
         ),
         "a layer taken out of the middle changes less than 1e-4": abs(error["without layer 300"] - error[WHOLE]) < 1e-4,
         "without the prompt's squares the attention is still right (1e-4)": error["without the prompt's squares"] < 1e-4,
-        "the minimal prompt equals POT's plan to 1e-4": error[SHORT] < 1e-4,
+        "the minimal prompt equals POT's plan to 1e-4": error[MINIMAL_PROMPT] < 1e-4,
         "without any one of its five registers the plan is lost (above 5 %)": all(
             error[f"minimal prompt without {name}"] > 0.05 for name in MINIMAL
         ),
@@ -77,7 +77,7 @@ def _told(problems: int, error: dict[str, float]) -> str:
         f"Breaks (above 5 %): {'; '.join(breaks)}. Bends: {'; '.join(bends) or 'none'}. Harmless (below 1e-4): "
         f"{'; '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
         "For the same reason the ones, the constant and the spare column can go: a prompt of 2d + 3 columns, [x, y, sign, "
-        f"u, v], has the error {error[SHORT]:.1e}; of its registers none can be blanked. A missing layer is a missing step, "
+        f"u, v], has the error {error[MINIMAL_PROMPT]:.1e}; of its registers none can be blanked. A missing layer is a missing step, "
         "no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the network solves the same problem with "
         "a slightly different λ. Whole numbers with one scale a matrix (int8, int4) do not keep that balance; but every "
         "column of a weight matrix is one number times −1, 0 and 1, so with one scale a column ternary weights are exact."

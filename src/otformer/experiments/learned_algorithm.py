@@ -28,7 +28,7 @@ from otformer.transport.executors.dense import Dense
 from otformer.transport.problem.problem import squared_distances
 
 RECIPE, N, TESTS = "sort-beyond", 7, (7, 15, 30)  # the network, points of the lists it is fitted on, points of the tests
-LISTS = "values"  # real-valued lists: no answer stands in the prompt
+KIND = "values"  # real-valued lists: no answer stands in the prompt
 SIDES = (("x", "y", "u", "v"), ("y", "x", "v", "u"))  # own and other point, own and other dual, of rows and of columns
 READ = ("u", "v", "spare", "x", "y")  # registers that a value may read besides the sign
 SAME, IN_TURN, BY_HAND = (
@@ -51,7 +51,7 @@ class Fitted(NamedTuple):
 def run(context: Context) -> Outcome:
     count, seed = learned.problems(context), context.seed
     net = learned.load(RECIPE)
-    fitted = fit(net, learned.draw(N, count, seed, LISTS))
+    fitted = fit(net, learned.draw(N, count, seed, KIND))
     right: dict[int, dict[str, Tensor]] = {n: compare(net, fitted, n, count, seed) for n in context.each(TESTS)}
     agreed = torch.stack([right[n][f"{SAME}: as the learned"] for n in TESTS])
     logits, tanh = bool((fitted.logits >= 0.99).all()), bool((fitted.tanh.median(-1).values >= 0.9).all())
@@ -63,10 +63,10 @@ def run(context: Context) -> Outcome:
             bool((agreed.median(-1).values >= 95).all())
         ),
     }
-    settings = {"recipe": RECIPE, "fitted on": N, "tests": TESTS, "problems": count, "lists": LISTS}
+    settings = {"recipe": RECIPE, "fitted on": N, "tests": TESTS, "problems": count, "lists": KIND}
     summary = _told(fitted, right, count) + (
-        f" So the learned logits {'are' if logits else 'are not'} those of constructed heads, to that R², and the learned step "
-        f"{'is' if tanh else 'is not'} theirs."
+        f" So the learned logits {'are' if logits else 'are not'} those of constructed heads, to that R², and the learned "
+        f"step {'is' if tanh else 'is not'} theirs."
     )
     return Outcome(_rows(fitted), _draw(fitted, right), summary, checks, settings)
 
@@ -147,7 +147,7 @@ def rebuilt(C: Tensor, reg: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def compare(net: LearningTransformer, fitted: Fitted, n: int, count: int, seed: int) -> dict[str, Tensor]:
     """Percent of rows (y) with the right x, [K]: the learned network and constructed ones of as many layers."""
-    batch = learned.draw(n, count, seed, LISTS)
+    batch = learned.draw(n, count, seed, KIND)
     C = squared_distances(batch.x.double(), batch.y.double())
     own = net(batch.x.to(net.P), batch.y.to(net.P)).attention.argmax(-1)  # [K, B, n]
 

@@ -17,19 +17,19 @@ CURVES: dict[str, Schedule] = {
     "relaxed, ω = 1.8": Relaxed(1.8),
     "relaxed, ω = 1.95": Relaxed(1.95),
 }
-HALF_STEPS, ANNEALED, PROVED = "Sinkhorn, half-steps", "annealed, one network a depth", "annealed, proved (theorem E)"
+HALF_STEPS, ONE_A_DEPTH, PROVED = "Sinkhorn, half-steps", "annealed, one network a depth", "annealed, proved (theorem E)"
 COVERED = ("gradient", "alternating")  # γ_r + γ_c ≤ 2λ: the lower bound is proved for them
 LIMITS = {"gradient": 4.0, "alternating": 2.0, "relaxed, climbing to 1.8": 2.0, "relaxed, ω = 1.8": 2.0, HALF_STEPS: 2.0}
 DEPTHS = (72, 108, 144, 216, 288, 432, 576)  # of annealed networks
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)  # errors for which theorem E has a network
-ERROR = "marginal error"
+MARGINAL_ERROR = "marginal error"
 Curve = dict[int, float]  # layers -> marginal error
 
 
 def run(context: Context) -> Outcome:
     found = {reg: curves(reg) for reg in context.each(REGS)}
     rows: list[Row] = [
-        {"λ": reg, "schedule": name, "layers": k, ERROR: error, "error × layers": k * error}
+        {"λ": reg, "schedule": name, "layers": k, MARGINAL_ERROR: error, "error × layers": k * error}
         for reg, each in found.items()
         for name, curve in each.items()
         for k, error in curve.items()
@@ -49,7 +49,7 @@ def run(context: Context) -> Outcome:
         error <= tol for reg in REGS for error, tol in zip(found[reg][PROVED].values(), TOLERANCES, strict=True)
     )
     checks["annealed at 576 layers is 100 times nearer than alternating at 576"] = all(
-        100 * found[reg][ANNEALED][576] < found[reg]["alternating"][576] for reg in REGS
+        100 * found[reg][ONE_A_DEPTH][576] < found[reg]["alternating"][576] for reg in REGS
     )
     settings = {"regs": REGS, "depth": DEPTH, "annealed depths": DEPTHS, "tolerances": TOLERANCES}
     return Outcome(rows, _draw(found), _told(found, last), checks, settings)
@@ -65,7 +65,7 @@ def curves(reg: float) -> dict[str, Curve]:
     errors = [state.error for state in two_point.sinkhorn_path(reg, DEPTH)]
     found[HALF_STEPS] = {k: errors[k] for k in shown}
     for name, networks in (
-        (ANNEALED, [Annealed().layers(reg, depth) for depth in DEPTHS]),
+        (ONE_A_DEPTH, [Annealed().layers(reg, depth) for depth in DEPTHS]),
         (PROVED, [two_point.annealing(reg, tol) for tol in TOLERANCES]),
     ):
         found[name] = {len(layers): [*two_point.path(layers)][-1].error for layers in networks}
@@ -77,7 +77,7 @@ def _told(found: dict[float, dict[str, Curve]], last: dict[tuple[float, str], fl
         return "; ".join(f"{name}: {last[reg, name]:.2f}" for name in LIMITS)
 
     limits = ". ".join(f"At λ = {reg} {listed(reg)}" for reg in REGS)
-    annealed = ", ".join(f"{found[REGS[-1]][ANNEALED][k]:.1e} at {k}" for k in (72, 144, 288, 576))
+    annealed = ", ".join(f"{found[REGS[-1]][ONE_A_DEPTH][k]:.1e} at {k}" for k in (72, 144, 288, 576))
     proved = ", ".join(f"{tol:g} with {k} layers" for tol, k in zip(TOLERANCES, found[REGS[-1]][PROVED], strict=True))
     fast = ", ".join(f"{DEPTH * found[reg]['relaxed, ω = 1.95'][DEPTH]:.2g} at λ = {reg}" for reg in REGS)
     return (
@@ -94,13 +94,13 @@ def _told(found: dict[float, dict[str, Curve]], last: dict[tuple[float, str], fl
 
 def _draw(found: dict[float, dict[str, Curve]]) -> figures.Figure:
     fig, axes = figures.figure(10, 4.4, 1, 2, sharey=True)
-    names = [*CURVES, HALF_STEPS, ANNEALED, PROVED]
+    names = [*CURVES, HALF_STEPS, ONE_A_DEPTH, PROVED]
     dashes = ("-", "-", "--", "-", ":", "--", "none", "none")
     for ax, (reg, each) in zip(axes, found.items(), strict=True):
         for name, colour, dash in zip(names, (*figures.CYCLE, figures.INK), dashes, strict=True):
             known = dict(zip(each[name], TOLERANCES, strict=True)) if name == PROVED else each[name]  # run: rounding only
             points = [(k, k * error) for k, error in known.items() if k]
-            marker = {ANNEALED: "o", PROVED: "v"}.get(name, "")
+            marker = {ONE_A_DEPTH: "o", PROVED: "v"}.get(name, "")
             ax.plot(*zip(*points, strict=True), linestyle=dash, marker=marker, color=colour, label=name)
         depths = [k for k in each["gradient"] if k]
         bound = [k * two_point.error_bound(reg, k) for k in depths]
