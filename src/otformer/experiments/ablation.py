@@ -77,10 +77,11 @@ def _told(problems: int, error: dict[str, float]) -> str:
         f"Breaks (above 5 %): {'; '.join(breaks)}. Bends: {'; '.join(bends) or 'none'}. Harmless (below 1e-4): "
         f"{'; '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
         "For the same reason the ones, the constant and the spare column can go: a prompt of 2d + 3 columns, [x, y, sign, "
-        f"u, v], has the error {error[MINIMAL_PROMPT]:.1e}; of its registers none can be blanked. A missing layer is a missing step, "
-        "no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the network solves the same problem with "
-        "a slightly different λ. Whole numbers with one scale a matrix (int8, int4) do not keep that balance; but every "
-        "column of a weight matrix is one number times −1, 0 and 1, so with one scale a column ternary weights are exact."
+        f"u, v], has the error {error[MINIMAL_PROMPT]:.1e}; of its registers none can be blanked. A missing layer is a "
+        "missing step, no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the network solves the same "
+        "problem with a slightly different λ. Whole numbers with one scale a matrix (int8, int4) do not keep that balance; "
+        "but every column of a weight matrix is one number times −1, 0 and 1, so with one scale a column ternary weights "
+        "are exact."
     )
 
 
