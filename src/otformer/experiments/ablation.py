@@ -10,10 +10,12 @@ from torch import Tensor
 from otformer import figures
 from otformer.experiments._problems import pot_plan, unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.network.minimal_prompt import MINIMAL, MinimalTransformer
 from otformer.network.transformer import AligningTransformer
 
 N, DIM, REG, DEPTH = 10, 2, 0.07, 600  # points per side, dimension, λ, layers
-WHOLE = "the whole network"
+WHOLE, MINIMAL_PROMPT = "the whole network", "the minimal prompt, 2d + 3 columns"
+INT8, TERNARY = "weights rounded to int8, one scale a matrix", "ternary weights, one scale a column"
 ATTENTION_ERROR, PLAN_ERROR = "attention error", "plan error"
 REGISTERS = ("x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare")
 CHANGES: list[tuple[str, str, Any]] = [  # group, name, and what `_changed` is told
@@ -26,9 +28,12 @@ CHANGES: list[tuple[str, str, Any]] = [  # group, name, and what `_changed` is t
     ("layer", "without layer 300", [300]),
     ("layer", "without layers 270 to 329", list(range(270, 330))),
     ("layer", "without every other layer", list(range(0, DEPTH, 2))),
+    ("minimal", MINIMAL_PROMPT, None),
+    *(("minimal", f"minimal prompt without {name}", name) for name in MINIMAL),
     ("rounding", "weights rounded to bf16", None),
-    ("rounding", "weights rounded to int8", 127),  # −127 … 127 times one scale per matrix
-    ("rounding", "weights rounded to int4", 7),
+    ("rounding", INT8, (127, (-2, -1))),  # −127 … 127 times a scale, which is shared along these axes
+    ("rounding", "weights rounded to int4, one scale a matrix", (7, (-2, -1))),
+    ("rounding", TERNARY, (1, -2)),
 ]
 
 
@@ -38,7 +43,7 @@ def run(context: Context) -> Outcome:
     targets = torch.stack([pot_plan(C, REG) for C in costs])
     rows: list[Row] = []
     for group, name, change in context.each(CHANGES):
-        network = AligningTransformer(DIM, REG, DEPTH, sink="token" if group == "token" else "frozen", marginals=False)
+        network = _network(group)
         Z = _changed(network, network.prompt(x, y).Z, group, change)
         rows.append({"group": group, "change": name, **_errors(network, Z, targets)})
     error = {str(row["change"]): row[ATTENTION_ERROR] for row in rows}
@@ -49,7 +54,14 @@ def run(context: Context) -> Outcome:
         ),
         "a layer taken out of the middle changes less than 1e-4": abs(error["without layer 300"] - error[WHOLE]) < 1e-4,
         "without the prompt's squares the attention is still right (1e-4)": error["without the prompt's squares"] < 1e-4,
+        "the minimal prompt equals POT's plan to 1e-4": error[MINIMAL_PROMPT] < 1e-4,
+        "without any one of its five registers the plan is lost (above 5 %)": all(
+            error[f"minimal prompt without {name}"] > 0.05 for name in MINIMAL
+        ),
         "bf16 weights cost less than 1 %": error["weights rounded to bf16"] < 0.01,
+        "ternary weights with one scale a column are exact: the error of the whole network to 1e-12": (
+            abs(error[TERNARY] - error[WHOLE]) < 1e-12
+        ),
     }
     settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH, "problems": problems}
     return Outcome(rows, _draw(rows), _told(problems, error), checks, settings)
@@ -62,12 +74,21 @@ def _told(problems: int, error: dict[str, float]) -> str:
     return (
         f"{problems} problems of {N} points, d = {DIM}, λ = {REG}, {DEPTH} layers of γ = λ. Number: the share of a row's "
         f"attention in the wrong place (half the L1 distance to P*), mean over rows. Whole network: {error[WHOLE]:.1e}. "
-        f"Breaks (above 5 %): {', '.join(breaks)}. Bends: {', '.join(bends) or 'none'}. Harmless (below 1e-4): "
-        f"{', '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
-        "A missing layer is a missing step, no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the "
-        "network solves the same problem with a slightly different λ. Whole numbers with one scale per matrix (int8, int4) "
-        "do not keep that balance."
+        f"Breaks (above 5 %): {'; '.join(breaks)}. Bends: {'; '.join(bends) or 'none'}. Harmless (below 1e-4): "
+        f"{'; '.join(harmless)}. The squares are harmless because ‖x_i‖² shifts a whole row of the cost, which u absorbs. "
+        "For the same reason the ones, the constant and the spare column can go: a prompt of 2d + 3 columns, [x, y, sign, "
+        f"u, v], has the error {error[MINIMAL_PROMPT]:.1e}; of its registers none can be blanked. A missing layer is a "
+        "missing step, no more. Rounding to bf16 changes 2/λ and 1/λ by the same factor, so the network solves the same "
+        "problem with a slightly different λ. Whole numbers with one scale a matrix (int8, int4) do not keep that balance; "
+        "but every column of a weight matrix is one number times −1, 0 and 1, so with one scale a column ternary weights "
+        "are exact."
     )
+
+
+def _network(group: str) -> AligningTransformer:
+    if group == "minimal":
+        return MinimalTransformer(DIM, REG, DEPTH)
+    return AligningTransformer(DIM, REG, DEPTH, sink="token" if group == "token" else "frozen", marginals=False)
 
 
 def _changed(network: AligningTransformer, Z: Tensor, group: str, change: Any) -> Tensor:
@@ -76,7 +97,7 @@ def _changed(network: AligningTransformer, Z: Tensor, group: str, change: Any) -
         return Z[:, :-1]
     if group == "head":
         network.W_O[:, change] = 0
-    elif group == "register":
+    elif group == "register" or (group == "minimal" and change):
         for W in (network.W_Q, network.W_K, network.W_V):
             W[:, :, network.registers[change]] = 0
     elif group == "prompt":
@@ -88,9 +109,20 @@ def _changed(network: AligningTransformer, Z: Tensor, group: str, change: Any) -
         network.layer = network.layer[kept]
     elif group == "rounding":
         for W in (network.W_Q, network.W_K, network.W_V, network.W_O):
-            scale = W.abs().amax((-2, -1), keepdim=True) / (change or 1)
-            W.copy_((W / scale).round() * scale if change else W.bfloat16())
+            W.copy_(rounded(W, *change) if change else W.bfloat16())
     return Z
+
+
+def rounded(W: Tensor, levels: int, shared: int | tuple[int, int]) -> Tensor:
+    """W to whole numbers −levels … levels times a scale, the largest entry along the axes ``shared`` over ``levels``.
+
+    >>> rounded(torch.tensor([[0.3, -4.0], [0.0, 4.0]]), 1, -2)
+    tensor([[ 0.3000, -4.0000],
+            [ 0.0000,  4.0000]])
+    """
+    scale = W.abs().amax(shared, keepdim=True) / levels
+    scale = torch.where(scale > 0, scale, 1)
+    return (W / scale).round() * scale
 
 
 def _errors(network: AligningTransformer, Z: Tensor, target: Tensor) -> Row:
@@ -98,13 +130,14 @@ def _errors(network: AligningTransformer, Z: Tensor, target: Tensor) -> Row:
     plan exp(logits), which may be anything up to infinity; after all layers."""
     for layer in range(network.depth):
         Z = network.block(Z, layer)
-    H = network.logits(Z, network.depth - 1)[:, 0, :N, :N]
-    found = {ATTENTION_ERROR: torch.softmax(H, dim=-1), PLAN_ERROR: H.exp()}
+    H = network.logits(Z, network.depth - 1)[:, 0, :N]  # [B, N, N+1], or N where the sink was taken away
+    plan = (network.log_plan(H) if H.shape[-1] > N else H).exp()
+    found = {ATTENTION_ERROR: torch.softmax(H[..., :N], dim=-1), PLAN_ERROR: plan}
     return {name: float((A - target).abs().sum(-1).mean() / 2) for name, A in found.items()}
 
 
 def _draw(rows: list[Row]) -> figures.Figure:
-    fig, ax = figures.figure(10, 5.4)
+    fig, ax = figures.figure(10, 6.8)
     colours = dict(zip(dict.fromkeys(row["group"] for row in rows), (figures.INK, *figures.CYCLE), strict=False))
     floor = 1e-14
     for k, row in enumerate(rows):

@@ -59,6 +59,11 @@ _ALL = (
         "The paper proves O(ε⁻²) layers and asks whether O(log 1/ε), Sinkhorn's, can be had. With other steps in the same "
         "architecture it can, and with the square root of Sinkhorn's condition number.",
         "paper, section 5, “Depth efficient guarantees”"),
+    _experiment("two-point", "section 5", 4, "Two points on which one λ is slow and annealing is not",
+        "“Only O(log(1/ε)) Sinkhorn iterations are needed”, and the gap to O(ε⁻²) layers is one of loose analysis. On x = "
+        "(0, 1), y = (½, 3/2) Sinkhorn and the layers of one λ have the error 2/k until k is about e^{1/λ}; annealed layers "
+        "do not.",
+        "paper, section 5, “Depth efficient guarantees”; ours: docs/limits.md"),
     _experiment("rates", "", 2, "Linear rates, predicted and measured",
         "Near the solution layers contract linearly: by (1+σ)/2 per layer for gradient, by σ² per pair of layers for "
         "alternating, and by the root of (μ+ω−1)² = μω²σ² for relaxed.",
@@ -66,7 +71,7 @@ _ALL = (
     _experiment("errata", "appendix B", 1, "Errata, measured",
         "The parameters as printed do not give the theorem; with small corrections they do.",
         "paper, table of parameters, theorem 3.1, appendices B and C"),
-    _experiment("ablation", "section 3", 2, "Taking the network apart",
+    _experiment("ablation", "section 3", 4, "Taking the network apart",
         "The extended prompt is memory and statistics that the proof cannot do without. Which parts, exactly?",
         "paper, section 3, “Prompt engineering is essential”"),
     _experiment("general-costs", "section 5", 8, "Other costs through a feed-forward layer",
@@ -91,6 +96,11 @@ _ALL = (
     _experiment("beyond", "section 5", 25, "Trained on at most 7 points, tested on 30",
         "With standard attention and the engineered prompt, a network that never sees more than 7 points has at least "
         "98 % of rows right at n = 9, 90 % at n = 15 and 70 % at n = 30 (median of eight seeds).",
+        "the project, and paper, section 5, “Learning with Small Prompts”"),
+    _experiment("learned-algorithm", "section 5", 6, "Is the learned network the constructed one?",
+        "A network trained from the perturbed construction is the construction with other λ and γ in every loop: its logits "
+        "are the six terms of a constructed head, what it writes is −γ tanh(½ log S), and a constructed network with "
+        "those λ and γ gives the same rows.",
         "the project, and paper, section 5, “Learning with Small Prompts”"),
     _experiment("fox", "figure 1", 4, "Attention on the fox pair, beside transport",
         "Transport of word representations from the first encoder layer matches words with the same meaning, and "

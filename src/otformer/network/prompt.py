@@ -73,13 +73,15 @@ def engineered(features: Features, registers: Registers, a: Any = None, b: Any =
     if auto:
         f, scale = unit_costs(f, a_ > 0, b_ > 0)
     if not registers.marginals and not (bool((a_ == 1).all()) and bool((b_ == 1).all())):
-        raise ValueError("weights a and b need the two marginal registers: build the network with marginals=True")
+        raise ValueError("weights a and b, or n ≠ m, need the two marginal registers: use a network with marginals=True")
 
     Z = tokens(f, registers)
     for name, log_weight, squares, weight in (("x", "log_a", f.x_sq, a_), ("y", "log_b", f.y_sq, b_)):
         if not bool((squares.abs() < ABSENT / 1e3).all()):
             largest = squares.abs().max().item()
             raise ValueError(f"{name} is too large: squared norms must stay below {ABSENT / 1e3:g}, got {largest:g}")
+        if f"{name}_sq" not in registers:  # without squares no point can be absent, and by the weights above none is
+            continue
         k, present = weight.shape[-1], weight > 0
         Z[:, :-1, registers[f"{name}_sq"]] = ABSENT
         Z[:, :k, registers.column(f"{name}_sq")] = torch.where(present, squares, ABSENT)

@@ -210,7 +210,7 @@ class Trace(Run):
 
     def _plan(self, layer: int) -> Tensor:
         both = self.prompt.x_present[:, :, None] & self.prompt.y_present[:, None, :]
-        return self._logits(layer, "rows", sink=False).exp() * both
+        return self.network.log_plan(self._logits(layer, "rows", sink=True)).exp() * both
 
     def _logits(self, layer: int, head: Any, sink: bool) -> Tensor:
         """Logits [B, queries, keys] of one head, real tokens only, the sink last if asked for."""

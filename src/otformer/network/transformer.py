@@ -21,7 +21,7 @@ from otformer.network.read import Prompted, Scale
 from otformer.network.registers import Registers
 from otformer.network.schedule import Layer, Schedule, named
 from otformer.network.trace import TOLERANCE, Trace, layer_number
-from otformer.network.weights import HEADS, head
+from otformer.network.weights import HEADS, Head, HeadName, head
 from otformer.tensor_files import load_weights, read_tensors, write_tensors
 
 Sink = Literal["frozen", "token"]
@@ -121,10 +121,18 @@ class AligningTransformer(Prompted):
         parts = []
         for layer in layers:
             for name, step in zip(HEADS, (layer.rows, layer.columns), strict=True):
-                h = head(name, layer.reg, r)
+                h = self._head(name, layer.reg)
                 parts.append((h.query(r), h.key(r), unit[:, r[h.value]], -step * unit[r[h.writes]]))
         stacked = (torch.stack(each).unflatten(0, (len(layers), 2)) for each in zip(*parts, strict=True))
         return dict(zip(("W_Q", "W_K", "W_V", "W_O"), stacked, strict=True))
+
+    def _head(self, name: HeadName, reg: float) -> Head:
+        """One head at one λ, in terms of this network's registers."""
+        return head(name, reg, self.registers)
+
+    def log_plan(self, logits: Tensor) -> Tensor:
+        """log P [..., n, m] from the logits of the head ``rows`` towards real tokens and, last, the sink."""
+        return logits[..., :-1]
 
     @property
     def depth(self) -> int:
