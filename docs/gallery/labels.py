@@ -9,7 +9,7 @@ import numpy as np
 import otformer as of
 
 rng = np.random.default_rng(0)
-x, y = rng.random((30, 2)), rng.random((30, 2)) + [[1.3, 0]]
+x, y = rng.random((30, 2)), rng.random((30, 2)) + np.array([1.3, 0])
 kinds = np.arange(30) % 3
 free, kept = of.solve_sample(x, y, reg=0), of.solve_sample(x, y, reg=0, labels=(kinds, kinds))
 

@@ -29,8 +29,8 @@ def page() -> str:
     """The page of the gallery: of every script its title, picture, text and code."""
     parts = [
         "# Gallery",
-        "Short programs, each with the picture it draws and what it asserts. Save one and run it: the picture appears beside\n"
-        "it. The tests run them all; `python docs/gallery/make.py` draws the pictures anew and writes this page.",
+        "Short programs, each with the picture it draws and what it asserts. Save one and run it: the picture appears\n"
+        "beside it. The tests run them all; `python docs/gallery/make.py` draws the pictures anew and writes this page.",
     ]
     for script in SCRIPTS:
         code = script.read_text("utf-8")

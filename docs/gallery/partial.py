@@ -9,8 +9,8 @@ import numpy as np
 import otformer as of
 
 rng = np.random.default_rng(0)
-x = np.concatenate([rng.random((20, 2)), rng.random((20, 2)) + [[0, 3]]])
-y = np.concatenate([rng.random((20, 2)) + [[1.5, 0]], rng.random((20, 2)) + [[1.5, -3]]])
+x = np.concatenate([rng.random((20, 2)), rng.random((20, 2)) + np.array([0, 3])])
+y = np.concatenate([rng.random((20, 2)) + np.array([1.5, 0]), rng.random((20, 2)) + np.array([1.5, -3])])
 M = ((x[:, None] - y) ** 2).sum(-1)
 plan = of.solve_partial(M, reg=0.02, mass=0.5).plan
 

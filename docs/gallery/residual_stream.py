@@ -11,7 +11,7 @@ import otformer as of
 x, y = np.random.default_rng(0).random((2, 6, 1))
 trace = of.AligningTransformer(dim=1, reg=0.05, depth=300)(x, y)
 before, after = trace.Z(0).numpy(), trace.Z(300).numpy()
-names = list(trace.network.registers.names)
+names = list(trace.network.registers)
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3.2), layout="constrained", sharey=True)
 for axis, Z, title in zip(axes, (before, after), ("the prompt", "after 300 layers"), strict=True):
