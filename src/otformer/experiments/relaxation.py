@@ -16,8 +16,8 @@ inequality gives H(P*_λ) ≥ H(Q), and H(P̄) ≥ H(Q) as H is continuous. H is
 unique: every limit is that one, P°. Next, F is the set of all doubly stochastic matrices with support in E: by Birkhoff its
 elements are means of permutations, those of F of optimal ones; conversely, for optimal potentials u_i + v_j ≤ C_ij with
 equality on E (complementary slackness), ⟨C, P⟩ = Σu + Σv for every doubly stochastic P on E. The mean of the optimal
-permutations is positive on all of E, so the maximum of H over F is at entries > 0 on E (H has slope +∞ towards the interior),
-and there Lagrange's condition is log P_ij = α_i + β_j on E. ∎
+permutations is positive on all of E, and H has slope +∞ from a zero entry towards it, so the maximum of H over F is positive
+on E, and there Lagrange's condition is log P_ij = α_i + β_j on E. ∎
 
 So P*_λ → P* if and only if P* is unique. P° is *not* the mean of the optimal permutations in general. The smallest example
 has costs 0 but for C_13 = C_31 = 1. Three permutations are optimal, their mean has 1/3 in the middle, and with φ the golden
@@ -100,7 +100,8 @@ def relaxed(C: Tensor) -> tuple[Tensor, float]:
     n = len(C)
     sums = np.vstack([np.kron(np.eye(n), np.ones(n)), np.kron(np.ones(n), np.eye(n))])
     solved = linprog(C.flatten().numpy(), A_eq=sums, b_eq=np.ones(2 * n), method="highs-ds")
-    return torch.as_tensor(solved.x).view(n, n), float(solved.fun)
+    P = torch.as_tensor(solved.x).view(n, n)
+    return P, float((P * C).sum())
 
 
 def run(context: Context) -> Outcome:
@@ -203,11 +204,11 @@ def _told(by_kind: dict[str, list[Row]], tied: list[Row], near: list[Row], netwo
         f"{len(grid) + len(by_kind['random'])} problems, against all n! permutations, and the simplex method returns a "
         "permutation each time. P* itself must be unique, which the paper does not ask for. For random points it is; for "
         f"points on a {GRID} × {GRID} grid it is not in {len(several)} of {len(grid)} problems (up to {most} optimal "
-        f"permutations). There P*_λ does not tend to a permutation: at λ = {LEAST_REG:g} it is within {worst:.0e} of P°, the "
-        f"matrix of largest entropy among the optimal ones, which is up to {apart:.2f} from the mean of the optimal "
+        f"permutations). There P*_λ does not tend to a permutation: at λ = {LEAST_REG:g} it is within {worst:.0e} of P°, "
+        f"the matrix of largest entropy among the optimal ones, which is up to {apart:.2f} from the mean of the optimal "
         f"permutations. The example's middle entry is 1/φ³ = {GOLDEN**-3:.3f}, where the mean has 0.333; the network's "
-        f"attention at λ = 0.1 has {float(network[1, 1]):.3f}. When one of the three is cheaper by {NEAR:g} a point, P*_λ is "
-        f"nearer to P° than to the optimal permutation down to λ of about {switch:.2g}: what is not unique, and what is "
+        f"attention at λ = 0.1 has {float(network[1, 1]):.3f}. When one of the three is cheaper by {NEAR:g} a point, P*_λ "
+        f"is nearer to P° than to the optimal permutation down to λ of about {switch:.2g}: what is not unique, and what is "
         "nearly not unique at the scale of λ, look alike to the network."
     )
 
@@ -226,7 +227,9 @@ def _draw(tied: list[Row], near: list[Row], grid: list[Row]) -> figures.Figure:
     curve = axes["d"]
     for rows, colour, label in ((tied, figures.BLUE, "tied"), (near, figures.ORANGE, f"diagonal cheaper by {NEAR:g}")):
         for name, dash in (("to P°", "-"), ("to the identity", "--")):
-            curve.loglog([row["λ"] for row in rows], [row[name] for row in rows], dash, color=colour, label=f"{label}: {name}")
+            curve.loglog(
+                [row["λ"] for row in rows], [row[name] for row in rows], dash, color=colour, label=f"{label}: {name}"
+            )
     curve.set(xlabel="λ", ylabel=figures.mathtext("largest entry of |P*_{λ} − ·|"), ylim=(1e-9, 2))
     curve.invert_xaxis()
     curve.set_title("A tie sends the plan to the centre of the optimal face, not to a permutation")
