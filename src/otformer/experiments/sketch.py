@@ -171,8 +171,8 @@ def _told(rows: list[Row], drawn: dict[tuple[float, float], Journey]) -> str:
         f"that the proof allows; μ on entering S_ε is at most {largest(PROOF_RATIO):.3f} of the proof's 36ε/(1−η) + 4ε and "
         f"{largest('μ/sharper bound'):.2f} of log((1+ε)/(1−ε))/(1−η), which needs no run of Sinkhorn and is "
         f"{min(shrink):.0f} times smaller. S_ε is no ball: it is long and thin, and for two points it comes near the corner "
-        "of the square that 1/(1−η) gives. Layers alone go on to the solution: Sinkhorn is a device of the proof, as the paper "
-        "says."
+        "of the square that 1/(1−η) gives. Layers alone go on to the solution: Sinkhorn is a device of the proof, as the "
+        "paper says."
     )
 
 
