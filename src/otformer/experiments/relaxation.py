@@ -53,7 +53,7 @@ TIED_REGS = [10 ** (-k / 4) for k in range(13)]  # λ from 1 to 1e-3, for the ex
 NEAR = 0.01  # by so much the diagonal is cheaper in the near tie
 EXAMPLE = torch.tensor([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]], dtype=torch.float64)
 GOLDEN = (1 + math.sqrt(5)) / 2
-KINDS = ("random", "grid")
+POINT_KINDS = ("random", "grid")
 
 
 class Optima(NamedTuple):
@@ -106,12 +106,12 @@ def relaxed(C: Tensor) -> tuple[Tensor, float]:
 
 def run(context: Context) -> Outcome:
     generator = context.generator()
-    cases = [(kind, n, k) for kind in KINDS for n in SIZES for k in range(PROBLEMS)]
+    cases = [(kind, n, k) for kind in POINT_KINDS for n in SIZES for k in range(PROBLEMS)]
     rows = [_measure(kind, n, k, generator) for kind, n, k in context.each(cases, 0.8)]
     tied = [_example_row(0.0, reg) for reg in TIED_REGS]
     near = [_example_row(NEAR, reg) for reg in TIED_REGS]
     network = _by_network(TIED_REGS[4])  # λ = 0.1
-    by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in KINDS}
+    by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in POINT_KINDS}
     several = [row for row in rows if row["optimal permutations"] > 1]
     checks = {
         f"every problem, n = {SIZES[0]} to {SIZES[-1]}: the linear program has the least cost of all n! permutations": all(

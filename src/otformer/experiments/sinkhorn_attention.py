@@ -40,14 +40,14 @@ ERRORS = (1e-2, 1e-4, 1e-6)  # mean of |marginal − 1|
 PASS_LIMIT = 6_000
 MANY_PASSES = 0.05  # λ up to which so many passes lie between the last two errors that their whole numbers do not matter
 SINKHORN_ATTENTION, GRADIENT = "Sinkhorn attention", "softmax, two heads a layer"
-IN_TURN, RELAXED = "softmax, heads in turn", "softmax, over-relaxed"
+HEADS_IN_TURN, RELAXED = "softmax, heads in turn", "softmax, over-relaxed"
 SCHEDULES: dict[str, tuple[Schedule, int]] = {  # with the passes of a layer
     GRADIENT: (Gradient(), 2),
-    IN_TURN: (Alternating(), 1),
+    HEADS_IN_TURN: (Alternating(), 1),
     RELAXED: (Relaxed(), 1),
 }
 WAYS = (SINKHORN_ATTENTION, *SCHEDULES)
-PREDICTED = "2 log σ/log((1+σ)/2)"
+PREDICTED_RATIO = "2 log σ/log((1+σ)/2)"
 
 
 def normalisations(logits: Tensor) -> Iterator[Tensor]:
@@ -72,14 +72,14 @@ def run(context: Context) -> Outcome:
     rows = [row for reg, k, (_, _, C) in context.each(cases) for row in _measure(C, reg, k)]
     last = [row for row in rows if row["error"] == ERRORS[-1]]
     hard = [(reg, k) for reg, k, _ in cases if reg <= MANY_PASSES]
-    ratios = [_asymptotic(rows, reg, k) / _one(rows, reg, k, GRADIENT)[PREDICTED] for reg, k in hard]
-    turns = [_passes(rows, reg, k, IN_TURN) / _passes(rows, reg, k, SINKHORN_ATTENTION) for reg, k, _ in cases]
+    ratios = [_asymptotic(rows, reg, k) / _one(rows, reg, k, GRADIENT)[PREDICTED_RATIO] for reg, k in hard]
+    turns = [_passes(rows, reg, k, HEADS_IN_TURN) / _passes(rows, reg, k, SINKHORN_ATTENTION) for reg, k, _ in cases]
     gains = [_passes(rows, REGS[-1], k, SINKHORN_ATTENTION) / _passes(rows, REGS[-1], k, RELAXED) for k in range(PROBLEMS)]
     checks = {
         "K normalisations in one layer are K layers of softmax attention with a feed-forward layer, to 1e-9": same < 1e-9,
         "every way reaches every error within the limit": all(row["passes"] is not None for row in rows),
-        f"λ ≤ {MANY_PASSES:g}, from {ERRORS[1]:g} to {ERRORS[2]:g}: two heads a layer take {PREDICTED} times the passes "
-        "(each within 25 %)": all(0.75 < ratio < 1.25 for ratio in ratios),
+        f"λ ≤ {MANY_PASSES:g}, from {ERRORS[1]:g} to {ERRORS[2]:g}: two heads a layer take {PREDICTED_RATIO} times the "
+        "passes (each within 25 %)": all(0.75 < ratio < 1.25 for ratio in ratios),
         f"to {ERRORS[-1]:g}, heads in turn take at most 1.5 times the passes of Sinkhorn attention, every problem": (
             max(turns) <= 1.5
         ),
@@ -101,7 +101,7 @@ def _measure(C: Tensor, reg: float, number: int) -> list[Row]:
     """Layers, passes and processor seconds of every way to every error, on one problem."""
     sigma = second_singular_value(plan(C, *final(C, Relaxed(1.9).layers(reg, 2_000)), reg))
     scale = torch.tensor((1 + sigma) / 2).log()
-    about: Row = {"λ": reg, "problem": number, "σ": sigma, PREDICTED: float(2 * torch.tensor(sigma).log() / scale)}
+    about: Row = {"λ": reg, "problem": number, "σ": sigma, PREDICTED_RATIO: float(2 * torch.tensor(sigma).log() / scale)}
     rows: list[Row] = []
     found = _first(C, reg, sinkhorn_half_steps(C, reg), 1)  # the same matrices from their potentials
     rows += [about | {"way": SINKHORN_ATTENTION, "layers": 1, "error": e, "passes": k} for e, k in found.items()]
@@ -170,7 +170,7 @@ def _told(rows: list[Row], same: float, ratios: list[float], turns: list[float],
         return "{}: {:.0f} layers, {:.0f} passes, {:.0f} ms".format(way, *cells)
 
     cost = {way: median(row["ms"] / row["passes"] for row in rows if row["way"] == way and row["passes"]) for way in WAYS}
-    dearer = cost[IN_TURN] / cost[SINKHORN_ATTENTION]
+    dearer = cost[HEADS_IN_TURN] / cost[SINKHORN_ATTENTION]
     return (
         f"n = {N}, d = {DIM}, {PROBLEMS} random problems for each λ; float64, one thread; the error is the mean of "
         f"|marginal − 1|. To {ERRORS[-1]:g} at λ = {REGS[-1]:g}, medians: {'; '.join(line(way) for way in WAYS)}. One layer "

@@ -66,7 +66,7 @@ def journey(C: Tensor, start: Potentials | None = None) -> Journey:
 
     >>> found = journey(DRAWN)
     >>> len(found.layers), [bool(doubly_stochastic_gap(plan(DRAWN, *each, REG)) <= EPSILON) for each in found.layers[-2:]]
-    (11, [False, True])
+    (16, [False, True])
     """
     zero = torch.zeros_like(C[0])
     walked = []
@@ -191,7 +191,9 @@ def _draw(drawn: dict[tuple[float, float], Journey]) -> figures.Figure:
             _path(axes, found.layers, figures.BLUE, "layers, γ = λ" if not k else "")
             _path(axes, found.sinkhorn, figures.ORANGE, "Sinkhorn, hypothetical" if not k else "")
         axes.plot(*solution, "*", color=figures.INK, markersize=10, label="solution")
-        axes.set(xlim=(alpha.min(), alpha.max()), ylim=(beta.min(), beta.max()), title=title, aspect="equal")
+        axes.set(
+            xlim=(float(alpha[0]), float(alpha[-1])), ylim=(float(beta[0]), float(beta[-1])), title=title, aspect="equal"
+        )
         axes.set(xlabel=figures.mathtext("(u_1 − u_2)/λ"), ylabel=figures.mathtext("(v_1 − v_2)/λ"))
         axes.grid(visible=False)
     (a, b), r = solution, reach / 1.5
