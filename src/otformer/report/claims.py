@@ -103,8 +103,7 @@ def _row(number: int, claim: Claim) -> str:
     place = f"{claim.item} ({claim.line})" if claim.line else claim.item
     link = f"[{Path(claim.page).name}]({'../' + claim.path if claim.path == claim.page else claim.page})"
     cells = (str(number), place, claim.claim, f"**{claim.verdict}**", claim.finding)
-    # GitHub's tables end a cell at every bar, also inside of code; a star or a dash below would start emphasis.
-    plain = [cell.replace("|", "\\|").replace("P*", "P\\*") for cell in cells]
+    plain = (cell.replace("|", "\\|") for cell in cells)  # a bar ends a cell, even inside of code
     return f"| {' | '.join(plain)} | `{claim.command}` | {link} |"
 
 
