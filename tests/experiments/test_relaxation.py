@@ -62,7 +62,9 @@ def test_relaxation_holds_and_a_plan_that_stays_away_would_be_seen(monkeypatch: 
     monkeypatch.setattr(relaxation, "PROBLEMS", 6)
     monkeypatch.setattr(relaxation, "SIZES", (3, 4))
     with figures.applied():
-        assert all(relaxation.run(Context(seed=7)).checks.values())
+        outcome = relaxation.run(Context(seed=7))
+        assert all(outcome.checks.values())
+        assert {tuple(row) for row in outcome.rows} == {tuple(outcome.rows[0])}
         monkeypatch.setattr(relaxation, "LEAST_REG", 1.0)  # far from the limit
         outcome = relaxation.run(Context(seed=7))
     assert sum(not held for held in outcome.checks.values()) >= 1

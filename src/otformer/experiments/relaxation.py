@@ -153,12 +153,10 @@ def _measure(kind: str, n: int, number: int, generator: torch.Generator) -> Row:
     row: Row = {"kind": kind, "n": n, "problem": number, "least cost": found.cost, "LP value": value}
     row |= {"optimal permutations": len(found.permutations)}
     row |= {"‖P̂ − nearest optimal permutation‖": _nearest(P_hat, found)}
-    if kind == "grid":
-        P, limit = _plan(C, LEAST_REG), centre(found)
-        row["‖P*_λ − P°‖"] = float((P - limit).abs().max())
-        row["‖P*_λ − nearest optimal permutation‖"] = _nearest(P, found)
-        row["‖P° − mean of optimal permutations‖"] = float((limit - found.matrices.mean(0)).abs().max())
-    return row
+    P, limit = _plan(C, LEAST_REG), centre(found)
+    row["‖P*_λ − P°‖"] = float((P - limit).abs().max())
+    row["‖P*_λ − nearest optimal permutation‖"] = _nearest(P, found)
+    return row | {"‖P° − mean of optimal permutations‖": float((limit - found.matrices.mean(0)).abs().max())}
 
 
 def _plan(C: Tensor, reg: float) -> Tensor:
