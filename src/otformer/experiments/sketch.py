@@ -39,7 +39,8 @@ from otformer.experiments._problems import unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Gradient
 from otformer.theory.bounds import bound_from_epsilon
-from otformer.theory.hilbert import doubly_stochastic_gap, eta, inverse_gap, log_phi, spread
+from otformer.theory.depth_bounds import hilbert_from_marginals
+from otformer.theory.hilbert import doubly_stochastic_gap, eta, log_phi, spread
 from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.dense import run as layers_from
 from otformer.transport.reference import dual, plan, sinkhorn
@@ -94,7 +95,8 @@ def sharp_bound(epsilon: float, log_phi: float) -> float:
     >>> round(sharp_bound(0.1, 0.0), 4)
     0.2007
     """
-    return 2 * math.atanh(epsilon) * inverse_gap(log_phi)
+    osc = 2 * math.atanh(epsilon)  # of log S over all matrices of S_ε
+    return hilbert_from_marginals(osc, osc, log_phi)
 
 
 def run(context: Context) -> Outcome:
