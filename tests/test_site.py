@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import otformer
+from helpers.browser import Browser
 from otformer.cli.main import main
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +49,7 @@ def site(tmp_path_factory) -> Path:
     call = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(place)]
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
+    (place / "404.html").unlink()  # for servers: its addresses begin at their root
     return place
 
 
@@ -67,7 +69,7 @@ def test_nothing_is_loaded_from_elsewhere(site):
 
 @pytest.mark.slow
 def test_links_lead_to_a_page_and_a_place_on_it(site):
-    read = {page.resolve(): Read(page) for page in site.rglob("*.html") if page.name != "404.html"}  # that one has roots
+    read = {page.resolve(): Read(page) for page in site.rglob("*.html")}
     assert sum(len(found.links) for found in read.values()) > 1000
     for page, found in read.items():
         for link in found.links:
@@ -90,6 +92,28 @@ def test_the_reference_has_every_public_name(site):
 
 
 @pytest.mark.slow
+def test_pages_in_a_browser_without_a_network(site):
+    browser = Browser()
+    try:
+        for name, width, dark in (("index", 390, True), ("gallery/index", 1280, True), ("notebooks/pot", 1280, False)):
+            browser.open(site / f"{name}.html", width=width, dark=dark)
+            assert not browser.wide(), name
+            assert browser.complaints() == browser.requests() == [], name
+            # The theme lets keys scroll code only where there is a mouse, which this browser has not.
+            assert [fault for fault in browser.faults() if not fault.startswith("scrollable-region-focusable")] == [], name
+        browser.click("input.md-search__input")
+        ready = "while (document.querySelector('.md-search-result__meta').textContent.includes('Initializing'))"
+        browser.js(f"{ready} await new Promise(later => setTimeout(later, 50))")
+        browser.type("input.md-search__input", "sinkhorn")
+        hits = "document.querySelectorAll('.md-search-result__item').length"
+        browser.js(f"while (!{hits}) await new Promise(later => setTimeout(later, 50))")
+        assert browser.js(f"return {hits}") > 3
+        assert browser.requests() == []
+    finally:
+        browser.close()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [p for p in PAGES if SHELL.search(p.read_text("utf-8"))], ids=lambda p: p.stem)
 def test_commands_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -100,8 +124,10 @@ def test_commands_of_a_page_run(page, tmp_path, monkeypatch, capsys):
             subprocess.run(["bash", "-c", command], check=True, timeout=60)
             continue
         monkeypatch.setattr(sys, "argv", shlex.split(command))
+        code = None
         try:
             main()
         except SystemExit as stop:
-            assert stop.code in (0, None), f"{command}\n{capsys.readouterr().err}"
+            code = stop.code
+        assert not code, f"{command}\n{capsys.readouterr().err}"
     assert capsys.readouterr().out

@@ -55,8 +55,11 @@ def signature(name: str, thing: Any) -> str:
     return "\n".join([f"{name}(", *lines, f"){returns}"])
 
 
-def paragraph(lines: list[str]) -> str:
-    """One block of a docstring as markdown: a session, a list of arguments, indented formulas, or prose."""
+def paragraph(lines: list[str], typed: bool = False) -> str:
+    """One block of a docstring as markdown: a session, a list of arguments, indented formulas, or prose.
+
+    typed : it is a section in numpy's style, ``name : type`` with the text below it.
+    """
     if lines[0].startswith(">>>"):
         return "\n".join(["```pycon", *lines, "```"])
     if not ARGUMENT.match(lines[0]):
@@ -64,7 +67,7 @@ def paragraph(lines: list[str]) -> str:
     items: list[str] = []
     for line in lines:
         if found := ARGUMENT.match(line):
-            items.append(f"- **{found['names']}** : {found['text']}")
+            items.append(f"- **{found['names']}** : " + (f"*{found['text']}*<br>" if typed else found["text"]))
         elif line.startswith(" "):  # goes on, or is the text below a name in numpy's style
             items.append("  " + line.strip())
         else:  # several arguments that are as elsewhere
@@ -74,11 +77,12 @@ def paragraph(lines: list[str]) -> str:
 
 def docstring(thing: Any) -> str:
     text = HEADING.sub(r"**\g<title>**\n", inspect.getdoc(thing) or "")
-    blocks = []
+    blocks: list[str] = []
     for block in re.split(r"\n\s*\n", text):
         lines = block.split("\n")
         first = next((k for k, line in enumerate(lines) if line.startswith(">>>")), len(lines))
-        blocks += [paragraph(part) for part in (lines[:first], lines[first:]) if part]
+        typed = bool(blocks) and re.fullmatch(r"\*\*\w+\*\*", blocks[-1]) is not None
+        blocks += [paragraph(part, typed) for part in (lines[:first], lines[first:]) if part]
     return "\n\n".join(blocks)
 
 

@@ -18,6 +18,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)]*)?\)")
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n"  # whoever searches wants pages, not files that mention a word
 LANGUAGES = {".py": "python", ".toml": "toml", ".json": "json", ".html": "html", ".js": "js", ".v": "coq"}
 
 
@@ -49,7 +50,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if not path.startswith("docs/") and (ROOT / path).is_file():
                 outside.add(path)
     for path in sorted(outside):
-        made = File.generated(config, source_page(path), content=shown(path))
+        made = File.generated(config, source_page(path), content=UNSEARCHED + shown(path))
         made.inclusion = made.inclusion.NOT_IN_NAV
         files.append(made)
     return files
