@@ -57,7 +57,11 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
     ``spread`` bounds the range of all costs that are not infinite.
     """
     v = v - np.median(v)  # a constant is free, and a large one costs digits
-    graph, far = _first_graph(pairs, supply, demand, v)
+    values, places = pairs.least(v, 1 if clock.rung else min(PAIRS, pairs.shape[1]), rows=True)
+    if clock.rung:  # the bound of v, and nothing sent
+        none = np.empty(0, np.int64)
+        return Optimum(Sent(none, none, none, np.empty(0)), values[:, 0], v, 0.0, 1, supply, demand)
+    graph, far = _first_graph(pairs, supply, demand, v, values, places)
     # Where pairs are forbidden, potentials of a plan may differ by as much as a path through all points costs.
     rounds, best, most, before = 0, None, sum(pairs.shape) * spread + (spread == 0), b""
     far = max(far, most / FARTHER**10)  # where there are ties the pairs of a row may all cost the same
@@ -79,10 +83,12 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
             graph.add(i, j, pairs.costs(i, j))
 
 
-def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats) -> tuple[Graph, float]:
-    """The pairs of least reduced cost of every point; how much dearer the last of a row is than its first, on average."""
-    n, m = pairs.shape
-    values, places = pairs.least(v, min(PAIRS, m), rows=True)
+def _first_graph(
+    pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints
+) -> tuple[Graph, float]:
+    """The pairs of least reduced cost of every point, of the rows ``places`` [n, k]; how much dearer the last of a row is
+    than its first, on average."""
+    n = pairs.shape[0]
     u, last = values[:, 0].copy(), values[:, -1]
     i, j = _listed(places)
     column, row = _listed(pairs.least(u, min(PAIRS, n), rows=False)[1])

@@ -62,7 +62,7 @@ def _in_rounds(problem: Problem, units: Units, clock: Clock) -> tuple[Optimum, i
         order = morton(problem.cost.x), morton(problem.cost.y)
         problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
     pairs = _all_pairs(problem)
-    v, depth = start(problem, pairs)
+    v, depth = start(problem, pairs, clock)
     found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock)
     if found.lost.any():
         found = _completed(found, pairs, clock)
