@@ -31,6 +31,20 @@ def not_negative(name: str, value: Any) -> float:
     return number
 
 
+def is_zero(value: Any) -> bool:
+    """Whether a value is the number 0 itself, of Python or numpy: as λ it asks for exact transport.
+
+    >>> is_zero(0), is_zero(np.float32(0)), is_zero(False), is_zero(torch.tensor(0.0))
+    (True, True, False, False)
+    """
+    return isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool) and value == 0
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """A positive number of seconds; None, or inf, for no limit."""
+    return None if value is None or (isinstance(value, float) and value == math.inf) else positive(name, value)
+
+
 def count(name: str, value: Any, least: int = 1) -> int:
     """A whole number of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
