@@ -75,6 +75,9 @@ OTHERS = {
     "rounded must be asked of a balanced": lambda: of.solve(EYE, reg=0).rounded(),
     "metric must be one of": lambda: of.assignment(POINTS, POINTS, metric=3),
     "reg = 0 goes with neither": lambda: of.solve(EYE, reg=np.float64(0), unbalanced=1.0),
+    "reg = 0 goes with neither schedule": lambda: of.solve(EYE, reg=0, schedule="relaxed"),
+    "reg = 0 goes with neither schedule, unbalanced nor solver": lambda: of.solve(EYE, reg=0, solver=of.Newton()),
+    "max_time goes with reg = 0": lambda: of.solve(EYE, max_time=1.0),
     "executor must be one of": lambda: of.solve_sample(POINTS, POINTS, reg=0, executor="fast"),
 }
 

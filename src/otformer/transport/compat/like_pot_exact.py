@@ -265,7 +265,8 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
         raise ValueError(f"M holds no plan with these marginals: {where} can only send it to columns that want less")
     f, sent = _or_zero(_least(i, c - g[j], n)), graph.sent()
     masses = sent.units * units.unit
-    cost, gap = float(masses @ sent.cost), sent.gap(f, g) * units.unit
+    moved = units.moved(to_numpy(weights.a), to_numpy(weights.b), f[rows], g[columns])
+    cost, gap = float(masses @ sent.cost), sent.gap(f, g) * units.unit + moved
     sure = bool(proved(gap, cost, float(masses @ abs(sent.cost)), TOL))
     return _Found((sent.i, sent.j, masses), f, g, cost, gap, sure, form, True)
 

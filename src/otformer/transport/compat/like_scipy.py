@@ -141,7 +141,8 @@ def assignment(
     [1, 2, 0]
     """
     if not isinstance(metric, Features):
-        shapes = [tuple(t.shape if isinstance(t, Tensor) else checks.array(name, t).shape) for name, t in (("x", x), ("y", y))]
+        given = (t if isinstance(t, Tensor) else checks.array(name, t) for name, t in (("x", x), ("y", y)))
+        shapes = [tuple(t.shape) for t in given]
         if shapes[0][:1] != shapes[1][:1]:
             raise ValueError(f"x and y must be equally many points, got shapes {shapes[0]} and {shapes[1]}")
     r = solve_sample(x, y, reg=0, metric=metric, mask=mask, labels=labels, allow=allow, max_time=max_time)

@@ -65,6 +65,8 @@ class Sent(NamedTuple):
 class Graph(Protocol):
     """Edges with costs, a flow on them that nothing on them improves, and potentials that prove it."""
 
+    method: str
+
     @property
     def f(self) -> Floats: ...
 
@@ -95,6 +97,8 @@ def empty_graph(supply: Ints, demand: Ints, u: Floats, v: Floats) -> Graph:
 class Matching:
     """One to one (assignment.py)."""
 
+    method = "successive shortest paths"
+
     def __init__(self, n: int, v: Floats) -> None:
         self.to, self.back = np.full(n, -1), np.full(n, -1)
         self.f, self.g = np.zeros(n), v.copy()
@@ -123,6 +127,8 @@ class Matching:
 
 class Tree:
     """Any weights, whole numbers (simplex.py)."""
+
+    method = "a network simplex"
 
     def __init__(self, supply: Ints, demand: Ints, u: Floats, v: Floats) -> None:
         n, m = self.shape = len(supply), len(demand)

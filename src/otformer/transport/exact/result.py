@@ -82,9 +82,7 @@ class ExactResult(Result):
 
     def _columns(self, name: str, given: Any) -> Any:
         m, like, given = self.plan.shape[1], self.plan, checks.tensor(name, given)
-        array: Any = (
-            given.to(like.device, like.dtype) if isinstance(like, Tensor) else given.numpy()
-        )
+        array: Any = given.to(like.device, like.dtype) if isinstance(like, Tensor) else given.numpy()
         if array.ndim not in (1, 2) or len(array) != m:
             raise ValueError(f"{name} must have shape ({m},) or ({m}, k), got {tuple(array.shape)}")
         return array
