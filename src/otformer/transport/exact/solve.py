@@ -42,8 +42,8 @@ def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> 
     if not len(problem.a):
         none, nothing = np.empty(0, np.int64), np.empty(0)
         sent = Sent(none, none, none, nothing)
-        found = Optimum(sent, nothing, nothing, 0.0, 0, none, none, "no points")
-        return _finish(problem, found, Units(none, none, 0.0, rounded=False), tol, 0, clock)
+        empty = Optimum(sent, nothing, nothing, 0.0, 0, none, none, "no points")
+        return _finish(problem, empty, Units(none, none, 0.0, rounded=False), tol, 0, clock)
     units = in_units(to_numpy(problem.a), to_numpy(problem.b), problem.mass)
     found, depth = _on_matrix(problem, units), 0
     if found is None:
