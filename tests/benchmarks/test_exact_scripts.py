@@ -24,7 +24,11 @@ ENV = os.environ | {"PYTHONPATH": str(Path(otformer.__file__).parents[1])}
 def loaded(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(path.parent))  # as Python does for a script
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
     return module
 
 

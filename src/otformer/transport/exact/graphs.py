@@ -155,10 +155,14 @@ class Tree:
         block, at = 2 * math.isqrt(len(self.cost)) + 1, root - 1
         for _ in range(AGAIN):
             potentials(tree, self.p, self.cost)  # anew, without the rounding of many changes
+            total = 0
             for first, last in clock.portions(MOST_PIVOTS):
                 made, at = pivot(*arcs, at, block, last - first)
+                total += made
                 if made < last - first:
                     break
+            if total == 0:
+                return
         potentials(tree, self.p, self.cost)
 
     @property
