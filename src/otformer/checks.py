@@ -12,6 +12,7 @@ from torch import Tensor
 
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
+NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
 FLOATS = "float16, bfloat16, float32 or float64"
 
 
@@ -29,15 +30,6 @@ def not_negative(name: str, value: Any) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{name} must be zero or a positive, finite number, got {value!r}")
     return number
-
-
-def is_zero(value: Any) -> bool:
-    """Whether a value is the number 0 itself, of Python or numpy: as λ it asks for exact transport.
-
-    >>> is_zero(0), is_zero(np.float32(0)), is_zero(False), is_zero(torch.tensor(0.0))
-    (True, True, False, False)
-    """
-    return isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool) and value == 0
 
 
 def seconds(name: str, value: Any) -> float | None:

@@ -124,7 +124,7 @@ def solve(
     >>> r.permutation.tolist(), r.value, r.gap
     ([1, 0], 1.0, 0.0)
     """
-    if checks.is_zero(reg):
+    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         return _exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time)
     if max_time is not None:
@@ -193,7 +193,7 @@ def solve_sample(
     if executor == "stream" and not ordinary:
         raise ValueError("executor 'stream' goes with neither schedule nor solver or mask")
     executor = executor if ordinary else "dense"
-    if checks.is_zero(reg):
+    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         executor = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
         return _exact(

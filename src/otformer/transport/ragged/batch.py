@@ -90,7 +90,7 @@ def solve_batch(
     """
     goal = Goal.read(tol, max_depth)
     place = None if device is None else checks.device(device)
-    if checks.is_zero(reg):
+    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         from otformer.transport.exact.batch import solve_exactly
 
         return solve_exactly(problems, goal.tol, place)
