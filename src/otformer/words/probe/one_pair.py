@@ -1,4 +1,4 @@
-"""The probe of sentence pairs one by one, gold or not: their attention, layer by layer, beside the plan of their embeddings."""
+"""The probe of single sentence pairs, with or without gold: attention, layer by layer, beside the plan of the embeddings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from otformer.words.text.text import Pair, parse_pairs
 IS_TRANSPORT = 0.1  # most total variation to the plan of an attention that is called transport
 IS_FLAT = 0.1  # most total variation from uniform of a plan with which nothing can be told apart
 SAYS = {  # what `PairProbe.kind` means
-    "transport": "This attention is transport",
-    "towards": "This attention is not transport, but goes the plan's way",
-    "not": "This attention is not transport",
+    "transport": "One layer of this attention is transport",
+    "towards": "No layer of this attention is transport, but one goes the plan's way",
+    "not": "No layer of this attention is transport",
     "flat": "Whether this attention is transport cannot be told here",
 }
 
@@ -32,8 +32,8 @@ class PairProbe:
     attention : for each reading, [layers, heads + 1, m, n], the mean over heads last.
     plans : [1 + layers, m, n], each of mass 1: of the words' embeddings, then of the states that each layer gives.
     likeness : for each reading, [layers, heads + 1, 6], how near it is to the plans (`LIKENESS`).
-    share : for each reading, [layers, heads + 1]: how much of what the words attend with falls on words of the other sentence
-        and not on marks (or, in a decoder, on words before them).
+    share : for each reading, [layers, heads + 1]: how much of what the words attend with falls on words of the other
+        sentence, and not on marks (or, in a decoder, on words before them).
     gold : links made by hand, (source word, target word), where there are any.
     """
 
@@ -66,7 +66,7 @@ class PairProbe:
 
     @property
     def kind(self) -> str:
-        """Whether the nearest layer's mean over heads is transport; a word of `SAYS`.
+        """Whether the mean over heads is transport at any layer, that is at the nearest one; a word of `SAYS`.
 
         With d its total variation to the plan P of the embeddings, and d₀ that of uniform attention: "flat" if d₀ ≤ 0.1,
         since then P itself says nothing; else "transport" if d ≤ 0.1, "towards" if d ≤ d₀/2, and "not".
@@ -79,13 +79,14 @@ class PairProbe:
         near = self.nearest
         if self.kind == "flat":
             return f"{SAYS['flat']}: the plan of the embeddings is within {100 * near['uniform']:.1f} % of uniform."
-        depth = len(self.likeness[near["reading"]])
-        last = next(row for row in self.rows if (row["reading"], row["layer"]) == (near["reading"], depth))
-        end = "" if near["layer"] == depth else f"; the last layer has {100 * last['distance']:.1f} %"
+        layers = self.likeness[near["reading"]]
+        heads = min(alike[:, :-1, LIKENESS.index("distance")].min() for alike in self.likeness.values())
+        last = layers[-1, -1, LIKENESS.index("distance")]
         return (
-            f"{SAYS[self.kind]}: where it is nearest ({near['reading']}, layer {near['layer']} of {depth}, mean over heads) "
-            f"{100 * near['distance']:.1f} % of its mass lies elsewhere than in the plan of the embeddings, where attention "
-            f"that knows nothing has {100 * near['uniform']:.1f} %{end}."
+            f"{SAYS[self.kind]}: {100 * near['distance']:.1f} % of the mass lies elsewhere than in the plan of the "
+            f"embeddings where it is nearest ({near['reading']}, layer {near['layer']} of {len(layers)}, mean over heads; "
+            f"last layer {100 * last:.1f} %; nearest single head {100 * heads:.1f} %), and attention that knows nothing has "
+            f"{100 * near['uniform']:.1f} %."
         )
 
     def record(self) -> dict[str, Any]:
@@ -94,7 +95,7 @@ class PairProbe:
         return words | {"plan": self.plan.round(6).tolist(), "rows": self.rows, "kind": self.kind, "verdict": self.verdict()}
 
     def lines(self) -> list[str]:
-        """The verdict, the rows as a table in per cent, then the nearest layer's attention and the plan, a row per target word."""
+        """The verdict; the rows as a table in per cent; the nearest layer's attention and the plan, a row a target word."""
         near = self.nearest
         table = [
             f"{row['reading']:<14} {row['layer']:>5}{100 * row['distance']:>9.1f}{100 * row['marginal_error']:>9.1f}"

@@ -1,7 +1,7 @@
-"""Attention of a model on sentence pairs as one HTML page: every layer and head, beside the transport plan of its embeddings.
+"""Attention of a model on sentence pairs as one HTML page: every layer and head, beside the plan of its embeddings.
 
-The page opens without a network. Matrices travel inside it as whole numbers of 8 bits, each row scaled to sum to one (entry =
-k/255, so to 0.002); distances and shares in units of 1e-4, computed before that rounding. Nothing from outside (words, the
+The page opens without a network. Matrices travel inside it as whole numbers of 8 bits, each row scaled to sum to one (an entry
+is k/255, so to 0.002); distances and shares in units of 1e-4, computed before that rounding. Nothing from outside (words, the
 model's name) becomes markup: it is JSON with <, > and & escaped, put on the page as text, and the page's own policy lets no
 script run but the one whose hash it names, and nothing be fetched.
 """
@@ -12,10 +12,12 @@ import base64
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,8 @@ from otformer.words.text.text import Pair, parse_pairs, words
 PARTS = ("page.html", "page_drawing.js", "page_controls.js")
 FORMAT = 1  # of the data inside a page; the script reads this one only
 LARGEST_PAGE = 20_000_000  # bytes
+PAIR_BYTES = 1500  # most that names of fields and the verdict of a pair take
+MOST_PAIRS = LARGEST_PAGE // PAIR_BYTES
 TOP = 255  # the whole number that stands for 1
 UNIT = 1e-4  # of distances and shares
 NUMBERS = ("distance", "distance_states", "marginal_error", "row_entropy")  # of `LIKENESS`, and the share
@@ -64,6 +68,11 @@ class ProbePage:
         count = f"{len(self.probes)} sentence pair{'s' if len(self.probes) > 1 else ''}"
         return f"ProbePage({self.name}, {count}, {len(self.html.encode()) / 1e6:.2f} MB: save(file) writes it)"
 
+    def summary(self) -> str:
+        """How many of the pairs are transport, and how many are not."""
+        count = Counter(probe.kind for probe in self.probes)
+        return "; ".join(f"{text}: {count[kind]} of {len(self.probes)} pairs" for kind, text in SAYS.items() if count[kind])
+
     def save(self, file: str | Path) -> Path:
         """Write the page, whole or not at all; the name must end in .html. Returns its path."""
         path = checked_page(file)
@@ -86,8 +95,8 @@ def show(
 ) -> ProbePage:
     """Attention between the words of sentence pairs, every layer and head, beside the transport plan of the embeddings.
 
-    For attention A [m, n], rows scaled to sum to one, and the plan P [m, n] of mass 1 of the cost 2 − 2 cos between the words'
-    embeddings with entropy λ = settings.reg, the page has ½ Σ |A_ij/m − P_ij| for every layer and head (`Likeness`).
+    For attention A [m, n], rows scaled to sum to one, and the plan P [m, n] of mass 1 for the cost 2 − 2 cos between the
+    words' embeddings with entropy λ = settings.reg, the page has ½ Σ |A_ij/m − P_ij| for every layer and head (`Likeness`).
 
     Parameters
     ----------
@@ -116,7 +125,11 @@ def show(
     'towards'
     """
     s = Settings() if settings is None else settings
-    listed = [pairs] if isinstance(pairs, str | Pair) else list(pairs)
+    listed = [pairs] if isinstance(pairs, str | Pair) else list(islice(pairs, MOST_PAIRS + 1))
+    if len(listed) > MOST_PAIRS:
+        raise ValueError(
+            f"pairs must be at most {MOST_PAIRS} for a page under {LARGEST_PAGE // 10**6} MB, got more: show fewer"
+        )
     if gold is not None and len(gold) != len(listed):
         raise ValueError(f"gold must have links for each of {len(listed)} pairs, got {len(gold)}")
     loaded = model if isinstance(model, Model) else load(named(str(model)) if isinstance(model, str) else model, device)
@@ -128,13 +141,27 @@ def show(
     _check_size(loaded, [split[k] for k in there], s)
     links = None if gold is None else [gold[k] for k in there]
     probes = tuple(look_at_each(loaded, [given[k] for k in there], links, s))
-    lost = [sum(map(len, split[k])) - sum(map(len, (p.source_words, p.target_words))) for k, p in zip(there, probes, strict=True)]
     name = Path(loaded.name).name if Path(loaded.name).is_dir() else loaded.name
-    about = {"format": FORMAT, "by": f"otformer {__version__}", "model": name, "kind": loaded.kind, "reg": s.reg, "says": SAYS}
-    sizes = {"layers": loaded.layers, "heads": loaded.heads, "top": TOP, "unit": UNIT}
-    readings = [[name, LABELS[name], NOTES[name]] for name in readings_of(loaded, s.readings)]
-    shown = [_packed_pair(probe, gone) for probe, gone in zip(probes, lost, strict=True)]
-    return ProbePage(name, probes, page(name, about | sizes | {"readings": readings, "pairs": shown}))
+    lost = [sum(map(len, split[k])) - len(p.source_words) - len(p.target_words) for k, p in zip(there, probes, strict=True)]
+    return ProbePage(name, probes, page(name, _data(loaded, name, s, probes, lost)))
+
+
+def _data(model: Model, name: str, s: Settings, probes: Sequence[PairProbe], lost: Sequence[int]) -> dict[str, Any]:
+    """What the page's script reads; ``lost`` says how many words of each pair are left out."""
+    return {
+        "format": FORMAT,
+        "by": f"otformer {__version__}",
+        "model": name,
+        "kind": model.kind,
+        "layers": model.layers,
+        "heads": model.heads,
+        "reg": s.reg,
+        "top": TOP,
+        "unit": UNIT,
+        "says": SAYS,
+        "readings": [[each, LABELS[each], NOTES[each]] for each in readings_of(model, s.readings)],
+        "pairs": [_packed_pair(probe, gone) for probe, gone in zip(probes, lost, strict=True)],
+    }
 
 
 def checked_page(file: str | Path) -> Path:
@@ -159,14 +186,14 @@ def _check_size(model: Model, split: Sequence[Sequence[list[str]]], s: Settings)
     size = len(page("", {}).encode())
     for k, both in enumerate(split):
         n, m = (min(len(side), limit) for side in both)
-        # 4 characters for 3 entries; 6 for a number and its comma; links, names of fields and the verdict
-        own = 4 * (every + 1 + model.layers) * n * m // 3 + 6 * (len(NUMBERS) + 1) * every + 12 * n * m + 1500
+        # 4 characters for 3 entries; 6 for a number and its comma; 12 for a link
+        own = 4 * (every + 1 + model.layers) * n * m // 3 + 6 * (len(NUMBERS) + 1) * every + 12 * n * m + PAIR_BYTES
         size += own + len(_text(both).encode())
         if size > LARGEST_PAGE:
             fits = f"the first {k} of {len(split)} pairs fit: show fewer" if k else "show shorter sentences"
             raise ValueError(
-                f"pairs make a page over {LARGEST_PAGE // 10**6} MB, pair {k + 1} with {n} × {m} words, {model.layers} layers and "
-                f"{model.heads} heads takes {own / 1e6:.1f}; {fits}, or fewer readings"
+                f"pairs must fit on a page of {LARGEST_PAGE // 10**6} MB, got more: pair {k + 1}, of {n} × {m} words in "
+                f"{model.layers} layers of {model.heads} heads, takes {own / 1e6:.1f} MB; {fits}, or fewer readings"
             )
 
 

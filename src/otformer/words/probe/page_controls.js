@@ -64,6 +64,8 @@ function draw() {
   $("numbers").textContent = `${per(distances(p))} of its mass lies elsewhere than in the plan; column sums are off by ` +
     `${per(p.marginal_error[at.reading])} (0 to 200); rows spread by ${per(p.row_entropy[at.reading])} (0: one word each, ` +
     `100: all alike). ${per(p.share[at.reading])} of this attention falls on words of the other sentence at all.`;
+  $("links-note").textContent = "Source words on the left, target words on the right; weights from 0.05 on. Point at a word to see " +
+    "its links alone." + (p.gold.length ? " Dotted, and outlined below: links made by hand." : "");
   drawLinks("attention-links", A, css("--attention"), `links by attention, ${chosen}`);
   drawLinks("plan-links", P, css("--plan"), `links by the transport plan of ${kind}`);
   drawMap("attention-map", A, colours, `attention as a matrix, ${chosen}; a table below has its numbers`);

@@ -57,13 +57,12 @@ function drawLinks(id, A, colour, said) {
   const y = (k, count) => 4 + (k + 0.5) * step * Math.max(n, m) / count;
   svg.replaceChildren(make("title", {}, said));
   svg.setAttribute("viewBox", `0 0 ${wide} ${tall}`); svg.style.height = tall + "px";
-  const gold = new Set(p.gold.map(link => link.join()));
   for (const [i, j] of p.gold) svg.append(make("line", { x1: left, y1: y(i, n), x2: right, y2: y(j, m), stroke: css("--gold"),
     "stroke-dasharray": "2 5", "stroke-width": 1.2, "data-i": i, "data-j": j }));
   for (let j = 0; j < m; j++) for (let i = 0; i < n; i++) {
     const a = A[j * n + i] / data.top;
-    if (a >= 0.03) svg.append(make("line", { x1: left, y1: y(i, n), x2: right, y2: y(j, m), stroke: colour, "data-i": i, "data-j": j,
-      "stroke-width": (0.6 + 5 * a).toFixed(2), "stroke-opacity": Math.min(1, 0.12 + a).toFixed(2), "stroke-linecap": "round" }));
+    if (a >= 0.05) svg.append(make("line", { x1: left, y1: y(i, n), x2: right, y2: y(j, m), stroke: colour, "data-i": i, "data-j": j,
+      "stroke-width": (0.5 + 5.5 * a).toFixed(2), "stroke-opacity": Math.min(1, 0.05 + 1.1 * a).toFixed(2), "stroke-linecap": "round" }));
   }
   p.source.forEach((w, i) => svg.append(label(w, room, { x: left - 6, y: y(i, n) + 4.5, "text-anchor": "end", "data-i": i })));
   p.target.forEach((w, j) => svg.append(label(w, room, { x: right + 6, y: y(j, m) + 4.5, "data-j": j })));
@@ -147,8 +146,8 @@ function tell(event, id, note) {           // the entry under the pointer, in wo
 const tiles = {};
 function drawEvery(colours) {
   const p = data.pairs[at.pair], n = p.source.length, m = p.target.length, room = $("every").parentElement.clientWidth;
-  const across = data.heads + 1, left = 22, top = 20, w = Math.max(28, Math.min(76, (room - left) / across - 7));
-  const h = Math.max(18, Math.min(96, w * m / n)), dx = w + 7, dy = h + 19;
+  const across = data.heads + 1, left = 22, top = 20, w = Math.max(28, Math.min(112, (room - left) / across - 7));
+  const h = Math.max(18, Math.min(112, w * m / n)), dx = w + 7, dy = h + 19;
   Object.assign(tiles, { left, top, dx, dy, w, h });
   const g = canvas("every", Math.max(left + across * dx, 60), top + data.layers * dy), list = distances(p);
   g.font = "11px system-ui, sans-serif"; g.textAlign = "center"; g.fillStyle = css("--soft");
