@@ -42,8 +42,8 @@ def draw_links(found: Alignment) -> Text:
     """The source words on the left, the target words on the right, a line for every link; words without one are dim.
 
     >>> print(draw_links(Alignment({(0, 1): 0.9, (1, 0): 0.8}, ["black", "cat"], ["chat", "noir"])))
-    black ⠒⠢⠤⢄⣀⡀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⢀⣀⡠⠤⠔⠒ chat
-      cat ⠤⠔⠒⠊⠉⠁⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠀⠈⠉⠑⠒⠢⠤ noir
+    black ⠤⠤⠤⣀⣀⣀⣀⣀⣀⠀⠀⠀⠀⠀⠀⣀⣀⣀⣀⣀⣀⠤⠤⠤ chat
+      cat ⠤⠤⠤⠒⠒⠒⠒⠒⠒⠉⠉⠉⠉⠉⠉⠒⠒⠒⠒⠒⠒⠤⠤⠤ noir
     """
     from rich.cells import cell_len
     from rich.text import Text

@@ -1,9 +1,9 @@
 """Attention of a model on sentence pairs as one HTML page: every layer and head, beside the plan of its embeddings.
 
-The page opens without a network. Matrices travel inside it as whole numbers of 8 bits, each row scaled to sum to one (an entry
-is k/255, so to 0.002); distances and shares in units of 1e-4, computed before that rounding. Nothing from outside (words, the
-model's name) becomes markup: it is JSON with <, > and & escaped, put on the page as text, and the page's own policy lets no
-script run but the one whose hash it names, and nothing be fetched.
+The page opens without a network. Matrices travel inside it as whole numbers of 8 bits, each row scaled to sum to one (an
+entry is k/255, so to 0.002); distances and shares in units of 1e-4, computed before that rounding. Nothing from outside, be
+it a word or the model's name, becomes markup: it is JSON with <, > and & escaped, put on the page as text, and the page's own
+policy lets no script run but the one whose hash it names, and nothing be fetched.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ProbePage:
 
 def show(
     model: Model | str | Path,
-    pairs: Given | Iterable[Given],
+    pairs: str | Pair | Iterable[Given],
     gold: Sequence[Gold] | None = None,
     settings: Settings | None = None,
     device: str = "cpu",
@@ -102,8 +102,8 @@ def show(
     ----------
     model : Model, str or Path
         A shipped model (en-fr, de-en, bert-en-fr), a folder, or a hub name: encoder–decoder, encoder or decoder.
-    pairs : one or a list of ``source ||| target`` or (source, target)
-        Sentences; pairs of which one side has no word are left out.
+    pairs : str, Pair, or a list of str or (str, str)
+        ``source ||| target`` or (source, target); those of which one side has no word are left out.
     gold : list of Gold, optional
         Links made by hand for each pair, outlined on the page.
     settings : Settings, optional
