@@ -2,8 +2,8 @@
 
 The page opens without a network. Matrices travel inside it as whole numbers of 8 bits, each row scaled to sum to one (an
 entry is k/255, so to 0.002); distances and shares in units of 1e-4, computed before that rounding. Nothing from outside, be
-it a word or the model's name, becomes markup: it is JSON with <, > and & escaped, put on the page as text, and the page's own
-policy lets no script run but the one whose hash it names, and nothing be fetched.
+it a word or the model's name, becomes markup: it is JSON with <, > and & escaped, put on the page as text, and the policy of
+the page lets no script run but the one whose hash it names, and nothing be fetched.
 """
 
 from __future__ import annotations

@@ -8,19 +8,26 @@ function check(d) {                        // an error that says what is wrong w
   if (!d || typeof d !== "object" || !("format" in d)) throw Error("this is no page of attention that otformer wrote");
   if (d.format !== FORMAT) throw Error(`it has format ${d.format} (made by ${d.by}), and this page reads format ${FORMAT}: ` +
     "make it again with otformer probe MODEL --html FILE");
-  const each = d.layers * (d.heads + 1), texts = list => Array.isArray(list) && list.every(word => typeof word === "string");
-  const whole = k => Number.isInteger(k) && k > 0;
-  let fine = whole(d.layers) && whole(d.heads) && whole(d.top) && texts([d.model, d.kind, d.by]) && Array.isArray(d.pairs) &&
-    d.pairs.length && Array.isArray(d.readings) && d.readings.length && d.readings.every(r => texts(r) && r.length === 3);
-  for (const p of fine ? d.pairs : []) {
-    const size = fine && texts(p.source) && texts(p.target) ? p.source.length * p.target.length : 0;
-    fine = size && p.attention.length === d.readings.length && bytes(p.plans).length === (1 + d.layers) * size &&
-      p.attention.every(packed => bytes(packed).length === each * size) && p.nearest.every(Number.isInteger) &&
-      ["distance", "distance_states", "marginal_error", "row_entropy", "share"].every(name =>
-        p[name].length === d.readings.length && p[name].every(list => list.length === each && list.every(Number.isFinite)));
-  }
+  let fine = false;
+  try { fine = sound(d); } catch { /* a field is missing or of another kind */ }
   if (!fine) throw Error("its data are damaged");
   return d;
+}
+function sound(d) {                        // whether every field is there, of the right kind and size
+  const texts = list => list.every(word => typeof word === "string"), within = (k, low, high) => Number.isInteger(k) && k >= low && k <= high;
+  const each = d.layers * (d.heads + 1), count = d.readings.length;
+  const numbers = ["distance", "distance_states", "marginal_error", "row_entropy", "share"];
+  const fine = p => {
+    const n = p.source.length, m = p.target.length;
+    return n && m && texts([...p.source, ...p.target, p.verdict, p.kind]) && within(p.lost, 0, 1e9) && within(p.uniform, 0, 1e9) &&
+      p.attention.length === count && p.attention.every(packed => bytes(packed).length === each * n * m) &&
+      bytes(p.plans).length === (1 + d.layers) * n * m && within(p.nearest[0], 0, count - 1) && within(p.nearest[1], 1, d.layers) &&
+      p.gold.every(([i, j]) => within(i, 0, n - 1) && within(j, 0, m - 1)) && numbers.every(name =>
+        p[name].length === count && p[name].every(list => list.length === each && list.every(k => within(k, 0, 1e9))));
+  };
+  return within(d.layers, 1, 1e4) && within(d.heads, 1, 1e4) && d.top === 255 && d.unit > 0 && Number.isFinite(d.reg) && count > 0 &&
+    texts([d.model, d.kind, d.by, ...Object.values(d.says)]) && d.readings.every(r => texts(r) && r.length === 3) &&
+    d.pairs.length > 0 && d.pairs.every(fine);
 }
 const bytes = packed => Uint8Array.from(atob(packed), c => c.charCodeAt(0));
 const unpacked = new Map();
