@@ -18,7 +18,8 @@ from otformer.words.text.gold import parse_links
 
 EVIL = "<script>document.title='gone'</script>"
 PAIRS = ["the cat sleeps in the house ||| le chat dort dans la maison", f"the {EVIL} ||| le <b>chat</b>"]
-SHOWN = "return Object.fromEntries(['pair', 'reading', 'layer', 'head', 'plan'].map(id => [id, document.getElementById(id).value]))"
+IDS = ["pair", "reading", "layer", "head", "plan"]
+SHOWN = f"return Object.fromEntries({IDS}.map(id => [id, document.getElementById(id).value]))"
 PIXELS = "return document.getElementById(arguments[0]).toDataURL()"
 
 
@@ -117,7 +118,8 @@ def test_numbers_in_the_table_and_under_the_pointer(browser, made):
     )
     lines = "return document.querySelectorAll('#attention-links line.on').length"
     browser.js(
-        "document.querySelector('#attention-links text.word').dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))"
+        "const word = document.querySelector('#attention-links text.word');"
+        "word.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))"
     )
     assert browser.js(lines) == (A[:, 0] >= 0.05).sum() + 1  # and the link made by hand
     quiet(browser)
@@ -130,7 +132,8 @@ def test_keys_tiles_play_and_the_address(browser, made):
     assert (browser.js(SHOWN)["layer"], browser.js(SHOWN)["head"]) == ("2", "2")
     browser.js(
         "const e = new MouseEvent('click', { bubbles: true });"
-        "Object.defineProperty(e, 'offsetX', { value: tiles.left + 5 }); Object.defineProperty(e, 'offsetY', { value: tiles.top + 5 });"
+        "Object.defineProperty(e, 'offsetX', { value: tiles.left + 5 });"
+        "Object.defineProperty(e, 'offsetY', { value: tiles.top + 5 });"
         "document.getElementById('every').dispatchEvent(e)"
     )
     assert (browser.js(SHOWN)["layer"], browser.js(SHOWN)["head"]) == ("1", "1")

@@ -1,7 +1,8 @@
 // What is chosen: from the address, by controls, clicks and keys.
+const PLANS = ["embeddings", "states"];
 function say(text) { $("message").textContent = text; }
 
-function start(d) {                        // show these data, as the address says or else where attention is nearest to the plan
+function start(d) {                        // show these data: what the address says, or else where the plan is nearest
   data = d; unpacked.clear(); stop();
   $("model").textContent = d.model;
   $("about").textContent = `${d.kind} model, ${d.layers} layers, ${d.heads} heads; ${d.pairs.length} sentence ` +
@@ -36,7 +37,7 @@ function fromAddress() {
   };
   at = nearest((whole("pair", 1, data.pairs.length) || 1) - 1);
   const found = { layer: whole("layer", 1, data.layers), head: whole("head", 0, data.heads),
-    reading: one("reading", data.readings.map(r => r[0])), plan: ["embeddings", "states"][one("plan", ["embeddings", "states"])] };
+    reading: one("reading", data.readings.map(r => r[0])), plan: PLANS[one("plan", PLANS)] };
   for (const [name, value] of Object.entries(found)) if (value !== undefined) at[name] = value;
   say(wrong.length ? `The address asks for ${wrong.join(", ")}, which is not here.` : "");
   draw();
@@ -64,8 +65,8 @@ function draw() {
   $("numbers").textContent = `${per(distances(p))} of its mass lies elsewhere than in the plan; column sums are off by ` +
     `${per(p.marginal_error[at.reading])} (0 to 200); rows spread by ${per(p.row_entropy[at.reading])} (0: one word each, ` +
     `100: all alike). ${per(p.share[at.reading])} of this attention falls on words of the other sentence at all.`;
-  $("links-note").textContent = "Source words on the left, target words on the right; weights from 0.05 on. Point at a word to see " +
-    "its links alone." + (p.gold.length ? " Dotted, and outlined below: links made by hand." : "");
+  $("links-note").textContent = "Source words on the left, target words on the right; weights from 0.05 on. Point at a " +
+    "word to see its links alone." + (p.gold.length ? " Dotted, and outlined below: links made by hand." : "");
   drawLinks("attention-links", A, css("--attention"), `links by attention, ${chosen}`);
   drawLinks("plan-links", P, css("--plan"), `links by the transport plan of ${kind}`);
   drawMap("attention-map", A, colours, `attention as a matrix, ${chosen}; a table below has its numbers`);
@@ -112,8 +113,9 @@ for (const id of ["attention", "plan"]) $(id + "-map").onpointermove = event => 
 $("every").onclick = event => { const found = tile(event); if (found) { stop(); choose(found); } };
 $("every").onpointermove = event => {
   const found = tile(event), p = data.pairs[at.pair];
-  if (found) $("every-note").textContent = `layer ${found.layer}, ${headName(found.head)}: ` +
-    `${per(distances(p), found.layer, found.head)} from the plan, ${per(p.share[at.reading], found.layer, found.head)} of it on words`;
+  if (!found) return;
+  const [away, share] = [distances(p), p.share[at.reading]].map(list => per(list, found.layer, found.head));
+  $("every-note").textContent = `layer ${found.layer}, ${headName(found.head)}: ${away} from the plan, ${share} of it on words`;
 };
 $("file").onchange = async event => {
   const file = event.target.files[0];

@@ -14,14 +14,16 @@ function check(d) {                        // an error that says what is wrong w
   return d;
 }
 function sound(d) {                        // whether every field is there, of the right kind and size
-  const texts = list => list.every(word => typeof word === "string"), within = (k, low, high) => Number.isInteger(k) && k >= low && k <= high;
+  const texts = list => list.every(word => typeof word === "string");
+  const within = (k, low, high) => Number.isInteger(k) && k >= low && k <= high;
+  const size = packed => /^[A-Za-z0-9+/]*={0,2}$/.test(packed) ? packed.length / 4 * 3 - (packed.match(/=*$/)[0].length) : -1;
   const each = d.layers * (d.heads + 1), count = d.readings.length;
   const numbers = ["distance", "distance_states", "marginal_error", "row_entropy", "share"];
   const fine = p => {
     const n = p.source.length, m = p.target.length;
     return n && m && texts([...p.source, ...p.target, p.verdict, p.kind]) && within(p.lost, 0, 1e9) && within(p.uniform, 0, 1e9) &&
-      p.attention.length === count && p.attention.every(packed => bytes(packed).length === each * n * m) &&
-      bytes(p.plans).length === (1 + d.layers) * n * m && within(p.nearest[0], 0, count - 1) && within(p.nearest[1], 1, d.layers) &&
+      p.attention.length === count && p.attention.every(packed => size(packed) === each * n * m) &&
+      size(p.plans) === (1 + d.layers) * n * m && within(p.nearest[0], 0, count - 1) && within(p.nearest[1], 1, d.layers) &&
       p.gold.every(([i, j]) => within(i, 0, n - 1) && within(j, 0, m - 1)) && numbers.every(name =>
         p[name].length === count && p[name].every(list => list.length === each && list.every(k => within(k, 0, 1e9))));
   };
@@ -68,8 +70,9 @@ function drawLinks(id, A, colour, said) {
     "stroke-dasharray": "2 5", "stroke-width": 1.2, "data-i": i, "data-j": j }));
   for (let j = 0; j < m; j++) for (let i = 0; i < n; i++) {
     const a = A[j * n + i] / data.top;
-    if (a >= 0.05) svg.append(make("line", { x1: left, y1: y(i, n), x2: right, y2: y(j, m), stroke: colour, "data-i": i, "data-j": j,
-      "stroke-width": (0.5 + 5.5 * a).toFixed(2), "stroke-opacity": Math.min(1, 0.05 + 1.1 * a).toFixed(2), "stroke-linecap": "round" }));
+    if (a >= 0.05) svg.append(make("line", { x1: left, y1: y(i, n), x2: right, y2: y(j, m), "data-i": i, "data-j": j,
+      stroke: colour, "stroke-width": (0.5 + 5.5 * a).toFixed(2), "stroke-opacity": Math.min(1, 0.05 + 1.1 * a).toFixed(2),
+      "stroke-linecap": "round" }));
   }
   p.source.forEach((w, i) => svg.append(label(w, room, { x: left - 6, y: y(i, n) + 4.5, "text-anchor": "end", "data-i": i })));
   p.target.forEach((w, j) => svg.append(label(w, room, { x: right + 6, y: y(j, m) + 4.5, "data-j": j })));
@@ -94,17 +97,19 @@ function point(event) {                    // the links of the word under the po
     }
   }
 }
-function ramp() {                          // 256 colours, evenly from --low to --top
+function ramp() {                          // the colours of 0 to 255, from --low to --top, as whole numbers of 4 bytes
   const stops = ["--low", "--mid", "--high", "--top"].map(name => [1, 3, 5].map(k => parseInt(css(name).slice(k, k + 2), 16)));
-  return Array.from({ length: 256 }, (_, t) => {
-    const s = Math.min(2.9999, 3 * (t / 255) ** +$("scale").value), k = Math.floor(s);
-    return stops[k].map((c, q) => c + (s - k) * (stops[k + 1][q] - c));
+  const rgba = Uint8Array.from({ length: 1024 }, (_, at) => {
+    const t = at >> 2, q = at & 3, s = Math.min(2.9999, 3 * (t / 255) ** +$("scale").value), k = Math.floor(s);
+    return q === 3 ? 255 : stops[k][q] + (s - k) * (stops[k + 1][q] - stops[k][q]);
   });
+  return new Uint32Array(rgba.buffer);
 }
 function picture(A, n, m, colours) {       // a matrix, one pixel an entry
   const cells = document.createElement("canvas"), g = cells.getContext("2d"), image = g.createImageData(n, m);
   cells.width = n; cells.height = m;
-  for (let k = 0; k < n * m; k++) image.data.set([...colours[Math.round(255 * A[k] / data.top)], 255], 4 * k);
+  const pixels = new Uint32Array(image.data.buffer);
+  for (let k = 0; k < n * m; k++) pixels[k] = colours[A[k]];
   g.putImageData(image, 0, 0);
   return cells;
 }
@@ -160,7 +165,8 @@ function drawEvery(colours) {
   g.font = "11px system-ui, sans-serif"; g.textAlign = "center"; g.fillStyle = css("--soft");
   for (let k = 1; k <= across; k++) g.fillText(k === across ? "mean" : k, left + (k - 1) * dx + w / 2, 13);
   for (let layer = 1; layer <= data.layers; layer++) for (let k = 1; k <= across; k++) {
-    const head = k === across ? 0 : k, x = left + (k - 1) * dx, y = top + (layer - 1) * dy, on = layer === at.layer && head === at.head;
+    const head = k === across ? 0 : k, on = layer === at.layer && head === at.head;
+    const x = left + (k - 1) * dx, y = top + (layer - 1) * dy;
     g.drawImage(picture(attention(p, layer, head), n, m, colours), x, y, w, h);
     g.strokeStyle = css(on ? "--gold" : "--line"); g.lineWidth = on ? 3 : 1; g.strokeRect(x, y, w, h);
     g.fillStyle = css("--soft"); g.fillText(Math.round(100 * data.unit * list[place(layer, head)]), x + w / 2, y + h + 12);
@@ -169,7 +175,8 @@ function drawEvery(colours) {
   $("every").setAttribute("aria-label", `${data.layers} layers of ${data.heads} heads and their means, as small matrices`);
 }
 function tile(event) {                     // {layer, head} under the pointer, or null
-  const layer = 1 + Math.floor((event.offsetY - tiles.top) / tiles.dy), k = 1 + Math.floor((event.offsetX - tiles.left) / tiles.dx);
+  const layer = 1 + Math.floor((event.offsetY - tiles.top) / tiles.dy);
+  const k = 1 + Math.floor((event.offsetX - tiles.left) / tiles.dx);
   return layer >= 1 && layer <= data.layers && k >= 1 && k <= data.heads + 1 ? { layer, head: k > data.heads ? 0 : k } : null;
 }
 function drawCurve() {
@@ -192,8 +199,10 @@ function drawCurve() {
     const mean = distances(p).map((_, k) => data.pairs.reduce((sum, q) => sum + distances(q)[k], 0) / data.pairs.length);
     line(mean, { stroke: css("--plan"), "stroke-width": 2, "stroke-dasharray": "2 4" });
   }
-  const dot = (layer, head, r, look) => svg.append(make("circle", { cx: x(layer), cy: y(distances(p)[place(layer, head)]), r, ...look }));
-  for (let k = 1; k <= L; k++) for (let h = 1; h <= data.heads; h++) dot(k, h, 2.2, { fill: css("--attention"), "fill-opacity": 0.45 });
+  const dot = (layer, head, r, look) =>
+    svg.append(make("circle", { cx: x(layer), cy: y(distances(p)[place(layer, head)]), r, ...look }));
+  const faint = { fill: css("--attention"), "fill-opacity": 0.45 };
+  for (let k = 1; k <= L; k++) for (let h = 1; h <= data.heads; h++) dot(k, h, 2.2, faint);
   line(distances(p), { stroke: css("--attention"), "stroke-width": 2.2 });
   dot(at.layer, at.head, 6, { fill: "none", stroke: css("--gold"), "stroke-width": 2.5 });
   const others = data.readings.filter((_, r) => r !== at.reading).map(r => r[0]).join(", ");
