@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LINES_WIDE = 24  # characters between the two columns of words
-LONGEST = 24  # characters of a word that are shown
+WORD_CUT = 24  # characters of a word that are shown
 WEAK = 0.5  # links of a lower score are dim
 BRAILLE = 0x2800  # the character without a dot; dots[y][x] are those of its 4 × 2
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
@@ -29,13 +29,13 @@ FAINT, DARK = np.array([222, 235, 247]), np.array([8, 48, 107])  # backgrounds o
 
 
 def printable(word: str) -> str:
-    """The word with nothing in it that a terminal obeys, cut to LONGEST characters.
+    """The word with nothing in it that a terminal obeys, cut to WORD_CUT characters.
 
     >>> printable("ca" + chr(27) + "[2Jt")
     'ca�[2Jt'
     """
     plain = "".join(c if c.isprintable() else "�" for c in word)
-    return plain if len(plain) <= LONGEST else plain[: LONGEST - 1] + "…"
+    return plain if len(plain) <= WORD_CUT else plain[: WORD_CUT - 1] + "…"
 
 
 def draw_links(found: Alignment) -> Text:
