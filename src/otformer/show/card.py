@@ -70,6 +70,7 @@ class Card:
 
     def rich(self) -> Any:
         """The same for `rich.print`."""
+        from rich.columns import Columns
         from rich.console import Group
         from rich.text import Text
 
@@ -77,12 +78,13 @@ class Card:
         lines = [Text.assemble((self.title, "bold"), "  ", mark, self.verdict)]
         wide = max((len(name) for name in self.facts), default=0)
         lines += [Text.assemble((f"{name:<{wide}}  ", "dim"), value) for name, value in self.facts.items()]
+        pictures = []
         for picture in self.pictures:
-            drawn = picture.text()
-            if drawn:
-                lines += [Text(""), Text.assemble((picture.title, "bold"), (f"  {picture.caption}", "dim"))]
-                lines += [Text(line, style="blue", no_wrap=True) for line in drawn]
-        return Group(*lines, *([Text(self.note, style="dim")] if self.note else []))
+            drawn = [Text(line, style="blue", no_wrap=True) for line in picture.text()]
+            head = [Text(""), Text(picture.title, style="bold"), Text(picture.caption, style="dim")]
+            pictures += [Group(*head, *drawn)] if drawn else []
+        note = [Text(self.note, style="dim")] if self.note else []
+        return Group(*lines, *([Columns(pictures, padding=(0, 3))] if pictures else []), *note)
 
 
 class Shown:

@@ -46,7 +46,8 @@ class Curve:
         end = f'<text x="{left + room}" y="{TALL - 4}" text-anchor="end" {TEXT}>{last}</text>'
         line = f'<path d="M{path}" fill="none" stroke="{HEAT}" stroke-width="2"/>'
         ends = f"{self.values[0]:.2g} at layer {self.layers[0]}, {self.values[-1]:.2g} at layer {self.layers[-1]}"
-        return f'<svg width="{WIDE}" height="{TALL}" role="img" aria-label="{self.title}: {ends}">{grid}{line}{first}{end}</svg>'
+        name = f'role="img" aria-label="{self.title}: {ends}"'
+        return f'<svg width="{WIDE}" height="{TALL}" {name}>{grid}{line}{first}{end}</svg>'
 
     def text(self) -> list[str]:
         """One line of bars, the tallest for the largest number."""

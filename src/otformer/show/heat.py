@@ -39,10 +39,10 @@ class Heat:
 
     @property
     def caption(self) -> str:
-        """What one cell is, and what the darkest stands for."""
+        """What one cell is, and what full colour stands for."""
         sizes = [block_size(whole, cells) for whole, cells in zip(self.shape, self.matrix.shape, strict=True)]
         cell = "" if sizes == [1, 1] else f"a cell is {sizes[0]} × {sizes[1]} entries added up, "
-        return f"{cell}darkest {self._top:.3g}"
+        return f"{cell}full colour {self._top:.3g}"
 
     @property
     def _top(self) -> float:

@@ -26,7 +26,7 @@ class Links:
     @property
     def caption(self) -> str:
         most = max(len(self.left), len(self.right))
-        return f"the first {WORDS} words of {most}" if most > WORDS else "the darker, the higher the score"
+        return f"the first {WORDS} words of {most}" if most > WORDS else "the stronger, the higher the score"
 
     def _shown(self) -> tuple[list[str], list[str], dict[tuple[int, int], float]]:
         left, right = ([_cut(word) for word in side[:WORDS]] for side in (self.left, self.right))

@@ -26,18 +26,20 @@ class Points:
     caption: str = "x filled, y open"
 
     def placed(self) -> tuple[Array, Array]:
-        """Both sides in two dimensions, in the unit square, first coordinate to the right, second upwards.
-
-        Numbers (d = 1) lie on two lines, x above y.
-        """
-        sides = [self.x, self.y]
-        if self.x.shape[1] == 1:
-            sides = [np.column_stack([t, np.full(len(t), high)]) for t, high in zip(sides, (1.0, 0.0), strict=True)]
-        both = np.concatenate(sides)
+        """Both sides in the unit square, first coordinate to the right, second upwards."""
+        x, y = self._plane()
+        both = np.concatenate([x, y])
         low, span = both.min(0), np.ptp(both, 0)
         if self.x.shape[1] == 2:  # one scale for both axes
             low, span = low - (span.max() - span) / 2, np.full(2, span.max())
-        return tuple((t - low) / np.where(span > 0, span, 1) for t in sides)
+        span = np.where(span > 0, span, 1)
+        return (x - low) / span, (y - low) / span
+
+    def _plane(self) -> tuple[Array, Array]:
+        """Both sides in two dimensions; numbers (d = 1) lie on two lines, x above y."""
+        if self.x.shape[1] == 2:
+            return self.x, self.y
+        return np.column_stack([self.x, np.ones(len(self.x))]), np.column_stack([self.y, np.zeros(len(self.y))])
 
     def lines(self) -> list[tuple[int, int, float]]:
         """(i, j, share) of the heaviest pairs, the lightest first, so that heavy lines lie on top."""
@@ -69,13 +71,14 @@ class Points:
 
     def draw(self, axes: Any) -> None:
         """On axes of matplotlib, in the points' own coordinates."""
-        sides = [self.x, self.y]
+        from matplotlib.collections import LineCollection
+
+        x, y = self._plane()
         if self.x.shape[1] == 1:
-            sides = [np.column_stack([t, np.full(len(t), high)]) for t, high in zip(sides, (1.0, 0.0), strict=True)]
             axes.set_yticks([1, 0], ["x", "y"])
-        x, y = sides
-        for i, j, share in self.lines():
-            axes.plot(*zip(x[i], y[j], strict=True), color="black", alpha=0.8 * share, linewidth=1, zorder=1)
+        found = self.lines()
+        ends, strengths = [(x[i], y[j]) for i, j, _ in found], [0.8 * share for *_, share in found]
+        axes.add_collection(LineCollection(ends, colors="black", alpha=strengths, linewidths=1, zorder=1))
         axes.plot(*x.T, "o", color=HEAT, label="x")
         axes.plot(*y.T, "o", color=MARK, mfc="white", label="y")
         if self.x.shape[1] == 2:
