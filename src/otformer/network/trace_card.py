@@ -84,7 +84,9 @@ def lines(trace: Trace, layer: int, k: int, points: tuple[Array, Array]) -> Poin
     """The points, and lines as strong as attention after a layer."""
     there = trace.prompt.x_present[k].cpu().numpy(), trace.prompt.y_present[k].cpu().numpy()
     A = _of(trace, trace.attention(layer), k)[there[0]][:, there[1]]
-    return Points(*points, A, f"layer {trace.layers[trace._kept(layer)]}", "x filled, y open; lines: where x looks")
+    return Points(
+        *points, A, f"the points, layer {trace.layers[trace._kept(layer)]}", "x filled, y open; lines: where x looks"
+    )
 
 
 def _of(trace: Trace, t: torch.Tensor, k: int) -> Array:

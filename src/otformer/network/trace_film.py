@@ -67,6 +67,7 @@ def _frames(trace: Trace, layers: list[int], k: int, labels: Any) -> list[Image]
     errors = [float(trace.marginal_errors([layer]).reshape(-1)[k]) for layer in layers]
     made, (left, right) = figures.figure(6.4, 3.4, columns=2)
     made.set_dpi(DOTS)
+    made.set_layout_engine("constrained", h_pad=0.08, w_pad=0.08)
     canvas = FigureCanvasAgg(made)
     for at, layer in enumerate(layers):
         left.clear()

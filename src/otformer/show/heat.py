@@ -42,15 +42,15 @@ class Heat:
         """What one cell is, and what full colour stands for."""
         sizes = [block_size(whole, cells) for whole, cells in zip(self.shape, self.matrix.shape, strict=True)]
         cell = "" if sizes == [1, 1] else f"a cell is {sizes[0]} × {sizes[1]} entries added up, "
-        return f"{cell}full colour {self._top:.3g}"
+        return f"{cell}full colour {self._top:.3g}, by square roots"
 
     @property
     def _top(self) -> float:
         return float(self.matrix.max()) if self.top is None else self.top
 
-    def shares(self) -> Array:
-        """The numbers as shares of the top."""
-        return np.clip(self.matrix / self._top, 0, 1) if self._top > 0 else np.zeros_like(self.matrix)
+    def shades(self) -> Array:
+        """How strong each cell is, 0 to 1: the square root of its share of the top, so that small shares are seen."""
+        return np.sqrt(np.clip(self.matrix / self._top, 0, 1)) if self._top > 0 else np.zeros_like(self.matrix)
 
     def _texts(self, side: int) -> list[str]:
         """The label of every row (side 0) or column, cut to length; none where there are none or too many."""
@@ -83,7 +83,7 @@ class Heat:
         return f'<svg {size} role="img" aria-label="{name}">{"".join(parts)}</svg>'
 
     def _paths(self) -> list[str]:
-        levels = np.ceil(self.shares() * LEVELS - 0.25).astype(int)  # what is below a quarter of a level is left out
+        levels = np.round(self.shades() * LEVELS).astype(int)
         found = []
         for level in range(1, LEVELS + 1):
             cells = "".join(f"M{j} {i}h1v1h-1z" for i, j in np.argwhere(levels == level).tolist())
@@ -94,7 +94,7 @@ class Heat:
         """Two characters a cell, with labels where there are any."""
         rows = self._texts(0)
         left = max([0, *(len(text) for text in rows)])
-        shades = np.round(self.shares() ** 0.5 * (len(SHADES) - 1)).astype(int).tolist()
+        shades = np.round(self.shades() * (len(SHADES) - 1)).astype(int).tolist()
         drawn = ["".join(2 * SHADES[k] for k in row) for row in shades]
         wide = 2 * self.matrix.shape[1]
         body = [f"{rows[k] if rows else '':>{left}}▕{line}▏" for k, line in enumerate(drawn)]
@@ -110,6 +110,8 @@ class Heat:
             texts = self._texts(side)
             if texts:
                 axis.set_ticks(range(1, len(texts) + 1), texts, rotation=90 if side else 0)
+            else:
+                axis.get_major_locator().set_params(integer=True)
         if self.marked is not None:
             axes.plot([j + 1 for j in self.marked], range(1, len(self.marked) + 1), "s", mfc="none", color=MARK)
         axes.grid(visible=False)

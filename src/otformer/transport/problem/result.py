@@ -195,7 +195,7 @@ class Result(Shown):
         if x is not None:
             sides = checked_points("x", x, n), checked_points("y", y, m)
             whole = self._drawn(MOST)
-            pictures += [] if whole is None else [Points(*sides, whole, "transport plan")]
+            pictures += [] if whole is None else [Points(*sides, whole, "transport plan between the points")]
         labels, drawn = checked_labels(labels, shape), self._drawn(cells)
         if drawn is not None:
             pictures.append(Heat(drawn, "transport plan", shape, labels=labels))
