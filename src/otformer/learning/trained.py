@@ -60,7 +60,7 @@ class Trained(nn.Module, Shown):
 
         Outlined is the assignment that maximises Σ_i x_σ(i)·y_i, which the model is trained to find.
 
-        >>> load_trained("sort-beyond").plot([0.9, 0.1, 0.5], [0.0, 0.5, 1.0]).get_title()
+        >>> load_trained("sort-beyond").plot([0.9, 0.1, 0.5], [0.0, 0.5, 1.0]).get_title("left")
         '100 % of 3 rows right'
         """
         return self._plot(ax, x=x, y=y)

@@ -16,7 +16,7 @@ SIDE = 208  # px of the longer side of a picture
 TEXT = 'font-size="11" fill="currentColor"'  # of every word in an SVG
 HEAT, MARK, GOOD = BLUE, ORANGE, GREEN  # on light and on dark: cells and lines; what is marked; a tick
 LIGHT = {
-    "ink": INK, "soft": "#59636E", "line": "#DFE3E8", "page": "#FFFFFF", "card": "#F6F8FA", "u": BLUE, "v": "#C65700",
+    "ink": INK, "soft": "#59636E", "line": "#DFE3E8", "page": "#FFFFFF", "card": "#F6F8FA", "u": BLUE, "v": "#B34E00",
     "heat": "#FFFFFF #9ECAE1 #2171B5 #081D58",
 }  # fmt: skip
 DARK = {

@@ -178,7 +178,7 @@ class Result(Shown):
         labels : two lists of texts for the rows and the columns.   ax : axes of matplotlib to draw on. Returns the axes.
 
         >>> from otformer import solve
-        >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.1).plot().get_title()
+        >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.1).plot().get_title("left")
         'transport plan'
         """
         return self._plot(ax, x=x, y=y, labels=labels, cells=FINE)
