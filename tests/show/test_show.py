@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 import xml.etree.ElementTree as ET
 
 import matplotlib as mpl
@@ -233,7 +234,8 @@ def test_trained_modules_show_what_they_do(tmp_path):
 def test_showing_keeps_derivatives():
     C = torch.rand(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     r = of.solve(C, reg=0.1)
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
         r._repr_html_()
     r.plan[0, 0].backward()
     assert C.grad is not None

@@ -201,7 +201,7 @@ class Result(Shown):
             pictures.append(Heat(drawn, "transport plan", shape, labels=labels))
         size = "has no entries" if not n * m else f"has {n * m:.3g} entries, more than {ENTRIES:.2g}"
         note = "" if pictures else f"the plan {size}, and is not drawn"
-        facts = {"plan": f"{n:,} × {m:,}", "mass": f"{self.mass:.6g}", "value": f"{float(self.value):.8g}"}
+        facts = {"plan": f"{n:,} × {m:,}", "mass": f"{self.mass:.6g}", "value": f"{self.value:.8g}"}
         return Card(type(self).__name__, facts | self._effort(), pictures, self.status, bool(self.converged), note)
 
     def _effort(self) -> dict[str, str]:
