@@ -90,10 +90,8 @@ class ExactResult(Result):
         return sums.to_dense() if isinstance(sums, Tensor) else np.asarray(sums).ravel()
 
     def _columns(self, name: str, given: Any) -> Any:
-        m, like = self.plan.shape[1], self.plan
-        array: Any = (
-            checks.tensor(name, given).to(like.device, like.dtype) if isinstance(like, Tensor) else np.asarray(given)
-        )
+        m, like, given = self.plan.shape[1], self.plan, checks.tensor(name, given)
+        array: Any = given.to(like.device, like.dtype) if isinstance(like, Tensor) else given.numpy()
         if array.ndim not in (1, 2) or len(array) != m:
             raise ValueError(f"{name} must have shape ({m},) or ({m}, k), got {tuple(array.shape)}")
         return array
