@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
@@ -187,6 +188,7 @@ def test_a_trace_in_a_notebook_and_on_axes():
         trace.plot(problem=1)
     with pytest.raises(ValueError, match="head must be one of"):
         trace.plot(head="sideways")
+    plt.close("all")
 
 
 def test_a_large_trace_is_not_drawn(monkeypatch):

@@ -7,7 +7,6 @@ import re
 import warnings
 import xml.etree.ElementTree as ET
 
-import matplotlib as mpl
 import numpy as np
 import pytest
 import rich.console
@@ -20,7 +19,6 @@ from otformer.show.coarse import blocks, blocks_of_pairs
 from otformer.show.heat import Heat
 from otformer.words.align.align import Alignment
 
-mpl.use("Agg")
 EVIL = "<script>alert(1)</script>"
 
 
