@@ -86,7 +86,7 @@ def run(context: Context) -> Outcome:
     asked = sizes if context.full else ARGMAX_SIZES
     rows, batches = [], []
     for n, d in context.each(product(sizes, DIMS)):
-        batch = _problems(n, d, 5 if context.full else PROBLEMS, n in asked, generator)
+        batch = _problems(n, d, PROBLEMS, n in asked, generator)
         names = NETWORKS if n in asked else ("annealed",)
         rows += [
             _measured(name, reg, batch) for name, reg in product(names, REGS) if name == "annealed" or reg >= FIXED_FROM
