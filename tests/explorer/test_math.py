@@ -1,0 +1,142 @@
+"""The explorer's JavaScript, run by Node, beside the package: network, schedules, switches, matching, trained networks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from itertools import cycle, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+
+from otformer import AligningTransformer
+from otformer.explorer.make_data import learned
+from otformer.learning.trained import load_ensemble
+from otformer.network.printed import printed_columns, printed_rows
+from otformer.network.schedule import Paper
+from otformer.network.weights import HEADS, head
+from otformer.transport.reference import plan, sinkhorn
+
+JS = Path(__file__).parents[2] / "src" / "otformer" / "explorer" / "js"
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="needs Node 18 or newer as `node` on the PATH: Debian's package nodejs")
+SCHEDULES = ("paper", "gradient", "alternating", "relaxed", "annealed")
+SWITCHES = ({}, {"sign": True}, {"sink": True}, {"index": True}, {"identity": True}, {"head": True}, {"squares": True}, {"step": 4})
+DEPTH, SHOWN = 40, (0, 1, 2, 17, 40)
+
+
+def node(folder: Path, **given) -> dict:
+    """What the modules answer; they are copied beside a package.json that calls them modules."""
+    shutil.copytree(JS, folder, dirs_exist_ok=True)
+    (folder / "package.json").write_text('{"type": "module"}')
+    script = Path(__file__).with_name("run_math.mjs")
+    asked = json.dumps({"networks": [], "matchings": [], "learned": []} | given)
+    done = subprocess.run([NODE, script, folder], input=asked, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def problems(count: int) -> list[dict]:
+    """Random networks and points: all schedules, sinks and switches, n ≠ m for some, d from 1 to 3."""
+    rng = np.random.default_rng(15)
+    found = []
+    for k, (schedule, broken) in enumerate(islice(zip(cycle(SCHEDULES), cycle(SWITCHES), strict=False), count)):
+        n = int(rng.integers(1, 15))
+        m = n if k % 3 or broken else int(rng.integers(1, 15))
+        dim = 1 if "identity" in broken else int(rng.integers(1, 4))
+        x, y = rng.uniform(-0.2, 1.2, (n, dim)), rng.uniform(-0.2, 1.2, (m, dim))
+        sink = "token" if k % 4 == 1 else "frozen"
+        setting = {"reg": float(10 ** rng.uniform(-2, 0)), "depth": DEPTH, "schedule": schedule, "sink": sink, "broken": broken}
+        found.append({"x": x.tolist(), "y": y.tolist(), "layers": SHOWN, **setting})
+    return found
+
+
+def network(given: dict) -> tuple[AligningTransformer, dict]:
+    """The same network of the package, with what is broken in it done to its weights."""
+    n, dim, broken, reg = len(given["x"]), len(given["x"][0]), given["broken"], given["reg"]
+    schedule = Paper(n) if given["schedule"] == "paper" else given["schedule"]
+    sink = "token" if broken.get("sink") else given["sink"]
+    net = AligningTransformer(dim, reg, DEPTH, schedule, sink, marginals=n != len(given["y"]))
+    r = net.registers
+    if broken.get("index") or broken.get("identity"):
+        each = []
+        for here in net.reg.tolist():
+            P = [head(name, here, r).bilinear(r) for name in HEADS]
+            P = [printed_rows(dim, here), P[1]] if broken.get("index") else [P[0], printed_columns(dim, here)]
+            each.append(torch.stack(P))
+        net.W_Q, net.W_K = torch.stack(each), torch.eye(r.width, dtype=torch.float64).expand(len(each), 2, -1, -1)
+    net.W_O = net.W_O * (-1 if broken.get("sign") else 1) * broken.get("step", 1)
+    if broken.get("head"):
+        net.W_O[:, 1] = 0
+    return net, {"squares": bool(broken.get("squares"))}
+
+
+def trace(given: dict):
+    net, prompt = network(given)
+    if prompt["squares"]:
+        make = net.prompt
+
+        def without_squares(*points):
+            made = make(*points)
+            for name in ("x_sq", "y_sq"):
+                made.Z[..., net.registers[name]] = 0
+            return made
+
+        net.prompt = without_squares
+    return net(given["x"], given["y"], warn=False)
+
+
+@needs_node
+def test_u_v_and_attention_are_those_of_the_aligning_transformer(tmp_path):
+    given = problems(60)
+    assert {(each["schedule"], *each["broken"]) for each in given} >= {(s, *b) for s in SCHEDULES for b in SWITCHES}
+    for problem, answer in zip(given, node(tmp_path, networks=given)["networks"], strict=True):
+        ran = trace(problem)
+        for layer, found in zip(SHOWN, answer, strict=True):
+            u, v = ran.potentials(layer)
+            wanted = {"u": u, "v": v, "rows": ran.attention(layer), "columns": ran.attention(layer, "columns")}
+            wanted |= {"sink": ran.attention(layer, sink=True)}
+            for name, value in wanted.items():
+                np.testing.assert_allclose(found[name], value.flatten(), rtol=0, atol=1e-9, err_msg=f"{name} of {problem}")
+            if found["error"] is not None:  # JSON has no infinity
+                np.testing.assert_allclose(found["error"], float(ran.marginal_errors([layer])[0]), rtol=1e-9, atol=1e-9)
+
+
+@needs_node
+def test_the_line_called_sinkhorn_is_sinkhorn(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 9, 2))
+    given = {"x": x.tolist(), "y": y.tolist(), "reg": 0.1, "depth": 400, "schedule": "sinkhorn", "layers": [400]}
+    ((found,),) = node(tmp_path, networks=[given | {"sink": "frozen", "broken": {}}])["networks"]
+    C = torch.tensor(cdist(x, y, "sqeuclidean"))
+    P = plan(C, *sinkhorn(C, 0.1), 0.1)
+    np.testing.assert_allclose(found["rows"], (P / P.sum(1, keepdim=True)).flatten(), atol=1e-8)
+
+
+@needs_node
+def test_the_outlined_matching_is_scipys(tmp_path):
+    rng = np.random.default_rng(1)
+    given = [dict(zip("xy", rng.random((2, n, 2)).tolist(), strict=True)) for n in (1, 2, 3, 7, 30, 200)]
+    for problem, found in zip(given, node(tmp_path, matchings=given)["matchings"], strict=True):
+        C = cdist(problem["x"], problem["y"], "sqeuclidean")
+        rows, columns = linear_sum_assignment(C)
+        assert sorted(found) == list(range(len(C)))
+        assert C[rows, found].sum() == pytest.approx(C[rows, columns].sum(), rel=1e-12)
+
+
+@needs_node
+@pytest.mark.parametrize("name", ["sort-beyond", "paper-attention"])
+def test_the_trained_networks_are_the_packages_layer_by_layer(name, tmp_path):
+    rng = np.random.default_rng(2)
+    lists = [(rng.random(n), (np.arange(n) + 1) / n) for n in (2, 7, 12, 30)]
+    given = [{"stored": learned(name), "x": x.tolist(), "y": y.tolist()} for x, y in lists]
+    net = load_ensemble(name).member(0).double().requires_grad_(False)
+    for (x, y), found in zip(lists, node(tmp_path, learned=given)["learned"], strict=True):
+        states = net.states(*(torch.tensor(t)[None, :, None] for t in (x, y)))
+        for Z, layer in zip(states, found, strict=True):
+            np.testing.assert_allclose(layer, net.output(Z).attention[0, 0].flatten(), rtol=0, atol=1e-9)
