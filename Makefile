@@ -49,7 +49,9 @@ test-gpu:
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check torch==$(TORCH)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,words,ray,exact]'
+	@npm install --prefix tests/browser --no-package-lock --no-audit --no-fund --silent 2>/dev/null \
+	  || echo "set-up: no npm, or no axe-core from it: pages are not looked through for what hinders a screen reader"
 	@touch $@
 
 clean:
-	rm -rf .venv report build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv report build tests/browser/node_modules src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -51,7 +51,7 @@ def test_registry_has_the_experiments_of_the_paper() -> None:
     [
         ("nope", "known are convergence, sizes"),
         ("convergance", r"did you mean convergence\?"),
-        ("figure-8", r"did you mean .*figure-9"),  # the sketch of a proof
+        ("figure-10", r"did you mean .*figure-1"),
         ("figure", "did you mean"),
     ],
 )
@@ -73,6 +73,7 @@ def test_an_unknown_name_is_told_with_the_nearest_or_all(name: str, hint: str) -
         ("figure_5", ["translation-attention"]),
         ("figure-6", ["translation-attention-de"]),
         ("figure-7", ["embedding-ot"]),
+        ("figure-8", ["sketch"]),
         ("figure-9", ["generalization-15"]),
         ("theorem-3.1", ["theorem-gd"]),
         ("thm3.2", ["theorem-bound"]),

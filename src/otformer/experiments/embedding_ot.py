@@ -224,7 +224,8 @@ def _told(settings: list[Setting], rows: list[Row]) -> str:
     )
     return (
         f"Unit vectors, cost ‖x − y‖², λ = {REG}; target words choose among source words. Mean over sentences with a 95 % "
-        f"bootstrap interval; OT less nearest neighbours in points, paired, over all gold pairs. {parts} "
+        "bootstrap interval, and sd, the standard deviation across sentences (the paper's error bars); OT less nearest "
+        f"neighbours in points, paired, over all gold pairs. {parts} "
         "Sentence: all words with a vector, gold one to one. Permutation: the words of those gold pairs alone. Every pair: "
         "all words, and every dictionary pair or link counts, so a row can have only one of several partners at rank 1. "
         f"The paper has Hits@1 near {PAPER_HITS} with MUSE's vectors of 200,000 words per language, which are not here, and "

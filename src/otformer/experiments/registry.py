@@ -55,6 +55,21 @@ _ALL = (
         "parameters.” How deep, and with which λ, until its arg-max is the optimal permutation, and until 12 pairs per "
         "point contain it?",
         "paper, section 3, after theorem 3.2; the project"),
+    _experiment("sketch", "figure 8", 6, "The proof's sketch, drawn from data",
+        "Layers run into a small neighbourhood of the doubly stochastic matrices; from there a hypothetical run of Sinkhorn "
+        "contracts to the minimiser, so the neighbourhood is near it.",
+        "paper, appendix D and figure 8"),
+    _experiment("relaxation", "section 2.1", 2, "The linear program, and ties",
+        "The relaxation to doubly stochastic matrices has the same solution as the problem over permutations, P̂ = P*, and "
+        "P*_λ approximates it.",
+        "paper, section 2.1"),
+    _experiment("sinkhorn-attention", "section 2.2", 6, "Sinkhorn attention beside softmax layers",
+        "“Standard self-attention layers cannot directly implement Sinkhorn’s iteration”, so others propose Sinkhorn "
+        "attention; the paper asks whether the standard one can do it. In how many layers and passes, beside it?",
+        "paper, section 2.2"),
+    _experiment("linear-attention", "section 3", 8, "Linear attention beside softmax attention",
+        "Linear attention is suited to quadratic objectives; softmax attention is better aligned with token matching.",
+        "paper, section 3, after theorem 3.1"),
     _experiment("depth", "section 5", 33, "Layers to an error, beside Sinkhorn",
         "The paper proves O(ε⁻²) layers and asks whether O(log 1/ε), Sinkhorn's, can be had. With other steps in the same "
         "architecture it can, and with the square root of Sinkhorn's condition number.",

@@ -125,7 +125,8 @@ class Found:
 
 def _told(found: Found, about: str, size: str) -> str:
     def series(reading: str) -> str:
-        return listed([f"{100 * value:.0f}" for value in found.values(reading, "Hits@1")])
+        both = zip(*(found.values(reading, name) for name in ("Hits@1", "Hits@1_std")), strict=True)
+        return listed([f"{100 * value:.0f} ({100 * sd:.0f})" for value, sd in both])
 
     reading, best = max(((each, found.best(each)) for each in READINGS), key=lambda pair: pair[1]["Hits@1"])
     heads = [(word, line) for each, word in READINGS.items() for line in found.heads(each)]
@@ -133,8 +134,9 @@ def _told(found: Found, about: str, size: str) -> str:
     by_input, by_output = (found.nearest(each) for each in READINGS)
     return (
         f"A small model: {size}; the paper has pretrained Marian models. {about}: {best['sentences']:,} sentences with "
-        f"{best['pairs']:,} gold pairs, one to one. Hits@1 in per cent of the mean over heads, by layer: read at the input "
-        f"{series('cross-input')}; at the output {series('cross-output')}. {_verdict(found)} Best is layer {best['layer']} "
+        f"{best['pairs']:,} gold pairs, one to one. Hits@1 in per cent of the mean over heads, by layer (standard "
+        f"deviation across sentences in brackets): read at the input {series('cross-input')}; at the output "
+        f"{series('cross-output')}. {_verdict(found)} Best is layer {best['layer']} "
         f"read at the {READINGS[reading]}, {percent(best)}; the best single head, chosen on these sentences, is head "
         f"{head['head']} of layer {head['layer']} at the {place}, {percent(head)}. Transport on the model's own embeddings "
         f"(λ = {REG}) has {percent(found.vectors('transport'))}, nearest neighbours {percent(found.vectors('nearest'))}. "

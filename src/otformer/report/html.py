@@ -13,6 +13,7 @@ from typing import Any
 
 from otformer.figures import SCRIPT
 from otformer.files import written
+from otformer.report.claims import GROUPS, Claim, counted, read
 
 ROWS_SHOWN = 60  # rows of a CSV that the page shows
 
@@ -26,6 +27,7 @@ def write_report(out: str | Path) -> Path:
     held, asked = count_checks(records)
     page = Template(files("otformer.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(
         banner=_banner(records),
+        summary=_summary({record["name"] for record in records}),
         contents="\n".join(_entry(record) for record in records),
         sections="\n".join(_section(record, folder) for record in records),
         count=len(records),
@@ -84,6 +86,26 @@ def _banner(records: list[dict[str, Any]]) -> str:
     about = "Claims of the paper or ours that these measurements do not bear out; nothing is wrong with the installation."
     listed = "\n".join(lines)
     return f'<div class="banner" role="alert"><b>✗ {words} not hold</b> {about}\n<ul>\n{listed}\n</ul></div>'
+
+
+def _summary(shown: set[str]) -> str:
+    """What became of every claim: the paper's, ours and the errata apart, a table to unfold for each."""
+    claims, parts = read(), []
+    for group, heading in GROUPS.items():
+        rows = [claim for claim in claims if claim.group == group]
+        body = "\n".join(_claim(claim, shown) for claim in rows)
+        head = "<tr><th>item</th><th>claim</th><th>verdict</th><th>what we found</th><th>shown by</th></tr>"
+        table = f'<div class="scroll"><table class="claims"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
+        parts.append(f"<details><summary>{heading}: {len(rows)}, {counted(rows)}</summary>{table}</details>")
+    return "\n".join(parts)
+
+
+def _claim(claim: Claim, shown: set[str]) -> str:
+    """A row of the summary; what shows it is a link where this page has that section."""
+    command = f"<code>{escape(claim.command)}</code>"
+    link = f'<a href="#{claim.experiment}">{command}</a>' if claim.experiment in shown else command
+    cells = (scripts(cell.replace("`", "")) for cell in (claim.item, claim.claim, claim.verdict, claim.finding))
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}<td>{link}</td></tr>"
 
 
 def _section(record: dict[str, Any], folder: Path) -> str:

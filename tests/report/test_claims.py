@@ -1,0 +1,115 @@
+"""The claims: one table, the page made from it, and that all it names is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from otformer.experiments.registry import EXPERIMENTS
+from otformer.report import claims
+from otformer.report.claims import GROUPS, VERDICTS, Claim, counted, markdown, read
+from otformer.report.html import write_report
+
+ROOT = Path(__file__).parents[2]
+ALL = read()
+
+
+def test_the_page_is_made_from_the_table() -> None:
+    made = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+    assert made == markdown(), f"docs/paper.md is stale: {claims.COMMAND}"
+
+
+def test_every_place_of_the_paper_has_a_row_in_its_order() -> None:
+    """The figures, tables, theorems, propositions and open questions of the source, which is not in this repository."""
+    paper = [claim for claim in ALL if claim.group == "paper"]
+    items = " / ".join(claim.item for claim in paper)
+    assert len(paper) >= 68
+    assert [claim.line for claim in paper] == sorted(claim.line for claim in paper)
+    for place in (*(f"figure {k}" for k in range(1, 10)), *(f"eq. ({k})" for k in range(1, 13)), "table 1", "table 2"):
+        assert place in items, place
+    for place in ("theorem 3.1", "theorem 3.2, informal", "theorem 3.2, formal", "proposition S", "proposition d", "lemma"):
+        assert place in items, place
+    assert sum(claim.item.startswith("open: ") for claim in paper) == 4
+    assert sum(claim.item.startswith("contribution") for claim in paper) >= 3
+
+
+def test_rows_are_whole_and_differ() -> None:
+    assert set(Counter(claim.group for claim in ALL)) == set(GROUPS)
+    for claim in ALL:
+        assert claim.verdict in VERDICTS
+        assert all((claim.item, claim.claim, claim.finding, claim.command, claim.page))
+        assert claim.finding.endswith("."), claim.item
+        assert "missing:" not in claim.finding.lower()
+        assert (claim.line > 0) == (claim.group == "paper")
+        if claim.verdict == "open":
+            assert "Known: " in claim.finding, claim.item
+    assert max(Counter((claim.group, claim.item, claim.claim) for claim in ALL).values()) == 1
+
+
+@pytest.mark.parametrize("claim", ALL, ids=lambda claim: f"{claim.group}: {claim.item}")
+def test_what_shows_and_explains_a_claim_exists(claim: Claim) -> None:
+    assert (ROOT / claim.path).is_file(), claim.path
+    if claim.experiment:
+        rest = claim.command.removeprefix(f"otformer reproduce {claim.experiment}")
+        assert claim.experiment in EXPERIMENTS
+        assert rest in ("", " --full")
+    elif claim.command != "otformer reproduce --list":
+        command, path = claim.command.split()
+        assert command == "pytest"
+        assert (ROOT / path).is_file(), path
+        assert re.search(r"^def test_", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_every_experiment_shows_a_claim() -> None:
+    assert {claim.experiment for claim in ALL} - {""} == set(EXPERIMENTS)
+
+
+def test_counts_are_in_words() -> None:
+    row = Claim("ours", "a", "b", "holds", "c.", "otformer reproduce sizes --full", "theory.md")
+    assert counted([row]) == "1 holds"
+    assert counted([row, row, Claim("ours", "a", "b", "open", "c.", "d", "e")]) == "2 hold, 1 open"
+    assert row.experiment == "sizes"
+
+
+def test_bars_do_not_break_the_table() -> None:
+    row = Claim("ours", "a", "|A − P*| falls", "holds", "c.", "otformer reproduce sizes", "README.md")
+    line = claims._row(1, row)
+    assert "\\|A − P*\\| falls" in line
+    assert "[README.md](../README.md)" in line
+    assert all(len(re.findall(r"(?<!\\)\|", text)) == 8 for text in markdown().splitlines() if text.startswith("|"))
+
+
+def test_the_command_writes_the_page_or_says_what_it_wants(tmp_path: Path) -> None:
+    claims.main([str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == markdown()
+    with pytest.raises(SystemExit, match="one argument is expected"):
+        claims.main([])
+
+
+def test_the_reports_summary_has_the_groups_apart_and_links_what_is_on_the_page(tmp_path: Path) -> None:
+    (tmp_path / "sizes").mkdir()
+    about = {
+        "name": "sizes",
+        "position": 1,
+        "title": "T",
+        "source": "s",
+        "claim": "c",
+        "summary": "S",
+        "checks": {"a": True},
+    }
+    about |= {"settings": {}, "seed": 0, "full": False, "versions": {}, "seconds": 1.0}
+    (tmp_path / "sizes" / "run.json").write_text(json.dumps(about), encoding="utf-8")
+    (tmp_path / "sizes" / "numbers.csv").write_text("n\n1\n", encoding="utf-8")
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    places = [page.index(f"{heading}: ") for heading in GROUPS.values()]
+    assert places == sorted(places)
+    for group, heading in GROUPS.items():
+        rows = [claim for claim in ALL if claim.group == group]
+        assert f"{heading}: {len(rows)}, {counted(rows)}" in page
+    assert '<a href="#sizes"><code>otformer reproduce sizes</code></a>' in page
+    assert 'href="#convergence"' not in page
+    assert page.count("<tr><td>") == len(ALL) + 1  # and the one row of numbers
