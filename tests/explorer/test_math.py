@@ -16,7 +16,7 @@ from scipy.spatial.distance import cdist
 
 from otformer import AligningTransformer
 from otformer.explorer.make_data import learned
-from otformer.learning.trained import load_ensemble
+from otformer.learning.trained import load_trained
 from otformer.network.printed import printed_columns, printed_rows
 from otformer.network.schedule import Paper
 from otformer.network.weights import HEADS, head
@@ -133,10 +133,14 @@ def test_the_outlined_matching_is_scipys(tmp_path):
 @pytest.mark.parametrize("name", ["sort-beyond", "paper-attention"])
 def test_the_trained_networks_are_the_packages_layer_by_layer(name, tmp_path):
     rng = np.random.default_rng(2)
-    lists = [(rng.random(n), (np.arange(n) + 1) / n) for n in (2, 7, 12, 30)]
+    lists = [(rng.permutation(np.linspace(0.1, 0.9, n) + 0.05 * rng.random(n)), (np.arange(n) + 1) / n) for n in (2, 7, 12, 30)]
+    lists.append((np.array([30.0, -10.0, 20.0]), np.array([1.0, 2.0, 3.0])))  # mapped to [1/n, 1] first
     given = [{"stored": learned(name), "x": x.tolist(), "y": y.tolist()} for x, y in lists]
-    net = load_ensemble(name).member(0).double().requires_grad_(False)
-    for (x, y), found in zip(lists, node(tmp_path, learned=given)["learned"], strict=True):
-        states = net.states(*(torch.tensor(t)[None, :, None] for t in (x, y)))
+    module = load_trained(name).double().requires_grad_(False)
+    answers = node(tmp_path, learned=given)["learned"]
+    for (x, y), found in zip(lists, answers, strict=True):
+        np.testing.assert_allclose(found[-1], module(x, y).flatten(), rtol=0, atol=1e-9)
+    for (x, y), found in zip(lists[:-1], answers[:-1], strict=True):
+        states = module.net.states(*(torch.tensor(t)[None, :, None] for t in (x, y)))
         for Z, layer in zip(states, found, strict=True):
-            np.testing.assert_allclose(layer, net.output(Z).attention[0, 0].flatten(), rtol=0, atol=1e-9)
+            np.testing.assert_allclose(layer, module.net.output(Z).attention[0, 0].flatten(), rtol=0, atol=1e-9)
