@@ -13,7 +13,7 @@ const SAID = {
   sink: ["the sink's row is updated (erratum 4)", "From layer 2 on the sink's v is in every logit: no longer gradient descent, and the marginals tend to 1/n. The attention arrives all the same."],
   index: ["the index of v in P⁽¹⁾ (erratum 2)", "The entry for v stands in row 3d + 5. For d = 1 it reads sign, which is 1 on every token: harmless. For d = 2 it reads u, and v_j is multiplied by u_i."],
   identity: ["I_d in the columns of P⁽²⁾ (erratum 3, d = 1)", "Each vector column of the second head gets y_j added to it: its logits are wrong."],
-  head: ["one head only", "Without the head columns nobody writes v: rows are right at once, columns never."],
+  head: ["one head only", "Without the head columns nobody writes v: the sums of rows become right, those of columns do not."],
   squares: ["no squares in the prompt", "x_sq and y_sq are 0. Harmless in the end: ‖x_i‖² shifts a row of the cost, which u makes good."],
 };
 let fallback = null;

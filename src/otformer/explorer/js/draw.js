@@ -73,6 +73,7 @@ export function matrixWithSums(canvas, { matrix, n, m, names, cells = [], focus 
   const size = Math.max(40, Math.min(w - left - bars - 4, h - below - bars - 6));
   const box = { x: left, y: 6, w: size, h: size };
   if (n !== m) { if (n > m) box.w = Math.max(40, size * m / n); else box.h = Math.max(40, size * n / m); }
+  box.x += Math.max(0, (w - left - bars - box.w) / 2);
   heat(g, box, matrix, n, m);
   outline(g, box, cells, n, m);
   if (focus) outline(g, box, [focus], n, m, css("--green"));
@@ -103,8 +104,8 @@ function edges(g, box, { rows, columns }, n, m, goals) {
 
 function labels(g, box, names, n, m, bars) {
   g.textAlign = "right";
-  if (names && box.h / n >= 11) for (let i = 0; i < n; i++) g.fillText(names[0][i], box.x - 4, box.y + (i + 0.5) * box.h / n + 4, box.x - 4);
-  else { g.save(); g.translate(10, box.y + box.h / 2); g.rotate(-Math.PI / 2); g.textAlign = "center"; g.fillText("x", 0, 0); g.restore(); }
+  if (names && box.h / n >= 11) for (let i = 0; i < n; i++) g.fillText(names[0][i], box.x - 4, box.y + (i + 0.5) * box.h / n + 4, 96);
+  else { g.save(); g.translate(box.x - 4, box.y + box.h / 2); g.rotate(-Math.PI / 2); g.textAlign = "center"; g.fillText("x", 0, 0); g.restore(); }
   const y = box.y + box.h + bars;
   if (names && box.w / m >= 11) for (let j = 0; j < m; j++) {
     g.save(); g.translate(box.x + (j + 0.5) * box.w / m + 4, y); g.rotate(-Math.PI / 2); g.fillText(names[1][j], 0, 0); g.restore();

@@ -45,12 +45,22 @@ export function drawPoints(canvas, points, A, chosen) {
   g.fillStyle = css("--soft");
   if (dim === 1) {
     g.textAlign = "center";
-    if (n <= 24) at.x.forEach(([px, py], i) => g.fillText(points.names[0][i], px, py - 12 - (n > 12 && i % 2 ? 12 : 0)));
+    if (n <= 40) inRows(g, at.x, points.names[0]);
     g.textAlign = "left";
     g.fillText("x", 3, h * 0.2 + 4);
     g.fillText("y", 3, h * 0.8 + 4);
   }
   return at;
+}
+
+function inRows(g, places, names) {           // names above their points, in up to three rows; what has no room is left out
+  const ends = [-Infinity, -Infinity, -Infinity];
+  for (const [[px, py], name] of places.map((p, i) => [p, names[i]]).sort((a, b) => a[0][0] - b[0][0])) {
+    const wide = g.measureText(name).width / 2 + 3, row = ends.findIndex(end => px - wide > end);
+    if (row < 0) continue;
+    ends[row] = px + wide;
+    g.fillText(name, px, py - 12 - 13 * row);
+  }
 }
 
 // Words of two sentences, one line each; lines break where there is no room, and the links go with them.
@@ -79,7 +89,8 @@ export function drawWords(canvas, names, A, { chosen = null, gold = [] } = {}) {
 }
 
 function spread(g, words, w) {               // the middle of each word, line by line, lines centred
-  const wide = words.map(word => g.measureText(word).width + 12), found = [];
+  const own = words.map(word => g.measureText(word).width + 8), spare = w - own.reduce((sum, t) => sum + t, 0);
+  const gap = Math.max(4, Math.min(40, spare / words.length)), wide = own.map(t => t + gap), found = [];
   let line = 0, x = 0, first = 0;
   const close = end => { for (let k = first; k < end; k++) found[k].x += (w - x) / 2; first = end; };
   words.forEach((_, k) => {

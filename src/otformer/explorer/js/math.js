@@ -30,7 +30,7 @@ export function registers(dim, marginals) {
 export function entries(head, reg, r, broken = UNBROKEN) {
   const rows = head === "rows", own = rows ? "x" : "y", other = rows ? "y" : "x";
   const [mine, theirs] = rows ? ["u", "v"] : ["v", "u"], at = r.at, list = [];
-  const add = (row, column, value, term) => list.push({ row, column, value, term });
+  const add = (row, column, value, term) => list.push({ row, column, value, term, scaled: term !== "−1" && term !== "weight" });
   for (let k = 0; k < r.dim; k++) add(at[own] + k, at[other] + k, 2 / reg, "2 x·y");
   add(at.one1, at[other + "_sq"], -1 / reg, "−‖" + other + "‖²");
   add(at[own + "_sq"], at.one1, -1 / reg, "−‖" + own + "‖²");
@@ -156,21 +156,18 @@ export class Run {
     }
   }
 
-  // i ↦ the logits of token i towards all tokens and the sink. What does not contain u or v is the same in all layers of
-  // one λ and kept; an entry that does is a product of two numbers, one of each token.
+  // i ↦ the logits of token i towards all tokens and the sink. What does not contain u or v is G/λ + K, with G and K the
+  // same in all layers, and kept; an entry that does is a product of two numbers, one of each token.
   _looker(head, reg) {
     const { T, registers: r } = this.problem, w = r.width, Z = this.Z, N = T + 1, { u, v } = r.at;
     const all = entries(head, reg, r, this.broken), moves = e => [u, v].includes(e.row) || [u, v].includes(e.column);
-    if (this._fixed[head]?.reg !== reg) {
-      const still = all.filter(e => !moves(e)), logits = new Float64Array(N * N);
-      for (let i = 0; i < N; i++) for (let j = 0; j < N; j++) {
-        let sum = 0;
-        for (const e of still) sum += e.value * Z[i * w + e.row] * Z[j * w + e.column];
-        logits[i * N + j] = sum;
-      }
-      this._fixed[head] = { reg, logits };
+    this._fixed[head] ??= { reg: null, logits: new Float64Array(N * N), ...this._still(entries(head, 1, r, this.broken).filter(e => !moves(e))) };
+    const kept = this._fixed[head], fixed = kept.logits;
+    if (kept.reg !== reg) {
+      for (let k = 0; k < N * N; k++) fixed[k] = kept.G[k] / reg + kept.K[k];
+      kept.reg = reg;
     }
-    const fixed = this._fixed[head].logits, moving = all.filter(moves), row = this._row;
+    const moving = all.filter(moves), row = this._row;
     const keys = moving.map(e => Float64Array.from({ length: N }, (_, j) => Z[j * w + e.column]));
     const key0 = keys[0], key1 = keys[1];    // u_i one2_j and one3_i v_j; a misprint adds more
     return i => {
@@ -182,6 +179,18 @@ export class Run {
       }
       return row;
     };
+  }
+
+  _still(list) {                             // G and K, [tokens × tokens], from entries at λ = 1
+    const { T, registers: r } = this.problem, N = T + 1, w = r.width, G = new Float64Array(N * N), K = new Float64Array(N * N);
+    for (const e of list) {
+      const into = e.scaled ? G : K, keys = Float64Array.from({ length: N }, (_, j) => this.Z[j * w + e.column]);
+      for (let i = 0; i < N; i++) {
+        const query = e.value * this.Z[i * w + e.row];
+        if (query !== 0) for (let j = 0; j < N; j++) into[i * N + j] += query * keys[j];
+      }
+    }
+    return { G, K };
   }
 
   _step(layer) {

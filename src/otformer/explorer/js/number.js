@@ -24,7 +24,7 @@ export function mountNumber(app) {
     $(id).value = app.state[name] + 1;
   };
   $("head").onchange = () => app.set({ head: $("head").value });
-  app.section($("number"), () => { draw(app); bar.show(); });
+  app.section($("number"), () => { draw(app); bar.show(); }, () => { if (!app.still) { app.bars.play.stop(); bar.start(); } });
   return bar;
 }
 

@@ -2,7 +2,7 @@
 import { $ } from "./app.js";
 import { COLOURS, css, curves, matrixWithSums, scientific } from "./draw.js";
 import { drawPoints, drawWords, nearest } from "./links.js";
-import { sums } from "./math.js";
+import { marginalError, sums } from "./math.js";
 import { player } from "./player.js";
 import { ABOUT_SCHEDULES, SCHEDULES } from "./schedules.js";
 import { PRESETS, readList, wordsOf, writePoints } from "./state.js";
@@ -82,9 +82,9 @@ function controls(app) {
 
 function showControls(app) {
   const { state, points } = app, words = state.mode === "words", field = $("list");
-  for (const each of document.querySelectorAll("#play-controls .line")) each.hidden = state.mode !== "line";
-  for (const each of document.querySelectorAll("#play-controls .words")) each.hidden = !words;
-  for (const each of document.querySelectorAll("#play-controls .many")) each.hidden = words;
+  for (const each of document.querySelectorAll("#play .line")) each.hidden = state.mode !== "line";
+  for (const each of document.querySelectorAll("#play .words")) each.hidden = !words;
+  for (const each of document.querySelectorAll("#play .many")) each.hidden = words;
   for (const name of ["mode", "schedule", "sink", "show"]) $(name).value = state[name];
   if (document.activeElement !== field && !field.hasAttribute("aria-invalid")) field.value = state.list || points.names[0].join(" ");
   for (const name of ["source", "target"]) if (document.activeElement !== $(name) && !$(name).hasAttribute("aria-invalid")) $(name).value = state[name];
@@ -105,7 +105,7 @@ function draw(app) {
   const layer = app.reach(run, state.layer), A = run.attention(layer), plan = run.plan(layer);
   const shown = state.show === "plan" ? plan : A, added = sums(shown, n, m);
   const goals = [1, n / m], off = added.columns.reduce((most, t) => Math.max(most, Math.abs(t / goals[1] - 1)), 0);
-  Object.assign(app, { shown: layer, matrix: shown, error: run.error(layer) });
+  Object.assign(app, { shown: layer, matrix: shown, error: marginalError(plan, problem) });
   if (state.mode === "words") at = drawWords($("play-points"), points.names, A);
   else at = drawPoints($("play-points"), points, A, chosen);
   $("play-points").classList.toggle("free", state.mode !== "words");

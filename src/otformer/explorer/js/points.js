@@ -13,7 +13,7 @@ function randomFrom(seed) {                  // mulberry32
 }
 
 const grid = n => Array.from({ length: n }, (_, j) => [n === 1 ? 0.5 : j / (n - 1)]);
-const short = t => String(+t.toPrecision(4));
+const short = (t, digits = 4) => String(+t.toPrecision(digits));
 
 // { x, y, names: [of x, of y], note }: what the network gets and how its points are called.
 export function pointsOf(state, vocabulary) {
@@ -33,14 +33,15 @@ export function pointsOf(state, vocabulary) {
 
 function named(x, y, note) {
   const name = p => p.length === 1 ? short(p[0]) : "(" + p.map(t => t.toFixed(2)).join(", ") + ")";
-  return { x, y, names: [x.map(name), y.map(name)], note };
+  const plain = p => p.length === 1 ? short(p[0], 2) : name(p);
+  return { x, y, names: [x.map(name), y.map(plain)], note };
 }
 
 function typed(numbers) {
   const low = Math.min(...numbers), high = Math.max(...numbers), inside = low >= 0 && high <= 1;
   const range = high - low || 1, x = numbers.map(t => [inside ? t : (t - low) / range]);
   const made = named(x, grid(x.length), inside ? "" : "numbers are scaled to [0, 1] for the network, and λ is in those units");
-  return { ...made, names: [numbers.map(short), made.names[1]] };
+  return { ...made, names: [numbers.map(t => short(t)), made.names[1]] };
 }
 
 export class Vocabulary {                    // unit vectors of words; int8 in the page

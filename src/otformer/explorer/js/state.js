@@ -36,7 +36,7 @@ const points = text => {
 
 export const FIELDS = {
   mode: ["line", among(["line", "plane", "words"])],
-  list: ["", text => { if (text !== "") readList(text); return text; }],
+  list: ["31 4 15 92 65 35 89 79 50 44 71 23", text => { if (text !== "") readList(text); return text; }],
   n: [12, whole(2, MOST)],
   seed: [1, whole(0, 9999)],
   shape: ["random", among(["random", "rings"])],
@@ -44,15 +44,15 @@ export const FIELDS = {
   y: ["", points],
   source: ["The quick brown fox jumps over the lazy dog", sentence],
   target: ["Le renard brun rapide saute par-dessus le chien paresseux", sentence],
-  reg: [0.005, between(1e-4, 1)],
+  reg: [0.002, between(1e-4, 1)],
   schedule: ["annealed", among(SCHEDULES)],
   sink: ["frozen", among(["frozen", "token"])],
   depth: [150, whole(1, 2000)],
   layer: [0, whole(0, 2000)],
   show: ["attention", among(["attention", "plan"])],
   head: ["rows", among(["rows", "columns"])],
-  i: [0, whole(0, MOST - 1)],
-  j: [0, whole(0, MOST - 1)],
+  i: [3, whole(0, MOST - 1)],
+  j: [11, whole(0, MOST - 1)],
   broken: ["sign", some(SWITCHES)],
   step: [1, text => Number(among(["1", "2", "4"])(text))],
   brokenLayer: [0, whole(0, 2000)],
@@ -128,7 +128,7 @@ export function wordsOf(text) {
 const SMALL = { n: 12, seed: 1, shape: "random", x: "", y: "", list: "", sink: "frozen", layer: 0, show: "attention", i: 0, j: 0 };
 const FIGURE4 = { ...SMALL, mode: "plane", reg: 0.05, schedule: "gradient", depth: 600 };
 export const PRESETS = {
-  "12 numbers": { ...SMALL, mode: "line", list: "31 4 15 92 65 35 89 79 50 44 71 23", reg: 0.005, schedule: "annealed", depth: 150 },
+  "12 numbers": { ...SMALL, mode: "line", list: FIELDS.list[0], i: 3, j: 11, reg: 0.002, schedule: "annealed", depth: 150 },
   "the paper's figure 4, n = 4": { ...FIGURE4, n: 4, seed: 4 },
   "the paper's figure 4, n = 8": { ...FIGURE4, n: 8, seed: 8 },
   "two rings": { ...SMALL, mode: "plane", n: 24, shape: "rings", reg: 0.01, schedule: "annealed", depth: 200 },

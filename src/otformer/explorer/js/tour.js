@@ -7,7 +7,7 @@ const STEPS = [
   ["play", { ...PRESETS["two points, slow but for annealed"], layer: 600 }, "Two points on which every schedule with one λ is slow: the error falls as 1/layer, Sinkhorn's too. The orange curve, annealed, is not: it settles the slow direction while λ is large."],
   ["number", { ...PRESETS["12 numbers"], layer: 20, i: 3, j: 11, head: "rows" }, "One entry of the matrix, term by term. The products add up to the logit, the sink turns the softmax into a tanh, and the tanh is the step of u."],
   ["same", { many: 200, sorter: "annealed" }, "200 numbers, and the weights are those that sort 5: compare the checksum. With the paper's own step it would change."],
-  ["break", { ...PRESETS["12 numbers"], broken: "sign", step: 1, brokenLayer: 150 }, "The sign of B as the paper prints it: the dual climbs, and the plan leaves the range of numbers. Try the other switches: two of them are harmless."],
+  ["break", { ...PRESETS["12 numbers"], broken: "sign", step: 1, brokenLayer: 150 }, "The sign of B as the paper prints it: the dual climbs, and the plan leaves the range of numbers. Try the other switches: some of them are harmless."],
   ["words", { pair: 0, reading: "cross-input", attentionLayer: 6, attentionHead: "mean" }, "A translator's attention is not this network. Where a French word is read at the decoder's input, the last layer looks elsewhere; choose output and look again."],
 ];
 
