@@ -106,17 +106,19 @@ export class App {
     if (this._more) this.redraw();
   }
 
-  // A part of the page that draws itself when it is in view; `first` runs once, when it comes into view.
+  // A part of the page that draws itself when it is in view; `first` runs once, when it comes
+  // to the middle of the window.
   section(element, draw, first = () => {}) {
     const section = { visible: false, draw };
     this.sections.push(section);
-    let seen = false;
     new IntersectionObserver(([entry]) => {
       section.visible = entry.isIntersecting;
-      if (!entry.isIntersecting) return;
-      if (!seen) { seen = true; first(); }
-      this.redraw();
+      if (section.visible) this.redraw();
     }, { rootMargin: "100px" }).observe(element);
+    const middle = new IntersectionObserver(([entry]) => {
+      if (entry.isIntersecting) { middle.disconnect(); first(); }
+    }, { rootMargin: "-45% 0px" });
+    middle.observe(element);
   }
 
   get still() { return this.linked || window.matchMedia("(prefers-reduced-motion: reduce)").matches; }

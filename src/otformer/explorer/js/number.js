@@ -24,7 +24,7 @@ export function mountNumber(app) {
     $(id).value = app.state[name] + 1;
   };
   $("head").onchange = () => app.set({ head: $("head").value });
-  app.section($("number"), () => { draw(app); bar.show(); }, () => { if (!app.still) { app.bars.play.stop(); bar.start(); } });
+  app.section($("number"), () => { draw(app); bar.show(); }, () => { if (!app.still) { app.bars.play.stop(); bar.first(); bar.start(); } });
   return bar;
 }
 
@@ -114,7 +114,7 @@ function weights(app, reg) {                 // P as a table with the registers'
       const cell = line.insertCell(), e = list.find(each => each.row === row && each.column === column);
       if (!e) return;
       const label = `${name} times ${shown.names[column]}: ${+e.value.toPrecision(3)}, the term ${e.term}`;
-      const button = Object.assign(document.createElement("button"), { type: "button", textContent: Math.abs(e.value) >= 1000 ? "…" : +e.value.toPrecision(2), className: e.value < 0 ? "minus" : "" });
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: Math.abs(e.value) >= 1000 ? e.value.toExponential(0).replace("+", "") : +e.value.toPrecision(2), className: e.value < 0 ? "minus" : "" });
       button.setAttribute("aria-label", label);
       button.dataset.term = e.term;
       button.onmouseenter = button.onfocus = button.onclick = () => say(e);
