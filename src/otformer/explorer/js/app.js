@@ -7,7 +7,7 @@ import { layersOf } from "./schedules.js";
 import { SWITCHES, defaults, fromHash, toHash } from "./state.js";
 
 export const $ = id => document.getElementById(id);
-const FRAME = 14;                            // milliseconds of layers in a frame; the rest of 33 is for drawing
+const FRAME = 10;                            // milliseconds of layers in a frame; the rest of 33 is for drawing
 const KEPT = 24;                             // runs that are kept
 const PROBLEM = ["mode", "list", "n", "seed", "shape", "x", "y", "source", "target"];
 

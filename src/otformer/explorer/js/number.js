@@ -113,9 +113,9 @@ function weights(app, reg) {                 // P as a table with the registers'
     shown.names.forEach((_, column) => {
       const cell = line.insertCell(), e = list.find(each => each.row === row && each.column === column);
       if (!e) return;
-      const label = `${name} times ${shown.names[column]}: ${+e.value.toPrecision(3)}, the term ${e.term}`;
-      const button = Object.assign(document.createElement("button"), { type: "button", textContent: Math.abs(e.value) >= 1000 ? e.value.toExponential(0).replace("+", "") : +e.value.toPrecision(2), className: e.value < 0 ? "minus" : "" });
-      button.setAttribute("aria-label", label);
+      const text = Math.abs(e.value) >= 1000 ? e.value.toExponential(0).replace("+", "") : String(+e.value.toPrecision(2));
+      const button = Object.assign(document.createElement("button"), { type: "button", textContent: text, className: e.value < 0 ? "minus" : "" });
+      button.setAttribute("aria-label", `${text}: ${name} times ${shown.names[column]}, the term ${e.term}`);
       button.dataset.term = e.term;
       button.onmouseenter = button.onfocus = button.onclick = () => say(e);
       cell.append(button);

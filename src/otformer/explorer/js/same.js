@@ -5,7 +5,8 @@ import { HEADS, Run, UNBROKEN, entries, makeProblem, registers, sums } from "./m
 import { player } from "./player.js";
 import { SCHEDULES, layersOf } from "./schedules.js";
 
-const REG = 1e-6, DEPTH = 288;               // of the network that sorts
+const DEPTH = 288;                           // of the network that sorts
+const regOf = schedule => schedule === "paper" ? 0.1 : 1e-6;   // the paper's γ at 1e-6 is 0 in float64
 let run = null;
 
 export function mountSame(app) {
@@ -51,7 +52,7 @@ function draw(app) {
   const { many: n, sorter } = app.state;
   $("sorter").value = sorter;
   if (run?.n !== n || run.sorter !== sorter) {
-    const { order, problem } = problemOf(n), layers = layersOf(sorter, REG, DEPTH, n);
+    const { order, problem } = problemOf(n), layers = layersOf(sorter, regOf(sorter), DEPTH, n);
     run = { n, sorter, order, net: new Run(problem, layers, { broken: UNBROKEN }), ...digest(layers) };
   }
   const { net, order } = run, layer = app.reach(net, DEPTH), A = net.attention(layer);
