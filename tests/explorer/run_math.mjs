@@ -8,6 +8,8 @@ const { Run, makeProblem, UNBROKEN } = await from("math.js");
 const { layersOf } = await from("schedules.js");
 const { matching, costs } = await from("matching.js");
 const { Learned } = await from("learned.js");
+const { Vocabulary } = await from("points.js");
+const { PRESETS, defaults, fromHash, toHash, wordsOf } = await from("state.js");
 
 const given = JSON.parse(readFileSync(0, "utf8"));
 const networks = given.networks.map(({ x, y, reg, depth, schedule, sink, broken, layers }) => {
@@ -21,4 +23,8 @@ const networks = given.networks.map(({ x, y, reg, depth, schedule, sink, broken,
 });
 const matchings = given.matchings.map(({ x, y }) => [...matching(costs(makeProblem(x, y)), x.length)]);
 const learned = given.learned.map(({ stored, x, y }) => new Learned(stored).attentions(x, y).map(each => [...each]));
-process.stdout.write(JSON.stringify({ networks, matchings, learned }));
+const sentences = given.sentences.map(wordsOf);
+const vectors = given.vectors.map(({ stored, words }) => words.map(word => new Vocabulary(stored).vector(word)));
+const states = Object.values(PRESETS).map(preset => ({ ...defaults(), ...preset }));
+const links = states.map(state => [state, toHash(state), fromHash(toHash(state))]);
+process.stdout.write(JSON.stringify({ networks, matchings, learned, sentences, vectors, links }));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from importlib.resources import files
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -15,12 +16,15 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 from otformer import AligningTransformer
-from otformer.explorer.make_data import learned
+from otformer.explorer.make_data import DATA, learned
 from otformer.learning.trained import load_trained
 from otformer.network.printed import printed_columns, printed_rows
 from otformer.network.schedule import Paper
 from otformer.network.weights import HEADS, head
 from otformer.transport.reference import plan, sinkhorn
+from otformer.words.align.vectors import read_vectors
+from otformer.words.text.examples import examples
+from otformer.words.text.text import words
 
 JS = Path(__file__).parents[2] / "src" / "otformer" / "explorer" / "js"
 NODE = shutil.which("node")
@@ -35,7 +39,7 @@ def node(folder: Path, **given) -> dict:
     shutil.copytree(JS, folder, dirs_exist_ok=True)
     (folder / "package.json").write_text('{"type": "module"}')
     script = Path(__file__).with_name("run_math.mjs")
-    asked = json.dumps({"networks": [], "matchings": [], "learned": []} | given)
+    asked = json.dumps(dict.fromkeys(("networks", "matchings", "learned", "sentences", "vectors"), []) | given)
     done = subprocess.run([NODE, script, folder], input=asked, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -144,3 +148,31 @@ def test_the_trained_networks_are_the_packages_layer_by_layer(name, tmp_path):
         states = module.net.states(*(torch.tensor(t)[None, :, None] for t in (x, y)))
         for Z, layer in zip(states, found, strict=True):
             np.testing.assert_allclose(layer, module.net.output(Z).attention[0, 0].flatten(), rtol=0, atol=1e-9)
+
+
+@needs_node
+def test_typed_sentences_are_split_as_the_package_splits_them(tmp_path):
+    given = [" ".join(side) for example in examples("en-fr") for side in example[:2]]
+    given += ["L'homme n’est pas là.", "“Quoi?!”", "It's 7.45 or 3,000,5… Don't O'Brien", "Peux-tu m'aider, s'il te plaît?"]
+    assert node(tmp_path, sentences=given)["sentences"] == [words(each) for each in given]
+
+
+@needs_node
+@pytest.mark.parametrize(("language", "side"), [("en", 0), ("fr", 1)])
+def test_vectors_of_the_examples_are_the_packages_but_for_8_bits(language, side, tmp_path):
+    stored = json.loads(DATA.read_text("utf-8"))["vocabulary"][language]
+    given = sorted({word for example in examples("en-fr") for word in example[side]} | {"XylophoneZ"})
+    (found,) = node(tmp_path, vectors=[{"stored": stored, "words": given}])["vectors"]
+    wanted = read_vectors(files("otformer.words").joinpath("data", "vectors.en-fr.npz"), language).embed(given)
+    for word, answer, vector in zip(given, found, wanted, strict=True):
+        assert answer["known"] == (word != "XylophoneZ")
+        if answer["known"]:
+            assert np.dot(answer["vector"], vector) > 0.999, word
+        assert np.linalg.norm(answer["vector"]) == pytest.approx(1)
+
+
+@needs_node
+def test_every_preset_survives_its_link(tmp_path):
+    for state, link, read in node(tmp_path)["links"]:
+        assert read == {"state": state, "wrong": []}
+        assert link == "" or link.startswith("#")

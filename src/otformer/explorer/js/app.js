@@ -58,8 +58,8 @@ export class App {
   }
 
   get matched() {                            // cells of the optimal matching, none while dragging many points or for n ≠ m
-    const { n, m, dim } = this.problem;
-    if (n !== m || dim > 2 || (this.dragging && n > 100)) return [];
+    const { n, m } = this.problem;
+    if (n !== m || (this.dragging && n > 100)) return [];
     this._matched ??= Array.from(matching(costs(this.problem), n), (j, i) => [i, j]);
     return this._matched;
   }
@@ -109,7 +109,7 @@ export class App {
   // A part of the page that draws itself when it is in view; `first` runs once, when it comes
   // to the middle of the window.
   section(element, draw, first = () => {}) {
-    const section = { visible: false, draw };
+    const section = { visible: true, draw };   // everything is drawn once, so that nothing moves later
     this.sections.push(section);
     new IntersectionObserver(([entry]) => {
       section.visible = entry.isIntersecting;

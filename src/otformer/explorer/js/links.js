@@ -66,7 +66,11 @@ function inRows(g, places, names) {           // names above their points, in up
 // Words of two sentences, one line each; lines break where there is no room, and the links go with them.
 export function drawWords(canvas, names, A, { chosen = null, gold = [] } = {}) {
   const [g, w, h] = open(canvas), [n, m] = names.map(side => side.length);
-  g.font = (w < 480 ? 11 : 14) + "px system-ui, sans-serif";
+  const fits = size => {
+    g.font = size + "px system-ui, sans-serif";
+    return names.every(side => side.reduce((sum, word) => sum + g.measureText(word).width + 10, 0) < w);
+  };
+  [14, 13, 12, 11, 10, 9].find(fits);        // the largest that needs one line, else 9
   const rows = names.map(side => spread(g, side, w)), tall = 22;
   const lines = rows.map(row => 1 + Math.max(...row.map(p => p.line)));
   const top = row => 18 + row.line * tall, bottom = row => h - 10 - (lines[1] - 1 - row.line) * tall;
@@ -89,7 +93,7 @@ export function drawWords(canvas, names, A, { chosen = null, gold = [] } = {}) {
 }
 
 function spread(g, words, w) {               // the middle of each word, line by line, lines centred
-  const own = words.map(word => g.measureText(word).width + 8), spare = w - own.reduce((sum, t) => sum + t, 0);
+  const own = words.map(word => g.measureText(word).width + 4), spare = w - own.reduce((sum, t) => sum + t, 0);
   const gap = Math.max(4, Math.min(40, spare / words.length)), wide = own.map(t => t + gap), found = [];
   let line = 0, x = 0, first = 0;
   const close = end => { for (let k = first; k < end; k++) found[k].x += (w - x) / 2; first = end; };

@@ -38,8 +38,8 @@ function cellAt(event, n, m) {
 }
 
 function note(app, [i, j]) {
-  const { names } = app.points, value = app.matrix[i * app.problem.m + j];
-  $("play-matrix-note").textContent = `x ${i + 1} (${names[0][i]}), y ${j + 1} (${names[1][j]}): ${value.toFixed(5)}. Click to follow this number.`;
+  const { names } = app.points, value = app.matrix[i * app.problem.m + j], named = app.state.mode === "plane" ? () => "" : name => ` (${name})`;
+  $("play-matrix-note").textContent = `x ${i + 1}${named(names[0][i])}, y ${j + 1}${named(names[1][j])}: ${value.toFixed(5)}. Click to follow this number.`;
 }
 
 // A text field whose content is checked: what is wrong is said, and the last good state stays.
@@ -113,7 +113,7 @@ function draw(app) {
     matrix: shown, n, m, names: points.names, cells: app.matched, focus: [state.i, state.j], sums: added, goals,
   });
   const what = state.show === "plan" ? "The plan" : "Attention", far = Number.isFinite(off) ? `off by up to ${scientific(100 * off)} %` : "too large for a number";
-  $("play-matrix-note").textContent = `${what} at layer ${layer}; outlined: the optimal matching${n === m && problem.dim <= 2 ? "" : " (only for as many x as y)"}. Bars: row and column sums, dashed where they should end; columns are ${far}.`;
+  $("play-matrix-note").textContent = `${what} at layer ${layer}; outlined: the optimal matching${n === m ? "" : " (only for as many x as y)"}. Bars: row and column sums, dashed where they should end; columns are ${far}.`;
   $("play-matrix").setAttribute("aria-label", `${what}, ${n} by ${m}, at layer ${layer}; column sums off by up to ${scientific(100 * off)} percent`);
   caption(app);
   if (!app.dragging) errors(app);

@@ -32,9 +32,8 @@ export function pointsOf(state, vocabulary) {
 }
 
 function named(x, y, note) {
-  const name = p => p.length === 1 ? short(p[0]) : "(" + p.map(t => t.toFixed(2)).join(", ") + ")";
-  const plain = p => p.length === 1 ? short(p[0], 2) : name(p);
-  return { x, y, names: [x.map(name), y.map(plain)], note };
+  const named = digits => (p, k) => p.length === 1 ? short(p[0], digits) : String(k + 1);   // in the plane, by number
+  return { x, y, names: [x.map(named(4)), y.map(named(2))], note };
 }
 
 function typed(numbers) {
@@ -61,8 +60,11 @@ export class Vocabulary {                    // unit vectors of words; int8 in t
   }
 }
 
-const ELIDED = { "c'": "ce", "d'": "de", "j'": "je", "l'": "le", "m'": "me", "n'": "ne", "s'": "se", "t'": "te", "qu'": "que" };
-function fold(word) { const plain = word.toLowerCase().replace(/’/g, "'"); return ELIDED[plain] ?? plain; }
+const ELIDED = /^(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu)'$/;
+function fold(word) {                        // case and apostrophes alike, elided French words in full
+  const plain = word.toLowerCase().replace(/’/g, "'");
+  return ELIDED.test(plain) ? plain.slice(0, -1) + "e" : plain;
+}
 
 function letters(word, sum) {                // words that are spelled alike, as names are, get similar vectors
   const marked = "<" + word + ">";

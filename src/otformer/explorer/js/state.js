@@ -117,9 +117,15 @@ export function readList(text) {
   return numbers;
 }
 
+// Words of a sentence, as words/text/text.py has them: punctuation, elided words (l' homme) and clitics (it 's) apart.
+const LETTER = "[\\p{L}\\p{N}_]", CLITIC = `(?<=${LETTER})['’](?:s|re|ve|ll|d|m)(?!${LETTER})`;
+const WORD = new RegExp([
+  `(?<!${LETTER})(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu)['’](?=${LETTER})`, CLITIC, `\\p{Nd}+(?:[.,]\\p{Nd}+)+(?!${LETTER})`,
+  `${LETTER}+(?:(?!${CLITIC})['’‐‑-]${LETTER}+)*`, `([^\\p{L}\\p{N}_\\s])\\1*`,
+].join("|"), "giu");
+
 export function wordsOf(text) {
-  const pattern = /(?<![\p{L}\p{N}_])(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu)['’](?=[\p{L}\p{N}_])|[\p{L}\p{N}_]+(?:['’‐‑-][\p{L}\p{N}_]+)*|[^\p{L}\p{N}_\s]+/giu;
-  const words = text.match(pattern) ?? [];
+  const words = text.match(WORD) ?? [];
   if (words.length === 0) throw "a sentence of at least one word";
   if (words.length > LONGEST) throw `at most ${LONGEST} words, not ${words.length.toLocaleString("en")}`;
   return words;
