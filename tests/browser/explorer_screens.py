@@ -8,10 +8,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from PIL import Image  # noqa: E402
+from PIL import Image
 
-from helpers.browser import Browser  # noqa: E402
-from otformer.explorer.page import write_page  # noqa: E402
+from helpers.browser import Browser
+from otformer.explorer.page import write_page
 
 OUT = Path(__file__).parents[2] / "docs" / "screens"
 RINGS = "#mode=plane&n=24&list=&shape=rings&reg=0.01&depth=200&layer=130&i=0&j=0"

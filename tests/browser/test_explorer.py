@@ -1,4 +1,4 @@
-"""The explorer in a real Chromium, from disk and offline: every control, links, bad input, keys, speed, a screen reader's view."""
+"""The explorer in a real Chromium, from disk and offline: every control, keys, links, speed, a screen reader's view."""
 
 from __future__ import annotations
 
@@ -9,58 +9,16 @@ from pathlib import Path
 import pytest
 
 from helpers.browser import Browser
+from helpers.explorer_page import STILL, choose, drag, go, ink, settle, state, text, wait
 from otformer.explorer.page import LARGEST, write_page
 
-STILL = "#layer=5"  # a link: no figure starts by itself
+pytestmark = pytest.mark.slow
 FRAME = 1000 / 30  # milliseconds
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory) -> Path:
     return write_page(tmp_path_factory.mktemp("explorer") / "explore.html")
-
-
-def wait(browser: Browser, condition: str, seconds: float = 15) -> None:
-    """Until an expression is true."""
-    end = time.monotonic() + seconds
-    while not browser.js(f"return Boolean({condition})"):
-        assert time.monotonic() < end, f"{condition} did not become true; {browser.complaints()}"
-        time.sleep(0.05)
-
-
-def settle(browser: Browser) -> None:
-    """Until everything in view is computed and drawn."""
-    browser.js("for (let k = 0; k < 2; k++) await new Promise(requestAnimationFrame)")
-    wait(browser, "explorer.sections.some(each => each.visible) && !explorer.frame && !explorer._more")
-
-
-def go(browser: Browser, section: str) -> None:
-    browser.js("document.getElementById(arguments[0]).scrollIntoView()", section)
-    settle(browser)
-
-
-def choose(browser: Browser, name: str, value: object) -> None:
-    """Set a control as a user does, with its event."""
-    browser.js(
-        "const e = document.getElementById(arguments[0]); e.value = arguments[1];"
-        "e.dispatchEvent(new Event(e.type === 'range' ? 'input' : 'change', {bubbles: true}))",
-        name,
-        value,
-    )
-    settle(browser)
-
-
-def state(browser: Browser, name: str) -> object:
-    return browser.js("return explorer.state[arguments[0]]", name)
-
-
-def text(browser: Browser, name: str) -> str:
-    return browser.js("return document.getElementById(arguments[0]).textContent", name)
-
-
-def ink(browser: Browser, canvas: str) -> str:
-    """The picture on a canvas."""
-    return browser.js("return document.getElementById(arguments[0]).toDataURL()", canvas)
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
@@ -154,8 +112,9 @@ def test_a_typed_list_is_sorted(browser: Browser, page: Path) -> None:
 def test_a_link_restores_everything(browser: Browser, page: Path) -> None:
     browser.open(page, STILL)
     browser.js(
-        "explorer.set({mode: 'plane', n: 9, seed: 3, list: '', schedule: 'relaxed', reg: 0.03, sink: 'token', depth: 80, layer: 33,"
-        "show: 'plan', head: 'columns', i: 2, j: 4, broken: 'sink,head', step: 2, brokenLayer: 20, many: 17, learned: 9, pair: 3,"
+        "explorer.set({mode: 'plane', n: 9, seed: 3, list: '', schedule: 'relaxed', reg: 0.03, sink: 'token', depth: 80,"
+        "layer: 33, show: 'plan', head: 'columns', i: 2, j: 4, broken: 'sink,head', step: 2, brokenLayer: 20, many: 17,"
+        "learned: 9, pair: 3,"
         "reading: 'cross-input', attentionLayer: 4, attentionHead: '2', theme: 'dark'})"
     )
     browser.js("await new Promise(done => setTimeout(done, 400))")
@@ -164,23 +123,6 @@ def test_a_link_restores_everything(browser: Browser, page: Path) -> None:
     settle(browser)
     assert browser.js("return [explorer.state, [...explorer.matrix], location.hash]") == wanted
     assert text(browser, "message") == ""
-
-
-def drag(browser: Browser, moves: int) -> None:
-    """Take the first x and draw it along, a move in each frame."""
-    browser.js(
-        """const c = document.getElementById('play-points'), box = c.getBoundingClientRect(), w = c.clientWidth, h = c.clientHeight;
-        c.setPointerCapture = () => {};
-        const [x] = explorer.points.x, one = explorer.problem.dim === 1, size = Math.min(w, h) - 36;
-        const at = one ? [18 + (w - 36) * x[0], h * 0.2] : [(w - size) / 2 + size * x[0], (h - size) / 2 + size * (1 - x[1])];
-        const send = (type, dx) => c.dispatchEvent(new PointerEvent(type, {pointerId: 1, bubbles: true,
-          clientX: box.left + at[0] + dx, clientY: box.top + at[1]}));
-        send('pointerdown', 0); explorer.times.length = 0;
-        for (let k = 1; k <= arguments[0]; k++) { send('pointermove', k); await new Promise(requestAnimationFrame); }
-        window.dragged = [...explorer.times];
-        send('pointerup', arguments[0]);""",
-        moves,
-    )
 
 
 def test_points_are_dragged_and_moved_by_keys(browser: Browser, page: Path) -> None:
@@ -211,71 +153,14 @@ def test_200_points_are_dragged_at_30_frames_a_second(browser: Browser, page: Pa
     assert browser.js("return explorer.shown") == 60  # the rest of the layers follows
 
 
-BAD = {
-    "3 1 abc": "“abc”",
-    "7": "at least 2 numbers",
-    " ".join(map(str, range(10_000))): "10,000",
-    "<script>alert(1)</script>": "“<script>alert(1)</sc”",
-    "1e999 2": "“1e999”",
-    "": "at least 2 numbers",
-}
-
-
-@pytest.mark.parametrize("given", BAD, ids=lambda given: given[:12])
-def test_bad_lists_are_said_to_be_bad_and_the_page_stays_as_it_was(browser: Browser, page: Path, given: str) -> None:
-    browser.open(page, STILL)
-    settle(browser)
-    before = ink(browser, "play-matrix")
-    choose(browser, "list", given)
-    assert BAD[given] in text(browser, "message")
-    assert ink(browser, "play-matrix") == before
-    assert browser.js("return document.getElementById('list').getAttribute('aria-invalid')") == "true"
-    choose(browser, "list", "5 3 4")
-    assert (text(browser, "message"), browser.js("return explorer.problem.n")) == ("", 3)
-    assert browser.complaints() == []
-
-
-@pytest.mark.parametrize(
-    ("fragment", "said"),
-    [
-        ("#layer=abc&schedule=fast&reg=0.1", ["layer=abc", "schedule=fast"]),
-        ("#x=0,1,2&y=0,1", ["x and y"]),
-        ("#list=%E0%A4%A", ["list="]),
-        ("#<script>alert(1)</script>=1&n=1e9", ["a name that this page knows", "n=1e9"]),
-        ("#__proto__=1&constructor=2", ["__proto__", "constructor"]),
-        ("#depth=99999&pair=-1&broken=everything&x=NaN&source=", ["depth=99999", "pair=-1", "broken=everything", "x=NaN", "source="]),
-    ],
-)
-def test_a_damaged_link_is_used_as_far_as_it_is_sound(browser: Browser, page: Path, fragment: str, said: list[str]) -> None:
-    browser.open(page, fragment)
-    settle(browser)
-    assert text(browser, "message").startswith("This link is damaged")
-    for part in said:
-        assert part in text(browser, "message")
-    if "reg=0.1" in fragment:
-        assert state(browser, "reg") == 0.1
-    choose(browser, "schedule", "gradient")
-    assert browser.complaints() == []
-
-
-def test_words_from_outside_are_text(browser: Browser, page: Path) -> None:
-    browser.open(page, "#mode=words&source=the%20%3Cscript%3Ealert(1)%3C/script%3E%20cat&target=le%20chat%20%3Cimg%20src=x%20onerror=alert(1)%3E")
-    settle(browser)
-    browser.js("document.getElementById('play-table').open = true; explorer.redraw()")
-    settle(browser)
-    assert "script" in text(browser, "play-table")
-    assert browser.js("return document.querySelectorAll('main script, main img').length") == 0
-    assert "made of their letters" in text(browser, "schedule-note")
-    choose(browser, "source", "word " * 60)
-    assert "at most 40 words, not 60" in text(browser, "message")
-    assert (browser.complaints(), browser.requests()) == ([], [])
-
-
 def number(said: str) -> float:
     return float(said.replace("−", "-"))
 
 
-@pytest.mark.parametrize("fragment", ["#layer=20", "#layer=21&head=columns&i=2&j=5", "#mode=plane&n=6&list=&i=1&j=2&schedule=gradient&layer=9"])
+PLANE = "#mode=plane&n=6&list=&i=1&j=2&schedule=gradient&layer=9"
+
+
+@pytest.mark.parametrize("fragment", ["#layer=20", "#layer=21&head=columns&i=2&j=5", PLANE])
 def test_a_number_is_followed_and_adds_up(browser: Browser, page: Path, fragment: str) -> None:
     browser.open(page, fragment)
     go(browser, "number")

@@ -28,9 +28,11 @@ from otformer.words.text.text import words
 
 JS = Path(__file__).parents[2] / "src" / "otformer" / "explorer" / "js"
 NODE = shutil.which("node")
+pytestmark = pytest.mark.slow
 needs_node = pytest.mark.skipif(NODE is None, reason="needs Node 18 or newer as `node` on the PATH: Debian's package nodejs")
 SCHEDULES = ("paper", "gradient", "alternating", "relaxed", "annealed")
-SWITCHES = ({}, {"sign": True}, {"sink": True}, {"index": True}, {"identity": True}, {"head": True}, {"squares": True}, {"step": 4})
+SWITCHES = ({}, *({name: True} for name in ("sign", "sink", "index", "identity", "head", "squares")), {"step": 4})
+ASKED = ("networks", "matchings", "learned", "sentences", "vectors")
 DEPTH, SHOWN = 40, (0, 1, 2, 17, 40)
 
 
@@ -39,7 +41,7 @@ def node(folder: Path, **given) -> dict:
     shutil.copytree(JS, folder, dirs_exist_ok=True)
     (folder / "package.json").write_text('{"type": "module"}')
     script = Path(__file__).with_name("run_math.mjs")
-    asked = json.dumps(dict.fromkeys(("networks", "matchings", "learned", "sentences", "vectors"), []) | given)
+    asked = json.dumps({name: given.get(name, []) for name in ASKED})
     done = subprocess.run([NODE, script, folder], input=asked, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -55,8 +57,8 @@ def problems(count: int) -> list[dict]:
         dim = 1 if "identity" in broken else int(rng.integers(1, 4))
         x, y = rng.uniform(-0.2, 1.2, (n, dim)), rng.uniform(-0.2, 1.2, (m, dim))
         sink = "token" if k % 4 == 1 else "frozen"
-        setting = {"reg": float(10 ** rng.uniform(-2, 0)), "depth": DEPTH, "schedule": schedule, "sink": sink, "broken": broken}
-        found.append({"x": x.tolist(), "y": y.tolist(), "layers": SHOWN, **setting})
+        setting = {"depth": DEPTH, "schedule": schedule, "sink": sink, "broken": broken, "layers": SHOWN}
+        found.append({"x": x.tolist(), "y": y.tolist(), "reg": float(10 ** rng.uniform(-2, 0)), **setting})
     return found
 
 
@@ -137,7 +139,8 @@ def test_the_outlined_matching_is_scipys(tmp_path):
 @pytest.mark.parametrize("name", ["sort-beyond", "paper-attention"])
 def test_the_trained_networks_are_the_packages_layer_by_layer(name, tmp_path):
     rng = np.random.default_rng(2)
-    lists = [(rng.permutation(np.linspace(0.1, 0.9, n) + 0.05 * rng.random(n)), (np.arange(n) + 1) / n) for n in (2, 7, 12, 30)]
+    spread = {n: rng.permutation(np.linspace(0.1, 0.9, n) + 0.05 * rng.random(n)) for n in (2, 7, 12, 30)}
+    lists = [(x, (np.arange(n) + 1) / n) for n, x in spread.items()]
     lists.append((np.array([30.0, -10.0, 20.0]), np.array([1.0, 2.0, 3.0])))  # mapped to [1/n, 1] first
     given = [{"stored": learned(name), "x": x.tolist(), "y": y.tolist()} for x, y in lists]
     module = load_trained(name).double().requires_grad_(False)

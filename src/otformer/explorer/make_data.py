@@ -78,7 +78,7 @@ def vocabulary(language: str, side: int) -> dict[str, Any]:
     """Words with vectors [words, d], int8, each scaled to its largest entry: those of the sentences and frequent ones."""
     source = files("otformer.words").joinpath("data", f"vectors.{LANGUAGES}.npz")
     vectors: WordVectors = read_vectors(Path(str(source)), language)
-    needed = [plain(word) for example in examples(LANGUAGES) for word in example[side]]
+    needed = [plain(word) for example in examples(LANGUAGES) for word in (example.source, example.target)[side]]
     frequent = [plain(word) for word in vectors.words[:FREQUENT]]
     words = sorted(word for word in {*needed, *frequent} if word and not re.search(r"\s", word))
     matrix = vectors.embed(words)

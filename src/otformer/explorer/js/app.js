@@ -37,7 +37,7 @@ export class App {
     this.state.layer = Math.min(this.state.layer, depth);
     this.state.brokenLayer = Math.min(this.state.brokenLayer, depth);
     clearTimeout(this._later);
-    this._later = setTimeout(() => history.replaceState(null, "", toHash(this.state) || location.pathname), 150);
+    this._later = setTimeout(() => history.replaceState(null, "", toHash(this.state) || location.pathname + location.search), 150);
     this.redraw();
   }
 

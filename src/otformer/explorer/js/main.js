@@ -47,7 +47,7 @@ $("share").onclick = async () => {
     await navigator.clipboard.writeText(link);
     app.say("The link is copied.");
   } catch {                                  // a page from disk may not write to the clipboard: the address bar has it
-    history.replaceState(null, "", toHash(app.state) || location.pathname);
+    history.replaceState(null, "", toHash(app.state) || location.pathname + location.search);
     app.say("The link is in the address bar: copy it from there.");
   }
 };

@@ -64,16 +64,21 @@ function controls(app) {
   const { state } = app, options = (id, names) => names.forEach(name => $(id).add(new Option(name, name)));
   options("schedule", SCHEDULES);
   options("preset", ["–", ...Object.keys(PRESETS)]);
-  $("preset").onchange = () => { if (PRESETS[$("preset").value]) { app.say(""); app.set(PRESETS[$("preset").value]); } };
+  const other = patch => {                   // points from elsewhere: what was wrong in a field is forgotten
+    for (const id of ["list", "source", "target"]) $(id).removeAttribute("aria-invalid");
+    app.say("");
+    app.set(patch);
+  };
+  $("preset").onchange = () => { if (PRESETS[$("preset").value]) other(PRESETS[$("preset").value]); };
   $("mode").onchange = () => {
     const mode = $("mode").value, reg = mode === "words" ? 0.05 : app.state.reg;
-    app.set({ mode, reg, x: "", y: "", list: "", layer: 0 });
+    other({ mode, reg, x: "", y: "", list: "", layer: 0 });
   };
   checked(app, "list", "list", readList);
   checked(app, "source", "source", wordsOf);
   checked(app, "target", "target", wordsOf);
-  $("n").oninput = () => app.set({ n: Number($("n").value), list: "", x: "", y: "" });
-  $("another").onclick = () => app.set({ seed: (app.state.seed + 1) % 10000, shape: "random", list: "", x: "", y: "" });
+  $("n").oninput = () => other({ n: Number($("n").value), list: "", x: "", y: "" });
+  $("another").onclick = () => other({ seed: (app.state.seed + 1) % 10000, shape: "random", list: "", x: "", y: "" });
   $("reg").oninput = () => app.set({ reg: +(10 ** Number($("reg").value)).toPrecision(3) });
   for (const name of ["schedule", "sink", "show"]) $(name).onchange = () => app.set({ [name]: $(name).value });
   $("depth").oninput = () => app.set({ depth: Number($("depth").value) });
@@ -108,7 +113,7 @@ function draw(app) {
   Object.assign(app, { shown: layer, matrix: shown, error: marginalError(plan, problem) });
   if (state.mode === "words") at = drawWords($("play-points"), points.names, A);
   else at = drawPoints($("play-points"), points, A, chosen);
-  $("play-points").classList.toggle("free", state.mode !== "words");
+  $("play-points").classList.toggle("free", state.mode === "plane");   // on a line, a finger may still scroll the page
   box = matrixWithSums($("play-matrix"), {
     matrix: shown, n, m, names: points.names, cells: app.matched, focus: [state.i, state.j], sums: added, goals,
   });
@@ -123,7 +128,7 @@ function draw(app) {
 function caption(app) {
   const { state } = app, moved = { line: "along its line", plane: "anywhere" }[state.mode];
   $("play-points-note").textContent = moved
-    ? `Drag a point ${moved}, or press N or P to choose one and arrows to move it. Orange: x, green: y; lines: attention of x.`
+    ? `Drag a point ${moved}, or press N or P to choose one and arrows to move it; a click follows it below. Orange: x, green: y; lines: attention of x.`
     : "Top: English, below: French; lines: attention of the English words.";
   $("play-points").setAttribute("aria-label", `${app.problem.n} points x and ${app.problem.m} points y, linked by attention`);
 }
@@ -176,9 +181,10 @@ function pointer(app) {
     app.set({ x: writePoints(both.x), y: writePoints(both.y) });
   };
   canvas.onpointerdown = event => {
-    if (!at?.toPoint) return;
-    chosen = nearest(at, event.offsetX, event.offsetY);
+    chosen = at && nearest(at, event.offsetX, event.offsetY);
     if (!chosen) return app.redraw();
+    app.set({ [chosen.side === "x" ? "i" : "j"]: chosen.k });
+    if (!at.toPoint) return;
     app.dragging = true;
     canvas.setPointerCapture(event.pointerId);
     app.redraw();
