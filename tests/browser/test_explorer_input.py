@@ -11,7 +11,6 @@ from helpers.browser import Browser
 from helpers.explorer_page import STILL, choose, ink, settle, state, text
 from otformer.explorer.page import write_page
 
-
 pytestmark = pytest.mark.slow
 
 

@@ -32,7 +32,7 @@ export function mountBroken(app) {
   [["1", "γ"], ["2", "2γ"], ["4", "4γ"]].forEach(([value, text]) => step.add(new Option(text, value)));
   step.onchange = () => app.set({ step: Number(step.value) });
   const text = document.createElement("span");
-  text.append("step too long", Object.assign(document.createElement("small"), { textContent: "At twice the γ of “gradient” the attention converges but u + v swings for ever; with longer steps, or turns, both swing." }));
+  text.append("step too long", Object.assign(document.createElement("small"), { textContent: "At twice the γ of “gradient” the attention converges, but u + v swings for ever and the sums with it; at 4γ the attention is off as well." }));
   label.append(step, text);
   place.append(label);
   const bar = player($("break-player"), {
