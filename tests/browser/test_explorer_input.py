@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from helpers.browser import Browser
-from helpers.explorer_page import STILL, choose, ink, settle, state, text
+from helpers.explorer_page import STILL, choose, go, ink, settle, state, text
 from otformer.explorer.page import write_page
 
 pytestmark = pytest.mark.slow
@@ -79,3 +79,23 @@ def test_words_from_outside_are_text(browser: Browser, page: Path) -> None:
     choose(browser, "source", "word " * 60)
     assert "at most 40 words, not 60" in text(browser, "message")
     assert (browser.complaints(), browser.requests()) == ([], [])
+
+
+EXTREMES = (
+    "#reg=0.0001&mode=plane&n=30&list=&depth=40&layer=13&show=plan&brokenLayer=40&broken=sign&step=4",
+    "#x=-10,10,0&y=10,-10,3&reg=0.0001&schedule=gradient&depth=300&layer=200&broken=sign,index,identity",
+    "#list=5%205%205%205&reg=1&depth=1&layer=1&sink=token&broken=sign,sink,index,identity,head,squares",
+    "#mode=words&source=a&target=b%20c%20d&reg=0.0001&layer=50&head=columns&i=0&j=2",
+    "#list=1e100%20-1e100&schedule=paper&reg=0.0001&layer=3&learned=20&sorter=gradient&many=9",
+)
+
+
+@pytest.mark.parametrize("fragment", EXTREMES)
+def test_extremes_give_words_not_nan(browser: Browser, page: Path, fragment: str) -> None:
+    browser.open(page, fragment)
+    for section in ("play", "number", "same", "break", "learned", "words"):
+        go(browser, section)
+    said = browser.js("return document.body.innerText")
+    assert not [word for word in ("NaN", "Infinity", "undefined", "null") if word in said]
+    assert text(browser, "message") == ""
+    assert browser.complaints() == []

@@ -7,6 +7,7 @@ import { layersOf } from "./schedules.js";
 import { SWITCHES, defaults, fromHash, toHash } from "./state.js";
 
 export const $ = id => document.getElementById(id);
+export const element = (tag, properties = {}) => Object.assign(document.createElement(tag), properties);
 const FRAME = 10;                            // milliseconds of layers in a frame; the rest of 33 is for drawing
 const KEPT = 24;                             // runs that are kept
 const PROBLEM = ["mode", "list", "n", "seed", "shape", "x", "y", "source", "target"];
@@ -37,9 +38,11 @@ export class App {
     this.state.layer = Math.min(this.state.layer, depth);
     this.state.brokenLayer = Math.min(this.state.brokenLayer, depth);
     clearTimeout(this._later);
-    this._later = setTimeout(() => history.replaceState(null, "", toHash(this.state) || location.pathname + location.search), 150);
+    this._later = setTimeout(() => this.address(), 150);
     this.redraw();
   }
+
+  address() { history.replaceState(null, "", toHash(this.state) || location.pathname + location.search); }
 
   reset() { this.set(defaults()); }
 
@@ -66,7 +69,8 @@ export class App {
 
   run(change = {}, problem = this.problem) { // the run of the state's network, or of one that differs in `change`
     const { reg, schedule, sink, depth } = { ...this.state, ...change }, broken = change.broken ?? UNBROKEN;
-    const key = [reg, schedule, sink, depth, SWITCHES.map(name => broken[name]), broken.step, problem === this.problem ? "" : problem.key].join();
+    const which = problem === this.problem ? "" : problem.key;
+    const key = [reg, schedule, sink, depth, SWITCHES.map(name => broken[name]), broken.step, which].join();
     if (!this.runs.has(key)) {
       if (this.runs.size >= KEPT) this.runs.delete(this.runs.keys().next().value);
       this.runs.set(key, new Run(problem, layersOf(schedule, reg, depth, problem.n), { sink, broken }));
@@ -122,6 +126,16 @@ export class App {
   }
 
   get still() { return this.linked || window.matchMedia("(prefers-reduced-motion: reduce)").matches; }
+}
+
+// The names of curves under a figure, written once: [name, colour, whether dashed].
+export function legend(place, marks) {
+  if (place.childElementCount) return;
+  for (const [name, colour, dashed] of marks) {
+    const mark = element("span", { textContent: name, className: dashed ? "dashed" : "" });
+    mark.style.setProperty("--c", `var(${colour})`);
+    place.append(mark);
+  }
 }
 
 function spread(depth) {                     // at most 60 layers, closer together at the start

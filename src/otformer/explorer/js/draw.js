@@ -1,6 +1,8 @@
 // Drawing on canvas: matrices, links, curves. Colours come from the style sheet, so that light and dark are said once.
 
-export const COLOURS = { paper: "--grey", gradient: "--blue", alternating: "--green", relaxed: "--purple", annealed: "--orange", sinkhorn: "--ink" };
+export const COLOURS = {
+  paper: "--grey", gradient: "--blue", alternating: "--green", relaxed: "--purple", annealed: "--orange", sinkhorn: "--ink",
+};
 
 const known = new Map();
 export function css(name) {
@@ -42,7 +44,7 @@ function table() {                           // 256 colours from "nothing" to "a
 const scratch = typeof document === "undefined" ? null : document.createElement("canvas");
 export function heat(g, box, matrix, n, m) { // entries from 0 to 1; colours by square root, so that small ones show
   const colours = table(), image = g.createImageData(m, n), cells = new Uint32Array(image.data.buffer);
-  for (let k = 0; k < n * m; k++) cells[k] = colours[Math.min(255, Math.round(255 * Math.sqrt(Math.max(0, matrix[k] || 0))))];
+  for (let k = 0; k < n * m; k++) cells[k] = colours[Math.round(255 * Math.sqrt(Math.max(0, Math.min(1, matrix[k] || 0))))];
   scratch.width = m;
   scratch.height = n;
   scratch.getContext("2d").putImageData(image, 0, 0);
@@ -104,13 +106,20 @@ function edges(g, box, { rows, columns }, n, m, goals) {
 
 function labels(g, box, names, n, m, bars) {
   g.textAlign = "right";
-  if (names && box.h / n >= 11) for (let i = 0; i < n; i++) g.fillText(names[0][i], box.x - 4, box.y + (i + 0.5) * box.h / n + 4, 96);
-  else { g.save(); g.translate(box.x - 4, box.y + box.h / 2); g.rotate(-Math.PI / 2); g.textAlign = "center"; g.fillText("x", 0, 0); g.restore(); }
+  if (names && box.h / n >= 11) names[0].forEach((name, i) => g.fillText(name, box.x - 4, box.y + (i + 0.5) * box.h / n + 4, 96));
+  else upright(g, "x", box.x - 4, box.y + box.h / 2);
   const y = box.y + box.h + bars;
-  if (names && box.w / m >= 11) for (let j = 0; j < m; j++) {
-    g.save(); g.translate(box.x + (j + 0.5) * box.w / m + 4, y); g.rotate(-Math.PI / 2); g.fillText(names[1][j], 0, 0); g.restore();
-  } else { g.textAlign = "center"; g.fillText("y", box.x + box.w / 2, y + 8); }
+  if (names && box.w / m >= 11) names[1].forEach((name, j) => upright(g, name, box.x + (j + 0.5) * box.w / m + 4, y));
+  else { g.textAlign = "center"; g.fillText("y", box.x + box.w / 2, y + 8); }
   g.textAlign = "left";
+}
+
+export function upright(g, text, x, y) {      // text that runs upwards
+  g.save();
+  g.translate(x, y);
+  g.rotate(-Math.PI / 2);
+  g.fillText(text, 0, 0);
+  g.restore();
 }
 
 // Curves over layers with a logarithmic height. series: [{name, colour, points: [[layer, value]], dash, wide}]
@@ -120,7 +129,8 @@ export function curves(canvas, series, { depth, at, lowest = 1e-12, label, linea
   const f = linear ? t => t : t => Math.log10(Math.max(t, lowest));
   const high = top ?? Math.ceil(Math.max(-1, ...real.map(f).map(t => Math.min(t, 4))) + 0.05);
   const low = linear ? 0 : Math.min(high - 2, Math.floor(Math.min(0, ...real.map(f))));
-  const X = k => box.x + box.w * k / (depth || 1), Y = t => box.y + box.h * (high - Math.max(low, Math.min(high, t))) / (high - low);
+  const X = k => box.x + box.w * k / (depth || 1), within = t => Math.max(low, Math.min(high, t));
+  const Y = t => box.y + box.h * (high - within(t)) / (high - low);
   g.fillStyle = css("--soft");
   g.strokeStyle = css("--line");
   g.textAlign = "right";
@@ -148,5 +158,6 @@ export function curves(canvas, series, { depth, at, lowest = 1e-12, label, linea
 
 export function scientific(t) {
   if (!Number.isFinite(t)) return "too large for a number";
-  return t !== 0 && (Math.abs(t) < 1e-3 || Math.abs(t) >= 1e5) ? t.toExponential(1).replace("+", "") : String(+t.toPrecision(3));
+  const plain = t === 0 || (Math.abs(t) >= 1e-3 && Math.abs(t) < 1e5);
+  return plain ? String(+t.toPrecision(3)) : t.toExponential(1).replace("+", "");
 }

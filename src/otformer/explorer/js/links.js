@@ -28,8 +28,9 @@ function places(points, dim, w, h) {
     return { x: points.x.map(p => [X(p[0]), h * 0.2]), y: points.y.map(p => [X(p[0]), h * 0.8]),
       toPoint: px => [low + range * (px - pad) / (w - 2 * pad)] };
   }
-  const [[lowX, rangeX], [lowY, rangeY]] = [ends(0), ends(1)], size = Math.min(w, h) - 2 * pad, range = Math.max(rangeX, rangeY);
-  const left = (w - size) / 2, top = (h - size) / 2, place = p => [left + size * (p[0] - lowX) / range, top + size * (1 - (p[1] - lowY) / range)];
+  const [[lowX, rangeX], [lowY, rangeY]] = [ends(0), ends(1)], range = Math.max(rangeX, rangeY);
+  const size = Math.min(w, h) - 2 * pad, left = (w - size) / 2, top = (h - size) / 2;
+  const place = p => [left + size * (p[0] - lowX) / range, top + size * (1 - (p[1] - lowY) / range)];
   return { x: points.x.map(place), y: points.y.map(place),
     toPoint: (px, py) => [lowX + range * (px - left) / size, lowY + range * (1 - (py - top) / size)] };
 }

@@ -27,11 +27,12 @@ $("theme").onchange = () => { app.set({ theme: $("theme").value }); colours(); }
 window.addEventListener("hashchange", colours);
 colours();
 
-app.bars = { play: mountPlay(app), number: mountNumber(app), same: mountSame(app), break: mountBroken(app), learned: mountTrained(app), words: mountWords(app) };
-const goTo = section => {
+const mounts = { play: mountPlay, number: mountNumber, same: mountSame, break: mountBroken, learned: mountTrained, words: mountWords };
+app.bars = Object.fromEntries(Object.entries(mounts).map(([name, mount]) => [name, mount(app)]));
+const goTo = (section, place = section) => {
   const title = $(section + "-title");
   title.tabIndex = -1;
-  $(section).scrollIntoView({ behavior: app.still ? "auto" : "smooth" });
+  $(place).scrollIntoView({ behavior: app.still ? "auto" : "smooth" });
   title.focus({ preventScroll: true });
 };
 for (const link of document.querySelectorAll("nav a")) {
@@ -47,20 +48,21 @@ $("share").onclick = async () => {
     await navigator.clipboard.writeText(link);
     app.say("The link is copied.");
   } catch {                                  // a page from disk may not write to the clipboard: the address bar has it
-    history.replaceState(null, "", toHash(app.state) || location.pathname + location.search);
+    app.address();
     app.say("The link is in the address bar: copy it from there.");
   }
 };
 
 // Keys for the figure that is in view: space plays, arrows step, Home and End jump.
 document.addEventListener("keydown", event => {
-  if (event.target.closest("input, select, textarea, button, summary, a, canvas, [role=region]") || event.ctrlKey || event.metaKey || event.altKey) return;
+  const own = "input, select, textarea, button, summary, a, canvas, [role=region]";   // these have keys of their own
+  if (event.target.closest(own) || event.ctrlKey || event.metaKey || event.altKey) return;
   const middle = window.innerHeight / 2, inView = Object.keys(app.bars).find(name => {
     const { top, bottom } = $(name).getBoundingClientRect();
     return top <= middle && bottom >= middle;
   });
   const bar = app.bars[inView ?? "play"];
-  const does = { " ": bar.toggle, ArrowLeft: () => bar.step(-1), ArrowRight: () => bar.step(1), Home: bar.first, End: bar.last }[event.key];
-  if (does) { event.preventDefault(); does(); }
+  const keys = { " ": bar.toggle, ArrowLeft: () => bar.step(-1), ArrowRight: () => bar.step(1), Home: bar.first, End: bar.last };
+  if (Object.hasOwn(keys, event.key)) { event.preventDefault(); keys[event.key](); }
 });
 window.explorer = app;                       // for tests, and for those who open the console

@@ -30,7 +30,9 @@ export function registers(dim, marginals) {
 export function entries(head, reg, r, broken = UNBROKEN) {
   const rows = head === "rows", own = rows ? "x" : "y", other = rows ? "y" : "x";
   const [mine, theirs] = rows ? ["u", "v"] : ["v", "u"], at = r.at, list = [];
-  const add = (row, column, value, term) => list.push({ row, column, value, term, scaled: term !== "−1" && term !== "weight" });
+  const add = (row, column, value, term) => {
+    list.push({ row, column, value, term, scaled: term !== "−1" && term !== "weight" });
+  };
   for (let k = 0; k < r.dim; k++) add(at[own] + k, at[other] + k, 2 / reg, "2 x·y");
   add(at.one1, at[other + "_sq"], -1 / reg, "−‖" + other + "‖²");
   add(at[own + "_sq"], at.one1, -1 / reg, "−‖" + own + "‖²");
@@ -161,7 +163,7 @@ export class Run {
   _looker(head, reg) {
     const { T, registers: r } = this.problem, w = r.width, Z = this.Z, N = T + 1, { u, v } = r.at;
     const all = entries(head, reg, r, this.broken), moves = e => [u, v].includes(e.row) || [u, v].includes(e.column);
-    this._fixed[head] ??= { reg: null, logits: new Float64Array(N * N), ...this._still(entries(head, 1, r, this.broken).filter(e => !moves(e))) };
+    this._fixed[head] ??= this._still(entries(head, 1, r, this.broken).filter(e => !moves(e)));
     const kept = this._fixed[head], fixed = kept.logits;
     if (kept.reg !== reg) {
       for (let k = 0; k < N * N; k++) fixed[k] = kept.G[k] / reg + kept.K[k];
@@ -182,7 +184,8 @@ export class Run {
   }
 
   _still(list) {                             // G and K, [tokens × tokens], from entries at λ = 1
-    const { T, registers: r } = this.problem, N = T + 1, w = r.width, G = new Float64Array(N * N), K = new Float64Array(N * N);
+    const { T, registers: r } = this.problem, N = T + 1, w = r.width;
+    const [G, K, logits] = [0, 0, 0].map(() => new Float64Array(N * N));
     for (const e of list) {
       const into = e.scaled ? G : K, keys = Float64Array.from({ length: N }, (_, j) => this.Z[j * w + e.column]);
       for (let i = 0; i < N; i++) {
@@ -190,7 +193,7 @@ export class Run {
         if (query !== 0) for (let j = 0; j < N; j++) into[i * N + j] += query * keys[j];
       }
     }
-    return { G, K };
+    return { G, K, logits, reg: null };
   }
 
   _step(layer) {
@@ -234,6 +237,10 @@ export function sums(matrix, n, m) {         // of rows [n] and of columns [m]
     columns[j] += matrix[i * m + j];
   }
   return { rows, columns };
+}
+
+export function apart(A, B, n) {             // the share of a row that is elsewhere: half the L1 distance, mean over n rows
+  return A.reduce((sum, t, k) => sum + Math.abs(t - B[k]), 0) / (2 * n);
 }
 
 export function marginalError(plan, { n, m, a, b }) {   // Σ|row sum − a| + Σ|column sum − b|

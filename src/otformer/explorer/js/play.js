@@ -1,5 +1,5 @@
 // Section 1: the points, the attention at a layer, and the errors of all schedules.
-import { $ } from "./app.js";
+import { $, element, legend } from "./app.js";
 import { COLOURS, css, curves, matrixWithSums, scientific } from "./draw.js";
 import { drawPoints, drawWords, nearest } from "./links.js";
 import { marginalError, sums } from "./math.js";
@@ -38,8 +38,9 @@ function cellAt(event, n, m) {
 }
 
 function note(app, [i, j]) {
-  const { names } = app.points, value = app.matrix[i * app.problem.m + j], named = app.state.mode === "plane" ? () => "" : name => ` (${name})`;
-  $("play-matrix-note").textContent = `x ${i + 1}${named(names[0][i])}, y ${j + 1}${named(names[1][j])}: ${value.toFixed(5)}. Click to follow this number.`;
+  const { names } = app.points, value = app.matrix[i * app.problem.m + j].toFixed(5);
+  const named = (side, k) => `${"xy"[side]} ${k + 1}` + (app.state.mode === "plane" ? "" : ` (${names[side][k]})`);
+  $("play-matrix-note").textContent = `${named(0, i)}, ${named(1, j)}: ${value}. Click to follow this number.`;
 }
 
 // A text field whose content is checked: what is wrong is said, and the last good state stays.
@@ -86,22 +87,23 @@ function controls(app) {
 }
 
 function showControls(app) {
-  const { state, points } = app, words = state.mode === "words", field = $("list");
+  const { state, points } = app, words = state.mode === "words";
   for (const each of document.querySelectorAll("#play .line")) each.hidden = state.mode !== "line";
   for (const each of document.querySelectorAll("#play .words")) each.hidden = !words;
   for (const each of document.querySelectorAll("#play .many")) each.hidden = words;
   for (const name of ["mode", "schedule", "sink", "show"]) $(name).value = state[name];
-  if (document.activeElement !== field && !field.hasAttribute("aria-invalid")) field.value = state.list || points.names[0].join(" ");
-  for (const name of ["source", "target"]) if (document.activeElement !== $(name) && !$(name).hasAttribute("aria-invalid")) $(name).value = state[name];
+  for (const [name, text] of [["list", state.list || points.names[0].join(" ")], ["source", state.source], ["target", state.target]])
+    if (document.activeElement !== $(name) && !$(name).hasAttribute("aria-invalid")) $(name).value = text;
   $("n").value = points.x.length;
   $("n-out").textContent = points.x.length;
   $("reg").value = Math.log10(state.reg);
   $("reg-out").textContent = state.reg;
   $("depth").value = state.depth;
   $("depth-out").textContent = state.depth;
-  const preset = Object.entries(PRESETS).find(([, set]) => Object.keys(set).every(k => ["layer", "i", "j", "show"].includes(k) || set[k] === state[k]));
-  $("preset").value = preset ? preset[0] : "–";
-  $("schedule-note").textContent = [`${state.schedule}: ${ABOUT_SCHEDULES[state.schedule]}`, points.note].filter(Boolean).join("; ") + ".";
+  const free = ["layer", "i", "j", "show"], fits = set => Object.keys(set).every(k => free.includes(k) || set[k] === state[k]);
+  $("preset").value = Object.keys(PRESETS).find(name => fits(PRESETS[name])) ?? "–";
+  const about = `${state.schedule}: ${ABOUT_SCHEDULES[state.schedule]}`;
+  $("schedule-note").textContent = (points.note ? `${about}; ${points.note}` : about) + ".";
 }
 
 function draw(app) {
@@ -117,9 +119,11 @@ function draw(app) {
   box = matrixWithSums($("play-matrix"), {
     matrix: shown, n, m, names: points.names, cells: app.matched, focus: [state.i, state.j], sums: added, goals,
   });
-  const what = state.show === "plan" ? "The plan" : "Attention", far = Number.isFinite(off) ? `off by up to ${scientific(100 * off)} %` : "too large for a number";
-  $("play-matrix-note").textContent = `${what} at layer ${layer}; outlined: the optimal matching${n === m ? "" : " (only for as many x as y)"}. Bars: row and column sums, dashed where they should end; columns are ${far}.`;
-  $("play-matrix").setAttribute("aria-label", `${what}, ${n} by ${m}, at layer ${layer}; column sums off by up to ${scientific(100 * off)} percent`);
+  const what = state.show === "plan" ? "The plan" : "Attention", only = n === m ? "" : " (only for as many x as y)";
+  const far = Number.isFinite(off) ? `off by up to ${scientific(100 * off)} %` : "too large for a number";
+  $("play-matrix-note").textContent = `${what} at layer ${layer}; outlined: the optimal matching${only}. Bars: row and column ` +
+    `sums, dashed where they should end; columns are ${far}.`;
+  $("play-matrix").setAttribute("aria-label", `${what}, ${n} by ${m}, at layer ${layer}; column sums are ${far}`);
   caption(app);
   if (!app.dragging) errors(app);
   table(app, shown);
@@ -128,7 +132,8 @@ function draw(app) {
 function caption(app) {
   const { state } = app, moved = { line: "along its line", plane: "anywhere" }[state.mode];
   $("play-points-note").textContent = moved
-    ? `Drag a point ${moved}, or press N or P to choose one and arrows to move it; a click follows it below. Orange: x, green: y; lines: attention of x.`
+    ? `Drag a point ${moved}, or press N or P to choose one and arrows to move it; a click follows it below. ` +
+      "Orange: x, green: y; lines: attention of x."
     : "Top: English, below: French; lines: attention of the English words.";
   $("play-points").setAttribute("aria-label", `${app.problem.n} points x and ${app.problem.m} points y, linked by attention`);
 }
@@ -140,11 +145,7 @@ function errors(app) {
     points: app.errors(app.run({ schedule: name })),
   })).reverse();
   curves($("play-curves"), series, { depth: state.depth, at: app.shown, label: "marginal error" });
-  if (!$("play-legend").childElementCount) for (const name of names) {
-    const mark = Object.assign(document.createElement("span"), { textContent: name, className: name === "sinkhorn" ? "dashed" : "" });
-    mark.style.setProperty("--c", `var(${COLOURS[name]})`);
-    $("play-legend").append(mark);
-  }
+  legend($("play-legend"), names.map(name => [name, COLOURS[name], name === "sinkhorn"]));
 }
 
 function table(app, matrix) {
@@ -154,10 +155,9 @@ function table(app, matrix) {
 
 // A matrix as an HTML table, at most 30 rows and columns of it; names are text, never markup.
 export function fillTable(place, matrix, names, m) {
-  const [rows, columns] = names.map(side => side.slice(0, SHOWN_IN_TABLE)), made = document.createElement("table");
+  const [rows, columns] = names.map(side => side.slice(0, SHOWN_IN_TABLE)), made = element("table");
   const cell = (row, tag, text, scope) => {
-    const each = row.appendChild(document.createElement(tag));
-    each.textContent = text;
+    const each = row.appendChild(element(tag, { textContent: text }));
     if (scope) each.scope = scope;
   };
   const head = made.createTHead().insertRow();
@@ -189,7 +189,9 @@ function pointer(app) {
     canvas.setPointerCapture(event.pointerId);
     app.redraw();
   };
-  canvas.onpointermove = event => { if (app.dragging && chosen) move(chosen.side, chosen.k, at.toPoint(event.offsetX, event.offsetY)); };
+  canvas.onpointermove = event => {
+    if (app.dragging && chosen) move(chosen.side, chosen.k, at.toPoint(event.offsetX, event.offsetY));
+  };
   canvas.onpointerup = canvas.onpointercancel = () => { app.dragging = false; app.redraw(); };
   canvas.onkeydown = event => {
     if (!at?.toPoint) return;

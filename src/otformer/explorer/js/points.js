@@ -51,7 +51,8 @@ export class Vocabulary {                    // unit vectors of words; int8 in t
   }
 
   vector(word) {                             // a known word's, else that of its known parts, else one made of its letters
-    const plain = fold(word), parts = this.rows.has(plain) ? [plain] : plain.split(/[-'’]/).filter(part => this.rows.has(part));
+    const plain = fold(word), there = part => this.rows.has(part);
+    const parts = there(plain) ? [plain] : plain.split(/[-'’]/).filter(there);
     const sum = new Float64Array(this.dim);
     for (const part of parts) for (let k = 0; k < this.dim; k++) sum[k] += this.numbers[this.rows.get(part) * this.dim + k];
     if (!parts.length) letters(plain, sum);
@@ -69,7 +70,7 @@ function fold(word) {                        // case and apostrophes alike, elid
 function letters(word, sum) {                // words that are spelled alike, as names are, get similar vectors
   const marked = "<" + word + ">";
   for (let k = 0; k + 3 <= Math.max(3, marked.length); k++) {
-    const gram = marked.slice(k, k + 3), random = randomFrom([...gram].reduce((h, c) => (h * 31 + c.codePointAt(0)) % 1e9, 7));
+    const random = randomFrom([...marked.slice(k, k + 3)].reduce((h, c) => (h * 31 + c.codePointAt(0)) % 1e9, 7));
     for (let c = 0; c < sum.length; c++) sum[c] += random() - 0.5;
   }
 }
@@ -78,7 +79,7 @@ function wordPoints(state, vocabulary) {
   const words = [wordsOf(state.source), wordsOf(state.target)];
   const found = words.map((side, k) => side.map(word => vocabulary[k].vector(word)));
   const unknown = words.flatMap((side, k) => side.filter((_, i) => !found[k][i].known));
-  const note = unknown.length ? "not among the words of this page, so made of their letters: " + [...new Set(unknown)].join(", ") : "";
+  const note = unknown.length ? "not known here, so made of their letters: " + [...new Set(unknown)].join(", ") : "";
   const [x, y] = found.map(side => side.map(each => each.vector));
   return { x, y, names: words, note };
 }

@@ -1,6 +1,6 @@
 // Section 3: one network, any n. Its weights are summed up for every n, so that one sees that they stay.
 import { $ } from "./app.js";
-import { css, heat, matrixWithSums, open } from "./draw.js";
+import { css, heat, matrixWithSums, open, upright } from "./draw.js";
 import { HEADS, Run, UNBROKEN, entries, makeProblem, registers, sums } from "./math.js";
 import { player } from "./player.js";
 import { SCHEDULES, layersOf } from "./schedules.js";
@@ -57,10 +57,13 @@ function draw(app) {
   }
   const { net, order } = run, layer = app.reach(net, DEPTH), A = net.attention(layer);
   const right = order.filter((k, i) => argmax(A, i, n) === k).length;
-  matrixWithSums($("same-matrix"), { matrix: A, n, m: n, names: null, cells: n <= 80 ? order.map((k, i) => [i, k]) : [], sums: sums(A, n, n) });
-  $("same-note").textContent = layer < DEPTH ? `layer ${layer} of ${DEPTH} …` : `n = ${n}: ${right} of ${n} numbers in their place after ${DEPTH} layers.`;
+  const cells = n <= 80 ? order.map((k, i) => [i, k]) : [];
+  matrixWithSums($("same-matrix"), { matrix: A, n, m: n, names: null, cells, sums: sums(A, n, n) });
+  const done = `n = ${n}: ${right} of ${n} numbers in their place after ${DEPTH} layers.`;
+  $("same-note").textContent = layer < DEPTH ? `layer ${layer} of ${DEPTH} …` : done;
   drawWeights(net.layers[DEPTH - 1].reg);
-  $("same-weights-note").textContent = `${run.count.toLocaleString("en")} numbers in ${DEPTH} layers, checksum ${run.text}. Left: P of the head rows, right: of columns (last layer; blue: above 0, orange: below).`;
+  $("same-weights-note").textContent = `${run.count.toLocaleString("en")} numbers in ${DEPTH} layers, checksum ${run.text}. Left: P of ` +
+    "the head rows, right: of columns (last layer; blue: above 0, orange: below).";
 }
 
 function argmax(A, i, n) {
@@ -70,7 +73,8 @@ function argmax(A, i, n) {
 }
 
 function drawWeights(reg) {
-  const [g, w, h] = open($("same-weights")), r = registers(1, false), size = Math.min((w - 70) / 2, h - 70), cell = size / r.width;
+  const [g, w, h] = open($("same-weights")), r = registers(1, false);
+  const size = Math.min((w - 70) / 2, h - 70), cell = size / r.width;
   HEADS.forEach((head, k) => {
     const x = 44 + k * (size + 14), y = 50;
     heat(g, { x, y, w: size, h: size }, new Float64Array(1), 1, 1);
@@ -83,7 +87,8 @@ function drawWeights(reg) {
     r.names.forEach((name, c) => {
       g.textAlign = "right";
       if (k === 0) g.fillText(name, x - 4, y + (c + 0.75) * cell);
-      g.save(); g.translate(x + (c + 0.7) * cell, y - 4); g.rotate(-Math.PI / 2); g.textAlign = "left"; g.fillText(name, 0, 0); g.restore();
+      g.textAlign = "left";
+      upright(g, name, x + (c + 0.7) * cell, y - 4);
     });
   });
 }

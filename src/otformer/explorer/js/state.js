@@ -109,7 +109,8 @@ export function writePoints(list) {
 // Numbers of a typed list; commas, semicolons, spaces and lines between them.
 export function readList(text) {
   const parts = text.split(/[\s,;]+/).filter(Boolean);
-  if (parts.length > MOST) throw `at most ${MOST} numbers, not ${parts.length.toLocaleString("en")}: otformer sort takes longer lists`;
+  const count = parts.length.toLocaleString("en");
+  if (parts.length > MOST) throw `at most ${MOST} numbers, not ${count}: otformer sort takes longer lists`;
   const numbers = parts.map(Number), bad = numbers.findIndex(t => !Number.isFinite(t));
   if (bad >= 0) throw `numbers with spaces or commas between them, not “${parts[bad].slice(0, 20)}”`;
   if (parts.length < 2) throw `at least 2 numbers, not ${parts.length}`;
@@ -132,13 +133,14 @@ export function wordsOf(text) {
 }
 
 const SMALL = { n: 12, seed: 1, shape: "random", x: "", y: "", list: "", sink: "frozen", layer: 0, show: "attention", i: 0, j: 0 };
+const ANNEALED = { ...SMALL, schedule: "annealed" };
 const FIGURE4 = { ...SMALL, mode: "plane", reg: 0.05, schedule: "gradient", depth: 600 };
 export const PRESETS = {
-  "12 numbers": { ...SMALL, mode: "line", list: FIELDS.list[0], i: 3, j: 11, reg: 0.002, schedule: "annealed", depth: 150 },
+  "12 numbers": { ...ANNEALED, mode: "line", list: FIELDS.list[0], i: 3, j: 11, reg: 0.002, depth: 150 },
   "the paper's figure 4, n = 4": { ...FIGURE4, n: 4, seed: 4 },
   "the paper's figure 4, n = 8": { ...FIGURE4, n: 8, seed: 8 },
-  "two rings": { ...SMALL, mode: "plane", n: 24, shape: "rings", reg: 0.01, schedule: "annealed", depth: 200 },
-  "two points, slow but for annealed": { ...SMALL, mode: "line", x: "0,1", y: "0.5,1.5", n: 2, reg: 0.05, schedule: "alternating", depth: 600 },
-  "the fox sentence": { ...SMALL, mode: "words", source: FIELDS.source[0], target: FIELDS.target[0], reg: 0.05, schedule: "annealed", depth: 300 },
-  "200 points": { ...SMALL, mode: "plane", n: 200, reg: 0.005, schedule: "annealed", depth: 200 },
+  "two rings": { ...ANNEALED, mode: "plane", n: 24, shape: "rings", reg: 0.01, depth: 200 },
+  "two points, slow but for annealed": { ...FIGURE4, mode: "line", x: "0,1", y: "0.5,1.5", n: 2, schedule: "alternating" },
+  "the fox sentence": { ...ANNEALED, mode: "words", source: FIELDS.source[0], target: FIELDS.target[0], reg: 0.05, depth: 300 },
+  "200 points": { ...ANNEALED, mode: "plane", n: 200, reg: 0.005, depth: 200 },
 };

@@ -1,5 +1,5 @@
 // Section 5: two trained networks and the construction, on the same list, layer by layer.
-import { $ } from "./app.js";
+import { $, legend } from "./app.js";
 import { css, curves, matrixWithSums, scientific } from "./draw.js";
 import { Learned } from "./learned.js";
 import { Run, makeProblem } from "./math.js";
@@ -13,7 +13,8 @@ let networks = null, seen = null;
 
 export function mountTrained(app) {
   const bar = player($("learned-player"), {
-    label: "layer", most: () => DEPTH, get: () => app.state.learned, set: learned => app.set({ learned }), faster: false, period: 300,
+    label: "layer", most: () => DEPTH, get: () => app.state.learned, set: learned => app.set({ learned }),
+    faster: false, period: 300,
     text: () => `layer ${app.state.learned} of ${DEPTH}`,
   });
   app.section($("learned"), () => { draw(app); bar.show(); }, () => app.still || bar.start());
@@ -55,11 +56,10 @@ function draw(app) {
     $(`learned-${k}-note`).textContent = `${k ? name : `constructed: annealed, λ = ${REG}`}, layer ${layer}: ${share}`;
     $("learned-" + k).setAttribute("aria-label", `${name}, layer ${layer}: ${share}`);
   });
-  const series = right.map((values, k) => ({ colour: css(COLOURS[k]), points: values.map((t, l) => [l, t]), dash: k === 2 ? [6, 3] : [] }));
-  curves($("learned-curves"), series, { depth: DEPTH, at: layer, label: "rows right", linear: true, top: 1, ticks: t => scientific(100 * t) + " %" });
-  if (!$("learned-legend").childElementCount) NAMES.forEach((name, k) => {
-    const mark = Object.assign(document.createElement("span"), { textContent: name, className: k === 2 ? "dashed" : "" });
-    mark.style.setProperty("--c", `var(${COLOURS[k]})`);
-    $("learned-legend").append(mark);
-  });
+  const series = right.map((values, k) => ({
+    colour: css(COLOURS[k]), points: values.map((t, l) => [l, t]), dash: k === 2 ? [6, 3] : [],
+  }));
+  const percent = t => scientific(100 * t) + " %";
+  curves($("learned-curves"), series, { depth: DEPTH, at: layer, label: "rows right", linear: true, top: 1, ticks: percent });
+  legend($("learned-legend"), NAMES.map((name, k) => [name, COLOURS[k], k === 2]));
 }

@@ -3,7 +3,7 @@ import { $ } from "./app.js";
 import { matrixWithSums } from "./draw.js";
 import { bytesOf } from "./learned.js";
 import { drawWords } from "./links.js";
-import { Run, makeProblem, sums } from "./math.js";
+import { Run, apart, makeProblem, sums } from "./math.js";
 import { fillTable } from "./play.js";
 import { player } from "./player.js";
 import { layersOf } from "./schedules.js";
@@ -40,14 +40,18 @@ function attentionOf(app, { pair, reading, attentionLayer, attentionHead }) {
   const { source, target } = app.data.sentences[pair], { heads } = app.data.translator, size = source.length * target.length;
   const every = bytes(app, pair, reading), out = new Float64Array(size);
   const chosen = attentionHead === "mean" ? Array.from({ length: heads }, (_, k) => k) : [Number(attentionHead) - 1];
-  for (const head of chosen) for (let k = 0; k < size; k++) out[k] += every[((attentionLayer - 1) * heads + head) * size + k] / TOP / chosen.length;
+  for (const head of chosen) {
+    const first = ((attentionLayer - 1) * heads + head) * size;
+    for (let k = 0; k < size; k++) out[k] += every[first + k] / TOP / chosen.length;
+  }
   return out;
 }
 
 function planOf(app, pair) {                 // by the aligning transformer, rows target words; mass = number of target words
   if (!plans.has(pair)) {
     const { source, target } = app.data.sentences[pair], [english, french] = app.vocabulary;
-    const problem = makeProblem(target.map(word => french.vector(word).vector), source.map(word => english.vector(word).vector));
+    const vectors = (words, vocabulary) => words.map(word => vocabulary.vector(word).vector);
+    const problem = makeProblem(vectors(target, french), vectors(source, english));
     const run = new Run(problem, layersOf("annealed", REG, DEPTH, problem.n));
     run.advance(DEPTH);
     plans.set(pair, run.plan(DEPTH));
@@ -70,13 +74,13 @@ function draw(app) {
   $("reading").value = state.reading;
   $("attention-head").value = state.attentionHead;
   const A = attentionOf(app, state), plan = planOf(app, state.pair), cells = links.map(([i, j]) => [j, i]), names = [target, source];
-  const far = A.reduce((sum, t, k) => sum + Math.abs(t - plan[k]), 0) / (2 * m);
-  const uniform = plan.reduce((sum, t) => sum + Math.abs(1 / n - t), 0) / (2 * m);
+  const far = apart(A, plan, m).toFixed(2), uniform = apart(plan.map(() => 1 / n), plan, m).toFixed(2);
   drawWords($("words-links"), names, A, { gold: cells });
   matrixWithSums($("words-matrix"), { matrix: A, n: m, m: n, names, cells, sums: sums(A, m, n), goals: [1, m / n] });
   matrixWithSums($("words-plan"), { matrix: plan, n: m, m: n, names, cells, sums: sums(plan, m, n), goals: [1, m / n] });
   const head = state.attentionHead === "mean" ? "mean of the heads" : "head " + state.attentionHead;
-  $("words-note").textContent = `Attention, layer ${state.attentionLayer}, ${head}: ${found(A, links, n)}. Distance to the plan ${far.toFixed(2)} (0: the plan; a uniform matrix: ${uniform.toFixed(2)}).`;
+  $("words-note").textContent = `Attention, layer ${state.attentionLayer}, ${head}: ${found(A, links, n)}. Distance to the plan ` +
+    `${far} (0: the plan; a uniform matrix: ${uniform}).`;
   $("words-plan-note").textContent = `Transport plan of static vectors, λ = ${REG}: ${found(plan, links, n)}.`;
   $("words-matrix").setAttribute("aria-label", $("words-note").textContent);
   $("words-plan").setAttribute("aria-label", $("words-plan-note").textContent);
