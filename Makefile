@@ -7,7 +7,7 @@ BIN := .venv/bin
 JOBS ?= 2
 export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: test quick report lint types unit proofs test-gpu clean
+.PHONY: test quick report docs lint types unit proofs test-gpu clean
 
 test: lint types proofs unit
 
@@ -36,6 +36,10 @@ report: .venv/ready
 	@echo "── otformer reproduce: every experiment, then the report"
 	@OMP_NUM_THREADS=1 $(BIN)/otformer reproduce --out report
 
+docs: .venv/ready
+	@echo "── mkdocs: the site, into build/site/index.html; it builds and opens without a network"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 # On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
 test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests/transport/test_gpu.py tests/transport/test_sharded.py \
@@ -48,7 +52,7 @@ test-gpu:
 	@echo "── set-up: .venv with $$($(PYTHON) --version), torch $(TORCH), then otformer and its tools (minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -q --disable-pip-version-check torch==$(TORCH)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,words,ray,exact]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,words,ray,exact,docs]'
 	@npm install --prefix tests/browser --no-package-lock --no-audit --no-fund --silent 2>/dev/null \
 	  || echo "set-up: no npm, or no axe-core from it: pages are not looked through for what hinders a screen reader"
 	@touch $@

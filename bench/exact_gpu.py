@@ -11,8 +11,7 @@ pairs have been read; ``first`` is the call before it, compilation included. ``g
 in float64; ``GiB`` is the most that was allocated on the device, points included. With --parts a third call says where the
 time goes: layers, looks at all pairs, flow on the sparse graph.
 
-Exact transport needs numba, also on a GPU. On a machine without it, and without a network, bring it: download the wheels of
-numba and llvmlite for its Python, unpack them into a folder (carry/wheels), and put that on PYTHONPATH.
+Exact transport needs numba, also on a GPU: pip install 'otformer[exact]'.
 
 Without a GPU, ``--device cpu --shrink 50`` tries the cases on sizes a fiftieth as large.
 """
@@ -37,14 +36,11 @@ from unittest import mock
 
 import numpy as np
 import torch
+from gpu_common import one_line, timed
 
 import otformer as of
 from otformer.benchmarks.exact_peers import Problem, make, uniform
 
-NO_NUMBA = (
-    "exact transport needs numba, which is not installed: pip install numba; or, without a network, unpack the wheels of "
-    "numba and llvmlite into a folder that travels (carry/wheels) and set PYTHONPATH=src:carry/wheels"
-)
 BATCH, SMALL = 10_000, 64  # problems of so many points each
 LOOPED = 1_000  # of them that scipy solves; its time is scaled up
 Row = dict[str, Any]
@@ -126,20 +122,6 @@ def batch(where: str, options: argparse.Namespace) -> Row:
     return told | {"converged": all(r.converged for r in results), "method": results[0].method, "GiB": gib}
 
 
-def timed(run: Callable[[], Any], device: str) -> tuple[float, Any, float]:
-    """Seconds of one call with all it started on the device, what it returned, and the most GiB allocated meanwhile."""
-    cuda = device == "cuda"
-    if cuda:
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
-    result = run()
-    if cuda:
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - start
-    return seconds, result, torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0
-
-
 def _uniform(d: int, n: int) -> Problem:
     return Problem(*uniform(d)(n, np.random.default_rng([d, n])))
 
@@ -196,7 +178,7 @@ def child(options: argparse.Namespace) -> None:
                 warnings.simplefilter("ignore")  # that it has not converged is in the row
                 row = CASES[name].run(options)
         except Exception as error:  # the next case has its turn
-            row = {"failed": f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"}
+            row = {"failed": one_line(error)}
         signal.setitimer(signal.ITIMER_REAL, 0)
         add(options.out, case=name, **row)
         if options.device == "cuda":
@@ -257,7 +239,7 @@ def main() -> None:
         child(options)
         return
     if importlib.util.find_spec("numba") is None:
-        sys.exit(NO_NUMBA)
+        sys.exit("exact transport needs numba, which is not installed: pip install 'otformer[exact]'")
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("bench/exact_gpu.py needs a CUDA device; --device cpu --shrink 50 tries it without")
     options.out.mkdir(parents=True, exist_ok=True)

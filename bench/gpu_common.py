@@ -54,17 +54,7 @@ class Bench:
         return max(2, n // self.shrink)
 
     def timed(self, run: Callable[[], Any]) -> Timed:
-        """Seconds of one call, with all it started on the device, and the most GiB allocated meanwhile, points included."""
-        cuda = self.device == "cuda"
-        if cuda:
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-        start = time.perf_counter()
-        result = run()
-        if cuda:
-            torch.cuda.synchronize()
-        seconds = time.perf_counter() - start
-        return Timed(seconds, result, torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0)
+        return timed(run, self.device)
 
     def second(self, run: Callable[[], Any]) -> tuple[Timed, float | None]:
         """The second call (the first compiles), and the median of five more where it was short."""
@@ -85,6 +75,20 @@ class Timed(NamedTuple):
     seconds: float
     result: Any
     gib: float
+
+
+def timed(run: Callable[[], Any], device: str) -> Timed:
+    """Seconds of one call, with all it started on the device, and the most GiB allocated meanwhile, points included."""
+    cuda = device == "cuda"
+    if cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    result = run()
+    if cuda:
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    return Timed(seconds, result, torch.cuda.max_memory_allocated() / 2**30 if cuda else 0.0)
 
 
 class Problem(NamedTuple):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from otformer._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from otformer import nn
+    from otformer import nn, words
     from otformer.learning.trained import load_trained, trained_models
     from otformer.network.cost_layer import EuclideanDistance, SmoothCost
     from otformer.network.features import Features, cosine, cost_matrix, inner_product, mahalanobis, squared_euclidean
@@ -79,6 +79,7 @@ _NAMES = {  # public names by module
     "otformer.words.align.align": "align",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_ROOMS = ("nn", "words")  # modules that are public as they are
 __all__ = [
     "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "ExactResult",
     "Features", "Gradient", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss",
@@ -86,14 +87,14 @@ __all__ = [
     "assignment", "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "inner_product",
     "linear_sum_assignment", "load_trained", "mahalanobis", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch",
     "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort",
-    "squared_euclidean", "trained_models", "wasserstein_1d",
+    "squared_euclidean", "trained_models", "wasserstein_1d", "words",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'otformer' has no attribute {name!r}")
-    found = import_module("otformer.nn") if name == "nn" else getattr(import_module(_MODULES[name]), name)
+    found = import_module(f"otformer.{name}") if name in _ROOMS else getattr(import_module(_MODULES[name]), name)
     globals()[name] = found  # the next time nobody asks here
     return found
 

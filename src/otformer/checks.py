@@ -12,6 +12,7 @@ from torch import Tensor
 
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
+NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
 FLOATS = "float16, bfloat16, float32 or float64"
 
 
@@ -29,6 +30,11 @@ def not_negative(name: str, value: Any) -> float:
     if not (math.isfinite(number) and number >= 0):
         raise ValueError(f"{name} must be zero or a positive, finite number, got {value!r}")
     return number
+
+
+def seconds(name: str, value: Any) -> float | None:
+    """A positive number of seconds; None, or inf, for no limit."""
+    return None if value is None or (isinstance(value, float) and value == math.inf) else positive(name, value)
 
 
 def count(name: str, value: Any, least: int = 1) -> int:

@@ -24,7 +24,11 @@ ENV = os.environ | {"PYTHONPATH": str(Path(otformer.__file__).parents[1])}
 def loaded(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.path.insert(0, str(path.parent))  # as Python does for a script
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(path.parent))
     return module
 
 
@@ -71,7 +75,7 @@ def test_a_missing_numba_says_how_to_bring_it(tmp_path, monkeypatch):
     script = loaded(BENCH / "exact_gpu.py")
     monkeypatch.setattr(sys, "argv", ["exact_gpu.py", "--device", "cpu", "--out", str(tmp_path / "new")])
     monkeypatch.setattr(script, "importlib", types.SimpleNamespace(util=types.SimpleNamespace(find_spec=lambda _: None)))
-    with pytest.raises(SystemExit, match=r"needs numba.*PYTHONPATH=src:carry/wheels"):
+    with pytest.raises(SystemExit, match=r"needs numba.*otformer\[exact\]"):
         script.main()
     assert not (tmp_path / "new").exists()
 

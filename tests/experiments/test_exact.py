@@ -8,12 +8,14 @@ import numpy as np
 import ot
 import pytest
 import torch
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment, linprog
 
 from otformer import figures
 from otformer.experiments import exact
+from otformer.experiments._optimum import optimum
 from otformer.experiments.experiment import Context, Outcome
 from otformer.network.schedule import Annealed
+from otformer.transport.solve import solve
 
 
 def batch(n: int = 9, d: int = 2, scan: bool = False) -> exact.Batch:
@@ -59,6 +61,43 @@ def test_the_sharp_reg_is_the_first_at_which_pots_plan_is_exact() -> None:
             assert np.array_equal(P.argmax(1), found.best.numpy()) == (reg == sharp)
 
 
+@pytest.mark.parametrize("kind", ["uniform", "near ties", "one cycle", "line", "integers"])
+def test_below_the_sure_reg_every_arg_max_is_the_optimum(kind: str) -> None:
+    """The theorem, where it should break first: costs whose cycles are all nearly as light as the lightest."""
+    for seed in range(20):
+        g = torch.Generator().manual_seed(seed)
+        n = 2 + seed % 9
+        C = torch.rand(n, n, generator=g, dtype=torch.float64)
+        if kind == "near ties":
+            C = 1 + 1e-3 * C - torch.eye(n, dtype=torch.float64) * 1e-2
+        elif kind == "one cycle":  # the identity, or all rows one on
+            C = 5 - 4 * torch.eye(n, dtype=torch.float64).roll(1, 1) - 4.01 * torch.eye(n, dtype=torch.float64)
+        elif kind == "line":
+            C = (C[0][:, None] - torch.linspace(0, 1, n, dtype=torch.float64)) ** 2
+        elif kind == "integers":
+            C = (4 * C).floor() - 0.5 * torch.eye(n, dtype=torch.float64)
+        found = optimum(C)
+        if found.gap < 1e-9:
+            continue  # two optima
+        reg = 0.99 * exact.sure_reg(found.gap_per_row, n)
+        r = solve(C, torch.ones(n), torch.ones(n), reg=reg, tol=1e-9)
+        assert r.converged
+        assert torch.equal(r.plan.argmax(1), found.best), (kind, seed)
+
+
+def test_potentials_of_least_range_are_those_of_a_linear_program() -> None:
+    for seed in range(5):
+        C = torch.rand(6, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        found = optimum(C)
+        W = (C[:, found.best] - C.gather(1, found.best[:, None])).numpy()
+        rows = [(i, k) for i in range(6) for k in range(6) if i != k]
+        above = np.array([[(c == k) * 1.0 - (c == i) for c in range(6)] + [0.0] for i, k in rows])
+        within = np.hstack([np.eye(6), -np.ones((6, 1))])  # 0 ≤ v ≤ the last variable
+        limits = np.concatenate([[W[i, k] for i, k in rows], np.zeros(6)])
+        least = linprog([0.0] * 6 + [1.0], np.vstack([above, within]), limits)
+        assert found.reach == pytest.approx(least.fun, abs=1e-9)
+
+
 def test_depths_not_reached_are_none() -> None:
     depths = torch.tensor([18.0, math.inf, 36.0])
     assert exact._spread("a", depths) == {"a": 36, "a, worst": None}
@@ -76,7 +115,7 @@ def outcome() -> Outcome:
 
 @pytest.mark.slow
 def test_claims_hold_at_a_small_size(outcome: Outcome) -> None:
-    assert len(outcome.checks) == 5
+    assert len(outcome.checks) == 6
     assert all(outcome.checks.values()), outcome.checks
     assert {row["run by"] for row in outcome.rows if row["n"] == 16} == {"network"}
     assert {row["run by"] for row in outcome.rows if row["n"] == 96} == {"executor"}

@@ -72,6 +72,21 @@ def test_without_another_value_attention_never_changes() -> None:
         assert not torch.allclose(now, equal)
 
 
+def test_a_sink_with_the_same_value_does_not_help() -> None:
+    """The sink stays a key, but its value is that of the tokens: u and v move, and with them the share of the sink; how a
+    token divides the rest among real tokens does not change."""
+    x, y = uniform(2, 20, 6, 2)
+    net = MinimalTransformer(2, 0.1, 30)
+    Z = net.prompt(x, y).Z
+    first, whole, now = net.logits(Z, 0)[..., :-1, :-1].softmax(-1), net.logits(Z, 0).softmax(-1), Z.clone()
+    for layer in range(30):
+        k, A = int(net.layer[layer]), net.logits(now, layer).softmax(-1)
+        value = torch.ones(*A.shape[:-1], net.W_V.shape[-1], dtype=A.dtype)
+        now[:, :-1] += (A @ value @ net.W_O[k]).sum(1)[:, :-1]
+        assert torch.allclose(net.logits(now, layer)[..., :-1, :-1].softmax(-1), first, atol=1e-9)
+    assert not torch.allclose(net.logits(now, 29).softmax(-1), whole, atol=0.1)
+
+
 def _all_rows(net: MinimalTransformer, Z: torch.Tensor, layer: int) -> torch.Tensor:
     """A layer that updates every row: no sink among them."""
     k = int(net.layer[layer])

@@ -188,6 +188,15 @@ def test_C_the_constants_are_the_best_ones() -> None:
         assert pytest.approx(D * (4 * p.mass + N), rel=1e-9) == N**2
 
 
+@pytest.mark.parametrize(("turns", "masses"), [(False, 4), (True, 5)])
+def test_C_as_a_function_is_that_formula(turns: bool, masses: int) -> None:
+    """x = KL/(4sR/λ) has 1/x − log x larger by λck/2R after k layers, to the last digit; a pair of layers has 5 for 4."""
+    s, reg, R, start, k, omega = 3.0, 0.2, 0.7, 5.0, 90, 0.8
+    x = [theory.divergence_after(steps, s, reg, R, start, omega, turns) * reg / (masses * s * R) for steps in (0, k)]
+    grown = np.diff([1 / each - math.log(each) for each in x])
+    assert float(grown[0]) == pytest.approx(reg * theory.descent_constant(omega) * k / (2 * R), rel=1e-9)
+
+
 def test_section_9_arrival() -> None:
     """Row sums ≥ (1 − error) a_i need the layers of `arrival_depth`; one pair needs no more than 2 % and a layer more."""
     for p in problems(8):

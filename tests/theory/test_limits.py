@@ -87,6 +87,16 @@ def test_d_is_attained_by_alternating_and_needs_its_hypothesis() -> None:
     assert any(error < error_bound(0.02, k) for k, error in enumerate(long))  # ω = 1.8: γ = 3.6λ
 
 
+@pytest.mark.parametrize(
+    ("schedule", "limit"),
+    [(Relaxed(0.5), 6.0), (Relaxed(0.8), 3.0), (Relaxed(1.5), 2.0), (Gradient(0.01), 8.0), (Gradient(0.036), 40 / 18)],
+)
+def test_d_where_the_error_settles(schedule: Schedule, limit: float) -> None:
+    """k E_k at λ = 0.02: 2(2 − ω)/ω for ω ≤ 1, 2 for 1 ≤ ω ≤ 1.8, 4λ/γ for both heads. Measured, not proved."""
+    *_, last = path(schedule.layers(0.02, 4000))
+    assert 4000 * last.error == pytest.approx(limit, rel=0.01)
+
+
 def test_d_the_slow_time_ends_at_e_to_one_over_reg() -> None:
     """λ = 0.15: e^{1/λ} = 786. There the bound says nothing more, and the error falls as σ^k, σ = tanh(1/2λ)."""
     reg = 0.15

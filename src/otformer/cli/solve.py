@@ -42,12 +42,16 @@ def solve(
             "scipy.sparse.load_npz reads it, or a csv of row, column and mass."
         ),
     ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Draw the plan in the terminal.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page of the plan, and of points in 1 or 2 dimensions.")] = None,
     as_json: Json = False,
 ) -> None:
     """Solve optimal transport between points or for a cost, entropic or exact."""
+    _check_drawing(show, html, as_json)
     if exact:
         _without(context, "reg", "unbalanced", "max_depth", "schedule")
-        _solve_exact(partial(_problem, file, second, cost, a, b, metric), tol, max_time, out, as_json)
+        given, result = _solve_exact(partial(_problem, file, second, cost, a, b, metric), tol, max_time, out, as_json)
+        _draw(given, result, show, html)
         return
     if max_time is not None:
         raise ValueError(f"max-time goes with --exact only, got {max_time:g}: layers are limited by --max-depth")
@@ -75,6 +79,31 @@ def solve(
     if not (result.converged or as_json):
         error = summary.get("error", result.marginal_error)
         typer.echo(f"not converged: error {error:.3g}, tol {tol:g}; raise --reg, --tol or --max-depth", err=True)
+    _draw(given, result, show, html)
+
+
+def _check_drawing(show: bool, html: Path | None, as_json: bool) -> None:
+    """Say before a long run what cannot be drawn after it."""
+    if show and as_json:
+        raise ValueError("show goes without --json, got both: --html FILE draws beside JSON")
+    if html is not None and html.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"html must be a file that ends in .html, got {html}")
+    if html is not None and not html.parent.is_dir():
+        raise ValueError(f"{html} cannot be written: {html.parent} is not a folder")
+
+
+def _draw(given: dict[str, Any], result: Any, show: bool, html: Path | None) -> None:
+    """What --show and --html ask for; points are drawn where they have one or two coordinates and are not too many."""
+    from otformer.show.points import MOST
+
+    if show:
+        import rich
+
+        rich.print(result)
+    if html is not None:
+        x, y = given.get("X_a"), given.get("X_b")
+        flat = x is not None and y is not None and x.shape[1] <= 2 and max(len(x), len(y)) <= MOST
+        result.save(html, *((x, y) if flat else ()))
 
 
 def _without(context: typer.Context, *names: str) -> None:
@@ -110,7 +139,7 @@ def _solve_exact(
     max_time: float | None,
     out: Path | None,
     as_json: bool,
-) -> None:
+) -> tuple[dict[str, Any], Any]:
     import otformer as of
     from otformer.files import written
 
@@ -133,6 +162,7 @@ def _solve_exact(
         typer.echo(
             f"not proved optimal: gap {result.gap:.3g}, tol {tol:g} of the value; raise --max-time or --tol", err=True
         )
+    return given, result
 
 
 def _write_plan(out: Path, stream: Any, result: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,8 @@ from otformer.cli.corpus import Corpus, archive, corpus, read_gold, resumable
 if TYPE_CHECKING:
     from otformer.jobs.jobs import Job
     from otformer.words.align.align import Alignment
+    from otformer.words.probe.one_pair import PairProbe
+    from otformer.words.probe.probe import Settings
     from otformer.words.text.gold import Gold
 
 Engine = Annotated[str, typer.Option(help="local, or ray: the workers of a Ray cluster.")]
@@ -40,6 +42,7 @@ def align(
     scores: Annotated[bool, typer.Option("--scores", help="Links with scores, 0-1:0.87.")] = False,
     tokens: Annotated[bool, typer.Option("--tokens", help="Lines with the words: a ||| b ||| links.")] = False,
     matrix: Annotated[str | None, typer.Option(help="npz for all scores, target words in rows; - prints them.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Draw the links as lines between the words.")] = False,
     gold: GoldFile = None,
     one_based: OneBased = False,
     engine: Engine = "local",
@@ -60,6 +63,10 @@ def align(
     from otformer.words.text.text import words
 
     check(method, languages)
+    others = {"--out": out, "--scores": scores, "--tokens": tokens, "--json": as_json, "--gold": gold}
+    if show and any(others.values()):
+        given_too = next(name for name, value in others.items() if value)
+        raise ValueError(f"--show draws links in the terminal and goes without {given_too}")
     archived = None if matrix in (None, "-") else Path(str(matrix))
     if archived is not None and archived.suffix != ".npz":
         raise ValueError(f"matrix must end in .npz, or be - to print it, got {matrix}")
@@ -76,7 +83,7 @@ def align(
         if gold is not None:  # said before the work begins
             for number, (links, pair) in enumerate(zip(expected, given.pairs(), strict=True), 1):
                 check_links(number, links, *(len(words(side, work.by)) for side in pair))
-        form = "json" if as_json else "tokens" if tokens else "pharaoh"
+        form = "drawn" if show else "json" if as_json else "tokens" if tokens else "pharaoh"
         add = None if archived is None else stack.enter_context(archive(archived))
         job = work.job(engine=engine, workers=workers)
         if by is None and default == "words" and given.kind == "file" and form == "pharaoh":
@@ -84,13 +91,20 @@ def align(
             if any(words(side) != side.split() for pair in some for side in pair):
                 note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
         keep = bool(expected) or given.total == 1
-        kept = _go(job, given, out, gold is not None, lambda pair: pair.line(form, scores), add, keep)
+        line = _drawn if show else lambda pair: pair.line(form, scores)
+        kept = _go(job, given, out, gold is not None, line, add, keep)
     if form == "pharaoh" and given.kind == "text" and out is None and sys.stdout.isatty():
         typer.echo("\n".join(kept[0].table()))
     if matrix == "-":
         typer.echo("\n".join(kept[0].grid()))
     if expected:
         _tell_score(kept, expected, as_json, err=gold is None)
+
+
+def _drawn(pair: Alignment) -> str:
+    from otformer.words.terminal import draw_links, rendered
+
+    return rendered(draw_links(pair))
 
 
 def _go(
@@ -159,12 +173,14 @@ def probe(
     seed: Annotated[int, typer.Option(help="Seed of the random sample of pairs.")] = 0,
     by: Annotated[str | None, typer.Option(help="What counts as a word: words or spaces, as in align.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for probe.csv and .png; one pair alone is printed.")] = Path("probe"),
+    html: Annotated[Path | None, typer.Option(help="Write one page of the pairs instead: every layer and head.")] = None,
+    show: Annotated[bool, typer.Option("--show", help="Draw the attention of 'a ||| b' beside the transport plan.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     engine: Engine = "local",
     workers: Workers = 1,
     as_json: Json = False,
 ) -> None:
-    """Score every layer and head of a model as a word aligner.
+    """Score every layer and head of a model as a word aligner; or show its attention.
 
     It is scored against the links of --gold or the examples, or the pairs of a --dictionary (muse, if there is no gold), and
     its attention is compared with the transport plan. An interrupted run goes on when the same command is given again.
@@ -182,20 +198,30 @@ def probe(
     languages = languages_for(model, languages)
     if pairs is not None:
         checks.count("pairs", pairs)
+    if show and (html or as_json):
+        raise ValueError(f"--show draws in the terminal and goes without {'--html' if html else '--json'}")
     with ExitStack() as stack:
         given = corpus(text or [], languages, stack)
+        if show and given.kind != "text":
+            raise ValueError(f"--show draws one sentence pair 'a ||| b', got {given.total}: --html FILE shows many")
         expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
         split = by or ("spaces" if expected else "words")
-        if given.kind == "text" and not expected and dictionary is None:
-            found = look_at(named(model), next(given.pairs()), Settings(by=split), device)
-            typer.echo(json.dumps(found.record()) if as_json else "\n".join(found.lines()))
-            return
         against = dictionary or (None if expected else "muse")
         work = ProbeWork(named(model), languages, against, device, Settings(by=split))
+        items = work.items(given.pairs(), expected, pairs, seed)
+        if html is not None:
+            _write_page(model, items, html, work.probing, device, as_json)
+            return
+        if show or (given.kind == "text" and not expected and dictionary is None):
+            found = look_at(work.model, next(given.pairs()), work.probing, device)
+            if show:
+                _print(sys.stdout, _shown(found))
+            else:
+                typer.echo(json.dumps(found.record()) if as_json else "\n".join(found.lines()))
+            return
         work.check()
         file = stack.enter_context(output_folder(out)) / "probe.csv"
         chunks, job = ChunkFolder(file), work.job(chunk=64, engine=engine, workers=workers)
-        items = work.items(given.pairs(), expected, pairs, seed)
         with resumable("probe", file, min(given.total, pairs or given.total)) as tell:
             tallies = run_resumable(job, items, chunks, tell)
     try:
@@ -207,6 +233,39 @@ def probe(
     figure(table, file.with_suffix(".png"), title=Path(model).name)
     chunks.remove()
     _tell_table(table, file, as_json)
+
+
+def _write_page(model: str, items: Iterable[Any], file: Path, settings: Settings, device: str, as_json: bool) -> None:
+    """The page of items, pairs or pairs with gold as a talp line."""
+    from otformer.jobs.jobs import checked_out
+    from otformer.words.probe.page import MOST_PAIRS, checked_page, show
+    from otformer.words.text.gold import parse_links
+
+    checked_out(checked_page(file))
+    some = list(islice(items, MOST_PAIRS + 1))
+    gold = [parse_links(item[2]) for item in some] if len(some[0]) > 2 else None
+    made = show(model, [item[:2] for item in some], gold, settings, device)
+    made.save(file)
+    if as_json:
+        typer.echo(json.dumps({"page": str(file), "pairs": [probe.record() for probe in made.probes]}))
+    else:
+        typer.echo(made.probes[0].verdict() if len(made.probes) == 1 else made.summary())
+        typer.echo(f"{file}: {len(made.probes)} of {len(some)} sentence pairs, {file.stat().st_size / 1e6:.1f} MB")
+
+
+def _shown(found: PairProbe) -> str:
+    """The verdict, and heat maps of the nearest layer's attention and of the plan."""
+    from otformer.words.terminal import heat_map, rendered, width
+
+    near, sides = found.nearest, (found.source_words, found.target_words)
+    A = found.scaled(near["reading"])[near["layer"] - 1, -1]
+    return rendered(
+        f"attention, {near['reading']}, layer {near['layer']}, mean over heads (per cent of each row)",
+        heat_map(*sides, A, width()),
+        "\ntransport plan of the embeddings",
+        heat_map(*sides, len(found.plan) * found.plan, width()),
+        "\n" + found.verdict(),
+    )
 
 
 def _tell_table(table: list[dict[str, Any]], file: Path, as_json: bool) -> None:

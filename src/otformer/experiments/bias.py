@@ -13,78 +13,74 @@ closes a cycle within n steps, all of whose entries are at least n^{−n} times 
 
     ‖P*_λ − P*‖₁ = Θ(e^{−ρ/λ}).
 
+At r = ρ/λ it is to leading order a sum over cycles, Σ_k c_k e^{−r s_k} with s_k ≥ 1 the increase per row of cycle k over ρ.
+Its exponent is a mean of the s_k: at least 1. Cycles that are nearly as light as the lightest, s_k = 1 + δ, add δ e^{−rδ}
+times their number, which is 1/(e r) at most for each: a few of them at r = 8 to 14 make some per cent.
+
 **Sorting.** The j-th smallest number is read as s_j = Σ_i P_ij x_i. If λ is so small that only neighbours, s apart, share
 their places, h = 1/n apart, then W = 2sh for the pair and both are wrong by s/(1 + e^{sh/λ}). Of n uniform numbers n − 1
 pairs are neighbours, and s has density n at 0: the mean error is
 
     2 (n−1)/n · n ∫ s/(1 + e^{sh/λ}) ds = (π²/6) (n−1) n² λ²        for λ ≪ n^{−2}.
 
+The next term is of relative size n²λ, the neighbours of neighbours; and of L lists L n³ λ pairs are close enough to count,
+so that the mean has a relative deviation of (½ L n³ λ)^{−1/2} or so. At n²λ ≤ 1/10 and L n³ λ ≥ 10 a factor of 2 is three
+deviations.
+
 For larger λ a place averages over √λ of the line, over which n random numbers wander from an even spacing by
 (√λ/n)^{1/2}: the error falls like λ^{1/4} only, until √λ is 1/n.
+
+**Depth at a fixed λ.** After arrival, 1/λ layers for costs up to 1, every layer takes a factor σ off the distance to P*_λ (σ
+its second singular value): of the error, some n σ^{L − 1/λ} of its size is left after L layers.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise, product
 from statistics import fmean, linear_regression, median
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from otformer import figures
+from otformer.experiments._optimum import optimum
 from otformer.experiments._problems import unit_cube
 from otformer.experiments.experiment import Context, Outcome, Row
 from otformer.network.schedule import Alternating
 from otformer.network.transformer import AligningTransformer
-from otformer.transport.reference import assignment
 from otformer.transport.solve import solve
 
 SIZES, DIMS, PROBLEMS = (16, 64), (1, 2, 3, 16), 2  # points per side, dimensions, problems of each
 REGS = [10 ** (-k / 2) for k in range(13)]  # λ from 1 to 1e-6
 TAIL = (8, 10, 12, 14)  # values of ρ/λ at which the exponent is measured; at 14 a swap has a weight of 1e-6
-SOLVED = 1e-9  # marginal error of P*_λ, as a share of the mass
+EXPONENTS = 0.99, 1.1  # claimed, over ρ; what is solved to SOLVED moves one by 0.005
+SOLVED = 1e-9  # marginal error of P*_λ, as a share of the mass: at λ = 1e-6 rounding of C/λ leaves a tenth of that
 LISTS = {16: 150, 64: 30, 256: 4}  # n -> lists of random numbers, ten times as many with `full`
 LIST_REGS = [10 ** (-k / 2) for k in range(1, 14)]
 FIXED_REGS, FIXED_N, FIXED_DEPTH = (0.1, 0.01, 0.001), 32, 4096  # networks whose λ stays, on one list
 EXCESS, OFF, MAP_ERROR = "⟨C, P*_λ − P*⟩/n", "‖P*_λ − P*‖₁/n", "error of the barycentric map"
 LIST_ERROR, PREDICTED_ERROR = "sorting error", "π²/6 (n−1)n²λ²"
 COLUMN_NAMES = ("task", "n", "d", "problem", "λ", "Δ", "ρ", EXCESS, OFF, MAP_ERROR, LIST_ERROR, PREDICTED_ERROR)
-Path = tuple[list[float], float]  # sorting error after 1, 2, 4, … layers, and of P*_λ
 
 
-@dataclass(frozen=True)
-class Optimum:
-    """The optimal permutation of a cost C [n, n], Δ, ρ, and reduced costs R_ik ≥ 0 of row i and the column of row k."""
+class Path(NamedTuple):
+    """A list sorted by a network whose λ stays: errors after 1, 2, 4, … layers, that of P*_λ, and σ."""
 
-    best: Tensor
-    gap: float
-    gap_per_row: float
-    reduced: Tensor
+    errors: list[float]
+    bias: float
+    sigma: float
 
+    @property
+    def left(self) -> float:
+        """How far the last error is from that of P*_λ, as a share of it."""
+        return abs(self.errors[-1] / self.bias - 1)
 
-def optimum(C: Tensor) -> Optimum:
-    """The optimum by scipy, and what stands out from it: shortest paths (Floyd) and the least mean cycle (Karp) of W.
-
-    >>> found = optimum(torch.tensor([[0.0, 1.0], [1.0, 0.5]]))  # the other permutation costs 2 instead of 0.5
-    >>> found.best.tolist(), found.gap, found.gap_per_row
-    ([0, 1], 1.5, 0.75)
-    """
-    best, n = assignment(C), len(C)
-    W = C[:, best] - C.gather(1, best[:, None])
-    off = W.clone().fill_diagonal_(math.inf)
-    paths = off.clone()
-    for k in range(n):
-        paths = torch.minimum(paths, paths[:, k, None] + paths[k])
-    height = paths.amin(0).clamp(max=0)  # of the shortest path to a row from anywhere: R_ik = W_ik + h_i − h_k ≥ 0
-    walks = [torch.full_like(C[0], math.inf).index_fill_(0, torch.tensor([0]), 0.0)]
-    for _ in range(n):  # least weight of a walk of so many steps from row 0 to each
-        walks.append((walks[-1][:, None] + off).amin(0))
-    steps_left = torch.arange(n, 0, -1, dtype=C.dtype)[:, None]
-    means = ((walks[-1] - torch.stack(walks[:-1])) / steps_left).nan_to_num(math.inf, math.inf, -math.inf).amax(0)
-    return Optimum(best, float(paths.diagonal().min()), float(means.min()), (W + height[:, None] - height).clamp(min=0))
+    def claimed(self, reg: float, n: int) -> float:
+        """What is claimed of `left`: n σ^{L − 1/λ}, and a per cent."""
+        return 0.01 + n * self.sigma ** max(0.0, 2 ** (len(self.errors) - 1) - 1 / reg)
 
 
 def run(context: Context) -> Outcome:
@@ -108,8 +104,7 @@ def run(context: Context) -> Outcome:
         "every problem and λ: P*_λ costs at most λ log n per point more than P*": _within(
             (row[EXCESS] / row["λ"] / math.log(row["n"]) for rows in plans for row in rows), 0, 1
         ),
-        # Cycles nearly as light as the lightest still count at ρ/λ = 14: measured exponents come down to ρ from above.
-        "every problem: ‖P*_λ − P*‖₁ falls as e^{−ρ/λ}, measured exponent within 10 % of ρ": _within(exponents, 0.9, 1.1),
+        "every problem: ‖P*_λ − P*‖₁ falls as e^{−ρ/λ}, exponent over ρ from 0.99 to 1.1": _within(exponents, *EXPONENTS),
         "sorting: “an error that vanishes with λ”: it falls with every λ, to below 1e-5": all(
             rows[-1][LIST_ERROR] < 1e-5 and all(b[LIST_ERROR] < a[LIST_ERROR] for a, b in pairwise(rows)) for rows in sorts
         ),
@@ -118,14 +113,13 @@ def run(context: Context) -> Outcome:
         ),
         "sorting, there: measured slopes in λ are 2 within 0.4": _within(slopes, 1.6, 2.4),
         f"sorting, n = {max(lists)}, λ from 1e-3 to 1e-4: the error falls slower than √λ": 0 < middle < 0.5,
-        # At λ = 0.001 the last per cent can take four times the depth.
-        f"sorting with λ fixed: after {FIXED_DEPTH} layers the error is that of P*_λ within 5 %, not 0": _within(
-            (errors[-1] / bias for errors, bias in fixed.values()), 0.95, 1.05
+        f"sorting with λ fixed: after {FIXED_DEPTH} layers the error is that of P*_λ, not 0, within 1 % + nσ^{{L − 1/λ}}": (
+            all(path.left <= path.claimed(reg, FIXED_N) < 1 for reg, path in fixed.items())
         ),
     }
     settings = {"sizes": SIZES, "dims": DIMS, "lists": lists, "marginal error": SOLVED, "fixed λ": list(FIXED_REGS)}
     rows = [{name: row.get(name) for name in COLUMN_NAMES} for rows in (*plans, *sorts) for row in rows]
-    summary = _told(plans, exponents, sorts, slopes, middle, fixed)
+    summary = _told(plans, exponents, sorts, below, slopes, middle, fixed)
     return Outcome(rows, _draw(plans, sorts, fixed), summary, checks, settings)
 
 
@@ -133,6 +127,7 @@ def _told(
     plans: list[list[Row]],
     exponents: list[float],
     sorts: list[list[Row]],
+    below: list[list[Row]],
     slopes: list[float],
     middle: float,
     fixed: dict[float, Path],
@@ -140,22 +135,26 @@ def _told(
     ratios = [rows[0]["Δ"] / rows[0]["ρ"] for rows in plans]
     bound = max(row[EXCESS] / row["λ"] / math.log(row["n"]) for rows in plans for row in rows)
     last = ", ".join(f"{rows[-1][LIST_ERROR]:.1e} for n = {rows[0]['n']}" for rows in sorts)
-    left = ", ".join(f"{errors[-1]:.2g} at λ = {reg:g}" for reg, (errors, _) in fixed.items())
+    left = ", ".join(f"{path.errors[-1]:.2g} at λ = {reg:g}" for reg, path in fixed.items())
+    away = ", ".join(f"{path.left:.1e} ≤ {path.claimed(reg, FIXED_N):.1e}" for reg, path in fixed.items())
+    near = [row[LIST_ERROR] / row[PREDICTED_ERROR] for rows in below for row in rows]
     steep = ", ".join(f"{slope:.2f} for n = {rows[0]['n']}" for slope, rows in zip(slopes, sorts, strict=True))
     return (
         f"{len(plans)} problems, uniform points in a cube of diagonal 1, n = {SIZES}, d = {DIMS}: costs are at most 1. The "
         f"excess cost is at most {bound:.2f} times its bound λ log n. With λ below the gap the bias falls exponentially, "
         "but not as e^{−Δ/λ} with the gap Δ to the second-best permutation: the exponent is ρ, the least increase of the "
-        f"cost per point moved. Measured over ρ it is {min(exponents):.3f} to {max(exponents):.3f}, and Δ is "
-        f"{min(ratios):.1f} to {max(ratios):.1f} times ρ (median {median(ratios):.1f}). Weed's bound (2018) has the "
+        f"cost per point moved. Measured over ρ it is {min(exponents):.3f} to {max(exponents):.3f} (claimed: "
+        f"{EXPONENTS[0]} to {EXPONENTS[1]}), and Δ is {min(ratios):.1f} to {max(ratios):.1f} times ρ "
+        f"(median {median(ratios):.1f}). Weed's bound (2018) has the "
         "exponent Δ/n: safe, and far smaller. Sorting: “transformer can sort with an error that vanishes with λ” (section "
         "3, after theorem 3.2), at a rate that the paper leaves open. It does: the mean of |Σ_i P_ij x_i − j-th smallest| "
         f"over uniform lists is {last} at λ = {LIST_REGS[-1]:.0e}. Slopes in λ: {middle:.2f} from λ = 1e-3 to 1e-4 for n = "
         f"{sorts[-1][0]['n']}, where a place averages over many numbers (1/4 in the limit), and below n^{{−2}}, where near "
-        f"ties are left, {steep}. “Up to an error term vanishing with transformers depth” (abstract; section 1.3 has "
-        "O(n^{3/2}/depth^{1/2}) for the OT solution) this run does not show: with λ fixed, as in the theorem, depth ends at "
-        f"the error of P*_λ ({left}; one list of {FIXED_N}, the network itself, {FIXED_DEPTH} layers). λ must fall with "
-        "depth, as in the schedule `annealed`."
+        f"ties are left, {steep} (claimed: 2 within 0.4); errors there are {min(near):.2f} to {max(near):.2f} times the "
+        "predicted ones (claimed: 0.5 to 2). “Up to an error term vanishing with transformers depth” (abstract; section 1.3 "
+        "has O(n^{3/2}/depth^{1/2}) for the OT solution) this run does not show: with λ fixed, as in the theorem, depth "
+        f"ends at the error of P*_λ ({left}; one list of {FIXED_N}, the network itself, {FIXED_DEPTH} layers; relative "
+        f"distance to it, measured ≤ claimed: {away}). λ must fall with depth, as in the schedule `annealed`."
     )
 
 
@@ -229,7 +228,9 @@ def _by_depth(x: Tensor, reg: float) -> Path:
     depths = [2**k for k in range(FIXED_DEPTH.bit_length())]
     network = AligningTransformer(1, reg, FIXED_DEPTH, Alternating())
     trace = network(x[:, None], _places(x)[:, None], keep=depths, warn=False)
-    return [_list_error(x, trace.plan(depth)) for depth in depths], _list_error(x, _plan(_to_places(x), reg))
+    P = _plan(_to_places(x), reg)
+    errors = [_list_error(x, trace.plan(depth)) for depth in depths]
+    return Path(errors, _list_error(x, P), float(torch.linalg.svdvals(P)[1]))
 
 
 def _draw(plans: list[list[Row]], sorts: list[list[Row]], fixed: dict[float, Path]) -> figures.Figure:
@@ -267,7 +268,7 @@ def _draw(plans: list[list[Row]], sorts: list[list[Row]], fixed: dict[float, Pat
         axes["d"].loglog([r["λ"] for r in small], [r[PREDICTED_ERROR] for r in small], "--", color=colour)
     axes["d"].plot([], [], "--", color=figures.INK, label="(π²/6)(n−1)n²λ²")
     axes["d"].set(title=figures.mathtext("Sorting random lists with P*_{λ}"), xlabel="λ", ylabel="mean error of a number")
-    for (reg, (errors, bias)), colour in zip(fixed.items(), figures.CYCLE, strict=False):
+    for (reg, (errors, bias, _)), colour in zip(fixed.items(), figures.CYCLE, strict=False):
         axes["e"].loglog([2**k for k in range(len(errors))], errors, color=colour, label=f"λ = {reg:g}")
         axes["e"].axhline(bias, color=colour, linestyle=":")
     axes["e"].plot([], [], ":", color=figures.INK, label=figures.mathtext("error of P*_{λ}"))

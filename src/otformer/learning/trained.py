@@ -7,13 +7,18 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from otformer import checks
 from otformer.learning import checkpoint
 from otformer.learning.data import SPREAD
 from otformer.learning.model import Architecture, LearningTransformer
+from otformer.show.card import Card, Shown
+from otformer.show.coarse import CELLS
+from otformer.show.heat import Heat
 from otformer.tensor_files import load_weights, write_tensors
 
 FOLDER = Path(__file__).parent / "weights"
@@ -21,7 +26,7 @@ TINY = 1e-300  # in place of the size of points that are all 0
 RETIRED = ("growth", "grow_from")  # settings that files still name and no network has: loops that grew with n
 
 
-class Trained(nn.Module):
+class Trained(nn.Module, Shown):
     """One trained model: ``module(x, y)`` is its output attention.
 
     The models have learned from numbers in [0, 1] (``cloud-beyond``: from points whose coordinates are about 1 in size).
@@ -49,6 +54,48 @@ class Trained(nn.Module):
         known = self._known(x, y)
         x, y = (torch.where(known, t, self._mapped(t)).to(self.net.P) for t in (x, y))
         return self.net(x, y).attention[0] if x.ndim == 3 else self.net(x[None], y[None]).attention[0, 0]
+
+    def plot(self, x: Any = None, y: Any = None, ax: Any = None) -> Any:
+        """Draw the attention on points x and y, or on seven of our own, on axes of matplotlib, which are returned.
+
+        Outlined is the assignment that maximises Σ_i x_σ(i)·y_i, which the model is trained to find.
+
+        >>> load_trained("sort-beyond").plot([0.9, 0.1, 0.5], [0.0, 0.5, 1.0]).get_title("left")
+        '100 % of 3 rows right'
+        """
+        return self._plot(ax, x=x, y=y)
+
+    def save(self, path: str | Path, x: Any = None, y: Any = None) -> None:
+        """Write what a notebook shows as a page (.html), or what `plot` draws as a picture (.png, .svg, .pdf)."""
+        self._save(path, x=x, y=y)
+
+    @torch.no_grad()
+    def _card(self, x: Any = None, y: Any = None) -> Card:
+        a = self.net.architecture
+        if x is None and y is None:
+            x, y = self._example()
+        elif x is None or y is None:
+            raise ValueError(f"{'x' if x is None else 'y'} is missing: points are given on both sides, or not at all")
+        A = self(x, y).double().cpu().numpy()
+        if A.ndim != 2 or len(A) > CELLS:
+            raise ValueError(f"x must be one list of at most {CELLS} points to be drawn, got shape {np.shape(x)}")
+        inner = self._points("y", y) @ self._points("x", x).mT  # [n, n]: rows y, columns x
+        right = linear_sum_assignment(inner.cpu().numpy(), maximize=True)[1]
+        title = f"{100 * (A.argmax(1) == right).mean():.0f} % of {len(A)} rows right"
+        count = sum(p.numel() for p in self.net.parameters())
+        layers = f"{a.depth} loops of one" if a.tied else f"{a.depth}"
+        facts = {"model": self.name, "about": self.about, "layers": layers, "parameters": f"{count:,}"}
+        picture = Heat(A, title, A.shape, 1.0, ("y", "x"), marked=right.tolist())
+        return Card("Trained", facts, [picture])
+
+    def _example(self) -> tuple[Tensor, Tensor]:
+        """Seven points such as the model has seen: a list to be sorted, or two clouds."""
+        seed = torch.Generator().manual_seed(0)
+        if self.clouds:
+            x, y = torch.randn(2, 7, self.net.architecture.dim, generator=seed)
+            return x, y
+        y = torch.arange(1, 8)[:, None] / 7
+        return y[torch.randperm(7, generator=seed)], y
 
     def _known(self, x: Tensor, y: Tensor) -> Tensor:
         """Whether a problem is one such as the model has seen, [(B,) 1, 1]."""

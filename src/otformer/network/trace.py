@@ -19,10 +19,12 @@ from torch import Tensor
 from otformer import checks
 from otformer.network.prompt import Prompt
 from otformer.network.weights import HEADS, HeadName
+from otformer.show.card import Card, Shown
 
 if TYPE_CHECKING:
     from otformer.network.transformer import AligningTransformer
 
+FINE = 1024  # cells on a side of a picture by matplotlib
 TOLERANCE = 1e-3  # of the mass: the marginal error up to which a plan counts as converged
 
 
@@ -89,7 +91,7 @@ class Run:
         return self._place[number]
 
 
-class Trace(Run):
+class Trace(Run, Shown):
     """The run of an `AligningTransformer` on a problem.
 
     Results carry a leading batch axis if the points did. A trace reads the weights of its network when asked for
@@ -195,13 +197,40 @@ class Trace(Run):
             advice = f'costs reach {largest:.3g} where reg = {reg:g} expects about 1; make the network with scale="auto"'
         return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}; {advice}"
 
-    def save(self, path: str | Path) -> None:
-        """Write an HTML page with a layer slider over both heads' attention; it needs no network to open."""
+    def save(self, path: str | Path, labels: Any = None, goal: Any = None) -> None:
+        """Write an HTML page with a slider over the layers; it needs no network to open, and page.html#layer=40 is a link.
+
+        labels : two lists of texts, for the points x and for the points y; of a batch a list of such pairs.
+        goal : the plan [(B,) n, m] that layers are compared with; by default P*_λ, the limit of the layers.
+        """
         from otformer.network.trace_page import write_trace_page
 
         if Path(path).suffix.lower() not in (".html", ".htm"):
             raise ValueError(f"path must end in .html (a trace is saved as a page), got {str(path)!r}")
-        write_trace_page(self, path)
+        write_trace_page(self, path, labels, goal)
+
+    def plot(self, layer: int = -1, head: HeadName = "rows", *, labels: Any = None, problem: int = 0, ax: Any = None) -> Any:
+        """Draw the attention of a head after ``layer`` layers on axes of matplotlib, which are returned.
+
+        labels : two lists of texts, for x and y.   problem : which of a batch.
+        """
+        return self._plot(ax, layers=[layer], head=head, labels=labels, problem=problem, cells=FINE)
+
+    def animate(
+        self, path: str | Path, *, seconds: float = 6.0, frames: int = 48, labels: Any = None, problem: int = 0
+    ) -> None:
+        """Write a film of the layers, x looking at y: a .gif, or an .mp4 where ffmpeg is installed.
+
+        Beside attention it shows the points, where they are of one or two dimensions, otherwise the marginal error.
+        """
+        from otformer.network.trace_film import write_film
+
+        write_film(self, path, seconds, frames, labels, problem)
+
+    def _card(self, **options: Any) -> Card:
+        from otformer.network.trace_card import card
+
+        return card(self, **options)
 
     def _Z(self, layer: int) -> Tensor:
         Z = self.prompt.Z.clone()

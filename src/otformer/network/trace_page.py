@@ -1,6 +1,7 @@
-"""A trace as one HTML page: a slider over layers, both heads' attention, the marginal error, u and v.
+"""A trace as one HTML page: a slider over layers, both heads' attention, the goal, the points, errors and registers.
 
-Numbers travel inside the page: attention as 16-bit whole numbers (attention = k/65535, so to 8e-6), everything else as JSON.
+After every layer attention is the softmax of (u_i + v_j − K_ij)/λ, over j for the head ``rows``, over i for ``columns``. So
+the page holds K once, u and v of every layer it shows, and does the softmax itself, in float64.
 """
 
 from __future__ import annotations
@@ -8,96 +9,158 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from otformer import checks
 from otformer.files import written
-from otformer.network.weights import HEADS
+from otformer.network.goal import costs, goal
+from otformer.network.trace_points import points_of
+from otformer.show.heat import checked_labels
+from otformer.show.look import variables
 
 if TYPE_CHECKING:
     from otformer.network.trace import Trace
 
-LAYERS_SHOWN = 60  # most layers on a page
+LAYERS_SHOWN = 601  # most layers on a page
 LARGEST_PAGE = 20_000_000  # bytes
-TOP = 65535  # the whole number that stands for attention 1
-_BYTES = 2 * 4 / 3  # bytes of base64 per number of 16 bits
+ENTRIES_READ = 2**26  # of the plans that errors and distances are computed from, over all layers
+COORDINATES = 4  # of a point, up to which the table of registers shows x and y
+PARTS = ("html", "js")  # of the page's template
+_BYTES = 4 / 3  # of base64 per byte
 
 
-def write_trace_page(trace: Trace, path: str | Path) -> Path:
+def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: Any = None) -> Path:
     """Write the page of a trace; it opens without a network. Returns its path. Written whole or not at all.
 
-    Shows at most 60 of the kept layers, closer together at the start, and fewer if the page would be over 20 MB. Of a
-    batch, the first problems that fit at that number of layers (one at least). ValueError if two layers are too large.
+    labels : two lists of texts, for the n points x and the m points y; of a batch a list of such pairs.
+    goals : the plan to compare with, [n, m], of a batch [B, n, m]; P*_λ if None (goal.py).
+    Shows at most 601 of the kept layers, closer together at the start where that are not all, and fewer of large problems.
+    Of a batch, the first problems that fit (one at least). ValueError if the costs alone are too large for a page.
     """
     n, m = trace.shape[-2:]
-    layer_bytes = 2 * n * m * _BYTES
-    layers = _spread(trace.layers, min(LAYERS_SHOWN, int(LARGEST_PAGE / layer_bytes)))
-    if len(layers) < min(2, len(trace.layers)):
+    batch = len(trace.prompt.a)
+    texts, plans = _labels(trace, labels), _goals(trace, goals)
+    entry, layer = (8 + 4) * _BYTES * n * m, 8 * _BYTES * (n + m)
+    if entry + 2 * layer > LARGEST_PAGE:
         raise ValueError(
-            f"a page of this trace would be over {LARGEST_PAGE // 10**6} MB: two layers of {n} × {m} attention take "
-            f"{2 * layer_bytes / 1e6:.0f} MB; trace a smaller problem"
+            f"a page of this trace would be over {LARGEST_PAGE // 10**6} MB: the costs and the plan of {n} × {m} pairs take "
+            f"{entry / 1e6:.0f} MB; trace a smaller problem"
         )
-    batch, net = len(trace.prompt.a), trace.network
-    shown = max(1, min(batch, int(LARGEST_PAGE / (layer_bytes * len(layers)))))
+    fit = min(ENTRIES_READ // (n * m), int((LARGEST_PAGE - entry) / layer))
+    layers = spread(trace.layers, max(2, min(LAYERS_SHOWN, fit)))
+    shown = max(1, min(batch, int(LARGEST_PAGE / (entry + layer * len(layers)))))
+    net = trace.network
     data = {
         "layers": layers,
+        "kept": len(trace),
         "depth": trace.depth,
-        "reg": [float(net.reg[net.layer[min(layer, net.depth - 1)]]) for layer in layers],  # λ of what reads Z_layer
+        "reg": [float(net.reg[net.layer[min(each, net.depth - 1)]]) for each in layers],  # λ of what reads Z_layer
         "batch": batch,
-        "top": TOP,
-        "problems": _problems(trace, layers, shown),
+        "registers": [name for name, place in net.registers.slices.items() if place.stop - place.start <= COORDINATES],
+        "problems": [_problem(trace, layers, k, texts[k], plans[k]) for k in range(shown)],
     }
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
-    template = files("otformer.network").joinpath("trace_page.html").read_text(encoding="utf-8")
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+    page, script = (files("otformer.network").joinpath(f"trace_page.{kind}").read_text(encoding="utf-8") for kind in PARTS)
     with written(Path(path)) as out:
-        out.write(template.replace("/*DATA*/null", text).encode())
+        out.write(page.replace("/*LOOK*/", variables()).replace("/*SCRIPT*/", script).replace("/*DATA*/null", text).encode())
     return Path(path)
 
 
-def _spread(kept: list[int], count: int) -> list[int]:
-    """At most ``count`` of the kept layers, first and last among them, closer together at the start.
+def spread(kept: Sequence[int], count: int) -> list[int]:
+    """At most ``count`` ≥ 2 of the kept layers, first and last among them, closer together at the start.
 
-    >>> _spread(list(range(101)), 6)
+    >>> spread(list(range(101)), 6)
     [0, 4, 16, 36, 64, 100]
     """
-    if len(kept) <= count:
-        return kept
     last = len(kept) - 1
-    return [kept[k] for k in sorted({round(last * (i / (count - 1)) ** 2) for i in range(count)})] if count > 1 else []
+    if last < count:
+        return list(kept)
+    return [kept[k] for k in sorted({round(last * (i / (count - 1)) ** 2) for i in range(count)})]
 
 
-def _problems(trace: Trace, layers: list[int], count: int) -> list[dict[str, Any]]:
-    """What the page shows of each of the first problems, absent points left out."""
+def _labels(trace: Trace, labels: Any) -> list[Any]:
+    """Labels of every problem, or None of each."""
+    *batch, n, m = trace.shape
+    if labels is None or not batch:
+        return [checked_labels(labels, (n, m))] * len(trace.prompt.a)
+    if not isinstance(labels, Sequence) or isinstance(labels, str) or len(labels) != batch[0]:
+        raise ValueError(f"labels must be a list of {batch[0]} pairs of lists, one for each problem")
+    there = zip(trace.prompt.x_present.sum(1).tolist(), trace.prompt.y_present.sum(1).tolist(), strict=True)
+    return [checked_labels(each, shape) for each, shape in zip(labels, there, strict=True)]
 
-    def batched(t: Tensor) -> Tensor:
-        t = t.detach().cpu()
-        return t if trace.prompt.batched else t[None]
 
-    present = [(trace.prompt.x_present[k].cpu(), trace.prompt.y_present[k].cpu()) for k in range(count)]
-    problems: list[dict[str, Any]] = [
-        {"n": int(x.sum()), "m": int(y.sum()), "rows": [], "columns": [], "u": [], "v": [], "error": []} for x, y in present
-    ]
+def _goals(trace: Trace, goals: Any) -> list[Tensor | None]:
+    """The plans that were given for the problems, [n, m] each, or None for each."""
+    if goals is None:
+        return [None] * len(trace.prompt.a)
+    t = checks.tensor("goal", goals).detach().double().cpu()
+    if tuple(t.shape) != trace.shape or bool((t < 0).any()):
+        raise ValueError(f"goal must be a plan of shape {trace.shape}, no number below 0, got shape {tuple(t.shape)}")
+    return list(t.reshape(-1, *t.shape[-2:]))
+
+
+@torch.no_grad()
+def _problem(trace: Trace, layers: list[int], k: int, labels: Any, given: Tensor | None) -> dict[str, Any]:
+    """What the page shows of problem k, absent points left out."""
+    prompt, registers = trace.prompt, trace.network.registers
+    x, y = prompt.x_present[k].cpu(), prompt.y_present[k].cpu()
+    found = goal(trace, k) if given is None else given
+    P = None if found is None else found.cpu()[x][:, y]
+    u, v = (t.reshape(len(trace), -1, t.shape[-1])[:, k].double().cpu() for t in trace.all_potentials())
+    places = [trace.layers.index(each) for each in layers]
+    errors, distances = _errors(trace, layers, k, found)
+    points = points_of(trace, k)
+    Z, duals = prompt.Z[k].double().cpu(), [registers.column(name) for name in "uv"]
+    tokens = [i for i in range(prompt.tokens) if (i < len(x) and x[i]) or (i < len(y) and y[i])]
+    shown = [each for each in registers.slices.values() if each.stop - each.start <= COORDINATES]
+    return {
+        "n": int(x.sum()),
+        "m": int(y.sum()),
+        "K": _pack(costs(trace, k).cpu()[x][:, y], "<f8"),
+        "u": _pack(u[places][:, x], "<f8"),
+        "v": _pack(v[places][:, y], "<f8"),
+        "goal": None if P is None else _pack(P, "<f4"),
+        "error": [_number(each) for each in errors],
+        "distance": None if distances is None else [_number(each) for each in distances],
+        "points": None if points is None else [[[_number(c) for c in row] for row in side.tolist()] for side in points],
+        "labels": None if labels is None else [_present(side, at) for side, at in zip(labels, (x, y), strict=True)],
+        "at": [x.nonzero()[:, 0].tolist(), y.nonzero()[:, 0].tolist()],
+        "tokens": tokens,
+        "Z": [[[_number(c) for c in Z[i, each].tolist()] for each in shown] for i in (*tokens, prompt.tokens)],
+        "sink": [[_number(c) for c in trace._Z(each)[k, -1, duals].tolist()] for each in layers],
+    }
+
+
+def _present(side: list[str], present: Tensor) -> list[str]:
+    """Labels of the points that are there: given for these alone, or for all."""
+    return side if len(side) == int(present.sum()) else [side[i] for i in present.nonzero()[:, 0].tolist()]
+
+
+def _errors(trace: Trace, layers: list[int], k: int, P: Tensor | None) -> tuple[list[float], list[float] | None]:
+    """The marginal error after every layer, and the mean over x of ½ Σ_j |attention − goal|, goal rows summing to 1."""
+    a, b, there = trace.prompt.a[k], trace.prompt.b[k], trace.prompt.x_present[k]
+    rows = None if P is None else (P / P.sum(1, keepdim=True).clamp_min(1e-300)).to(a.device)
+    errors, distances = [], []
     for layer in layers:
-        rows, columns = (batched(trace.attention(layer, head)) for head in HEADS)
-        u, v = (batched(each) for each in trace.potentials(layer))
-        error = batched(trace.marginal_errors([layer])[0])
-        for k, ((x, y), problem) in enumerate(zip(present, problems, strict=True)):
-            problem["rows"].append(_pack(rows[k][x][:, y]))
-            problem["columns"].append(_pack(columns[k][y][:, x]))
-            problem["u"].append([_number(value) for value in u[k][x].tolist()])
-            problem["v"].append([_number(value) for value in v[k][y].tolist()])
-            problem["error"].append(_number(float(error[k])))
-    return problems
+        H = trace._logits(layer, "rows", sink=True)[k : k + 1]
+        plan = trace.network.log_plan(H)[0].exp() * there[:, None] * trace.prompt.y_present[k]
+        errors.append(float((plan.sum(1) - a).abs().sum() + (plan.sum(0) - b).abs().sum()))
+        if rows is not None:
+            gap = (H[0, :, :-1].softmax(-1) - rows).abs().sum(1)[there]
+            distances.append(float(gap.mean()) / 2)
+    return errors, None if rows is None else distances
 
 
-def _pack(A: Tensor) -> str:
-    """Entries in [0, 1] as little-endian 16-bit whole numbers, base64."""
-    whole = (A.double() * TOP).round().clamp(0, TOP).to(torch.int32).numpy()
-    return base64.b64encode(whole.astype("<u2").tobytes()).decode("ascii")
+def _pack(t: Tensor, kind: str) -> str:
+    """Numbers as little-endian bytes, base64."""
+    return base64.b64encode(np.ascontiguousarray(t.numpy()).astype(kind).tobytes()).decode("ascii")
 
 
 def _number(value: float) -> float | None:

@@ -98,7 +98,7 @@ def solve(
     mask : boolean array (n, m), optional
         False forbids a pair.
     max_time : float, optional
-        Seconds after which an exact solve ends with the plan and the bound it has.
+        Seconds after which an exact solve ends with the plan and the bound it has; None, or inf: none.
 
     Returns
     -------
@@ -124,7 +124,7 @@ def solve(
     >>> r.permutation.tolist(), r.value, r.gap
     ([1, 0], 1.0, 0.0)
     """
-    if isinstance(reg, int | float) and reg == 0:
+    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         return _exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time)
     if max_time is not None:
@@ -193,7 +193,7 @@ def solve_sample(
     if executor == "stream" and not ordinary:
         raise ValueError("executor 'stream' goes with neither schedule nor solver or mask")
     executor = executor if ordinary else "dense"
-    if isinstance(reg, int | float) and reg == 0:
+    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         executor = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
         return _exact(
@@ -264,8 +264,7 @@ def solve_streamed(
 def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:
     from otformer.transport.exact.solve import solve_exact
 
-    seconds = None if max_time is None else checks.positive("max_time", max_time)
-    return solve_exact(problem, checks.not_negative("tol", tol), seconds)
+    return solve_exact(problem, checks.not_negative("tol", tol), checks.seconds("max_time", max_time))
 
 
 def _alone(name: str, **others: Any) -> None:

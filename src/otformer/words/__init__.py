@@ -1,1 +1,28 @@
-"""Attention and transport on real translations: sentence pairs, words from subwords, dictionaries, gold and scores."""
+"""Attention and transport on real translations: sentence pairs, words from subwords, dictionaries, gold and scores.
+
+``show`` makes a page of a model's attention, ``look_at`` has its numbers for one sentence pair, ``load`` loads a model. They
+are imported when first read, so that a part of this room does not load all of it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from otformer.words.models.models import load
+    from otformer.words.probe.one_pair import look_at
+    from otformer.words.probe.page import show
+
+_MODULES = {
+    "load": "otformer.words.models.models",
+    "look_at": "otformer.words.probe.one_pair",
+    "show": "otformer.words.probe.page",
+}
+__all__ = ["load", "look_at", "show"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'otformer.words' has no attribute {name!r}")
+    return getattr(import_module(_MODULES[name]), name)

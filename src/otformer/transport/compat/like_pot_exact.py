@@ -188,12 +188,18 @@ def _check_unneeded(numItermax: Any, numThreads: Any) -> None:
 
 @torch.no_grad()
 def _solve(a: Any, b: Any, M: Any, center_dual: bool, check_marginals: bool, start: Any) -> _Found:
-    a, b = (None if w is None or np.shape(w) == (0,) else w for w in (a, b))
+    a, b = _or_uniform(a), _or_uniform(b)
     if not check_marginals:
         b = _scaled(b, a)
     held_sparsely = hasattr(M, "tocoo") or (isinstance(M, Tensor) and M.layout != torch.strided)
     found = (_solve_sparse if held_sparsely else _solve_dense)(a, b, M, start)
     return found.centred() if center_dual else found
+
+
+def _or_uniform(w: Any) -> Any:
+    """None in place of POT's []."""
+    none = w.shape == (0,) if isinstance(w, Tensor | np.ndarray) else isinstance(w, list | tuple) and not w
+    return None if none else w
 
 
 def _scaled(b: Any, a: Any) -> Any:
@@ -259,7 +265,8 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
         raise ValueError(f"M holds no plan with these marginals: {where} can only send it to columns that want less")
     f, sent = _or_zero(_least(i, c - g[j], n)), graph.sent()
     masses = sent.units * units.unit
-    cost, gap = float(masses @ sent.cost), sent.gap(f, g) * units.unit
+    moved = units.moved(to_numpy(weights.a), to_numpy(weights.b), f[rows], g[columns])
+    cost, gap = float(masses @ sent.cost), sent.gap(f, g) * units.unit + moved
     sure = bool(proved(gap, cost, float(masses @ abs(sent.cost)), TOL))
     return _Found((sent.i, sent.j, masses), f, g, cost, gap, sure, form, True)
 
@@ -287,5 +294,8 @@ def _read_sparse(M: Any) -> tuple[Form, tuple[int, int], np.ndarray, np.ndarray,
     if not np.isfinite(costs[allowed]).all():
         wrong = checks.first_not_finite(costs[allowed])
         raise ValueError(f"M must hold finite numbers, or inf for a forbidden pair, got {wrong}")
-    i, j, c = i[allowed].astype(np.int64), j[allowed].astype(np.int64), costs[allowed].astype(np.float64)
+    finite = costs[allowed].astype(np.float64)
+    if len(finite) and not float(finite.max()) - float(finite.min()) < np.inf:
+        raise ValueError("M must hold costs that lie less than 1.8e308 apart, got a range that overflows float64")
+    i, j, c = i[allowed].astype(np.int64), j[allowed].astype(np.int64), finite
     return Form(device, costs.dtype == np.float32), (M.shape[0], M.shape[1]), i, j, c

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer import checks
 from otformer.network.features import Features
 from otformer.transport.exact.result import ExactResult
 from otformer.transport.problem.problem import to_numpy
@@ -50,9 +51,7 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     >>> [t.tolist() for t in linear_sum_assignment(torch.tensor([[1.0, 2.0, 9.0]]), maximize=True)]
     [[0], [2]]
     """
-    C = cost.detach() if isinstance(cost, Tensor) else np.asarray(cost)
-    if isinstance(C, np.ndarray) and C.dtype.kind not in "biuf":
-        raise ValueError(f"cost must be an array of numbers, got an array of dtype {C.dtype}")
+    C = _numbers(cost)
     if C.ndim != 2:
         raise ValueError(f"cost must be a matrix (n, m), got shape {tuple(C.shape)}")
     n, m = C.shape
@@ -61,6 +60,19 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     if not isinstance(cost, Tensor):
         return rows, columns
     return torch.as_tensor(rows, device=cost.device), torch.as_tensor(columns, device=cost.device)
+
+
+def _numbers(cost: Any) -> Any:
+    """A tensor or an array as it is, of any real dtype, truth values too; lists as an array."""
+    if isinstance(cost, Tensor):
+        return checks.unseen("cost", cost.detach().double() if cost.dtype == torch.bool else cost.detach())
+    try:
+        C = np.asarray(cost)
+    except (TypeError, ValueError):
+        raise ValueError(f"cost must be an array of numbers, got {type(cost).__name__} of several lengths") from None
+    if C.dtype.kind not in "biuf":
+        raise ValueError(f"cost must be an array of numbers, got an array of dtype {C.dtype}")
+    return C
 
 
 def _scipy(C: Any, maximize: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -128,8 +140,11 @@ def assignment(
     >>> assignment([[0.0], [1.0], [5.0]], [[4.0], [0.5], [0.9]]).tolist()
     [1, 2, 0]
     """
-    if np.shape(x)[:1] != np.shape(y)[:1]:
-        raise ValueError(f"x and y must be equally many points, got shapes {tuple(np.shape(x))} and {tuple(np.shape(y))}")
+    if not isinstance(metric, Features):
+        given = (t if isinstance(t, Tensor) else checks.array(name, t) for name, t in (("x", x), ("y", y)))
+        shapes = [tuple(t.shape) for t in given]
+        if shapes[0][:1] != shapes[1][:1]:
+            raise ValueError(f"x and y must be equally many points, got shapes {shapes[0]} and {shapes[1]}")
     r = solve_sample(x, y, reg=0, metric=metric, mask=mask, labels=labels, allow=allow, max_time=max_time)
     return _exact(r).permutation
 

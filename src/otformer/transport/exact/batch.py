@@ -25,7 +25,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.exact.result import ExactResult, proved, sparse
-from otformer.transport.exact.small import Assigned, assign_stack
+from otformer.transport.exact.small import ON_MATRIX, Assigned, assign_stack
 from otformer.transport.exact.solve import solve_exact
 from otformer.transport.problem.problem import Array, Form, squared_distances, to_numpy
 from otformer.transport.problem.read import exact_executor
@@ -35,7 +35,6 @@ from otformer.transport.ragged.padding import RaggedProblem, read
 from otformer.transport.ragged.stacked import STACK_ENTRIES
 from otformer.transport.solve import ANY_REG
 
-ON_MATRIX = "shortest augmenting paths on the matrix"
 LARGEST = 512  # points of a problem in a stack: above, sparse graphs pay
 PIECE = 2**18  # numbers that a thread takes at once: a few hundred problems of ten points, one of 512
 

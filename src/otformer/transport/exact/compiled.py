@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,45 +13,44 @@ import torch
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALONE_UP_TO = 2**21  # pairs to look at: threads would wait for each other longer than one of them works
+PARTS = 8  # of the work for every thread, so that none is left with the last long one
 
 try:
-    from numba import get_num_threads, njit, prange, set_num_threads
+    from numba import njit
 except ImportError:  # the extra is not installed
-    njit, prange = None, range  # type: ignore[assignment, misc]
+    njit = None  # type: ignore[assignment]
+
+# torch computes in GNU OpenMP, whose threads a forked process lacks and waits for: a DataLoader sets this too.
+os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def compiled(function: F) -> F:
     """Compiled when it is first called, and kept on disk."""
-    return _compiled(function, parallel=False)
 
-
-def parallel(function: F) -> F:
-    """The same, its `prange` loops in threads."""
-    return _compiled(function, parallel=True)
-
-
-@contextmanager
-def threads(pairs: int) -> Iterator[None]:
-    """`parallel` functions in here have as many threads as torch if there is enough to do; torch keeps those it had."""
-    if njit is None:
-        yield
-        return
-    own, before = torch.get_num_threads(), get_num_threads()
-    set_num_threads(min(own, before) if pairs > ALONE_UP_TO else 1)
-    try:
-        yield
-    finally:
-        set_num_threads(before)
-        if torch.get_num_threads() != own:  # they share a pool
-            torch.set_num_threads(own)
-
-
-def _compiled(function: F, parallel: bool) -> F:
     def missing(*_: Any) -> Any:
         raise ImportError("exact transport needs numba: pip install 'otformer[exact]'")
 
-    found: Any = missing if njit is None else njit(cache=True, nogil=True, parallel=parallel)(function)
+    found: Any = missing if njit is None else njit(cache=True, nogil=True)(function)
     return found
+
+
+def in_threads(work: Callable[[int, int], Any], many: int, pairs: int) -> None:
+    """``work(first, last)`` on parts of range(many), in as many threads as torch has if there is enough to do.
+
+    Compiled functions let other threads run. These here end with the call: no pool, so nothing is lost in a fork.
+
+    >>> found = np.zeros(5)
+    >>> in_threads(lambda first, last: found[first:last].fill(1), 5, pairs=2**22)
+    >>> found.sum()
+    np.float64(5.0)
+    """
+    count = torch.get_num_threads() if pairs > ALONE_UP_TO else 1
+    if count == 1:
+        work(0, many)
+        return
+    ends = np.linspace(0, many, min(many, PARTS * count) + 1).astype(int).tolist()
+    with ThreadPoolExecutor(count) as pool:
+        list(pool.map(work, ends[:-1], ends[1:]))
 
 
 @compiled

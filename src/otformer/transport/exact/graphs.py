@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,8 +14,8 @@ from otformer.transport.exact.assignment import Floats, Ints, match, settle
 from otformer.transport.exact.compiled import by_row
 from otformer.transport.exact.simplex import LEVEL, Span, pivot, plant, potentials
 
-ROWS_AT_ONCE = 20_000  # between two looks at the clock
-PIVOTS_AT_ONCE = 20_000
+PORTION, FIRST_PORTION = 0.1, 64  # seconds of work between two looks at the clock; rows or pivots of the first
+MOST_PIVOTS = 2**62
 AGAIN = 3  # times that pivots go on from potentials made anew
 
 
@@ -27,6 +28,25 @@ class Clock:
     @property
     def rung(self) -> bool:
         return time.monotonic() > self.end
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.end - time.monotonic())
+
+    def portions(self, many: int) -> Iterator[tuple[int, int]]:
+        """Parts of range(many) in order, each as large as takes PORTION seconds, until it is time; one at least.
+
+        >>> list(Clock(None).portions(100)), list(Clock(1e-9).portions(100))
+        ([(0, 64), (64, 100)], [(0, 64)])
+        """
+        first, size = 0, FIRST_PORTION
+        while first < many:
+            start = time.monotonic()
+            yield first, min(first + size, many)
+            first += size
+            if self.rung:
+                return
+            size = max(1, int(size * min(4.0, PORTION / max(time.monotonic() - start, 1e-6))))
 
 
 class Sent(NamedTuple):
@@ -44,6 +64,8 @@ class Sent(NamedTuple):
 
 class Graph(Protocol):
     """Edges with costs, a flow on them that nothing on them improves, and potentials that prove it."""
+
+    method: str
 
     @property
     def f(self) -> Floats: ...
@@ -75,6 +97,8 @@ def empty_graph(supply: Ints, demand: Ints, u: Floats, v: Floats) -> Graph:
 class Matching:
     """One to one (assignment.py)."""
 
+    method = "successive shortest paths"
+
     def __init__(self, n: int, v: Floats) -> None:
         self.to, self.back = np.full(n, -1), np.full(n, -1)
         self.f, self.g = np.zeros(n), v.copy()
@@ -89,10 +113,8 @@ class Matching:
         edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
         settle(*edges)
         stuck = np.zeros(len(self.to), np.bool_)
-        for first in range(0, len(self.to), ROWS_AT_ONCE):
-            if clock.rung:
-                return
-            match(*edges, stuck, far, first, min(first + ROWS_AT_ONCE, len(self.to)))
+        for first, last in clock.portions(len(self.to)):
+            match(*edges, stuck, far, first, last)
 
     def sent(self) -> Sent:
         e = np.flatnonzero(self.to[self.i] == self.column)
@@ -105,6 +127,8 @@ class Matching:
 
 class Tree:
     """Any weights, whole numbers (simplex.py)."""
+
+    method = "a network simplex"
 
     def __init__(self, supply: Ints, demand: Ints, u: Floats, v: Floats) -> None:
         n, m = self.shape = len(supply), len(demand)
@@ -130,10 +154,15 @@ class Tree:
         arcs = self.source, self.target, self.cost, self.flow, tree, self.p
         block, at = 2 * math.isqrt(len(self.cost)) + 1, root - 1
         for _ in range(AGAIN):
-            made = PIVOTS_AT_ONCE
             potentials(tree, self.p, self.cost)  # anew, without the rounding of many changes
-            while made == PIVOTS_AT_ONCE and not clock.rung:
-                made, at = pivot(*arcs, at, block, PIVOTS_AT_ONCE)
+            total = 0
+            for first, last in clock.portions(MOST_PIVOTS):
+                made, at = pivot(*arcs, at, block, last - first)
+                total += made
+                if made < last - first:
+                    break
+            if total == 0:
+                return
         potentials(tree, self.p, self.cost)
 
     @property

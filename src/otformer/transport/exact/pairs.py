@@ -16,17 +16,15 @@ numbers. In a row that falls all the way every pair would be. Hence
 from __future__ import annotations
 
 import math
-import os
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from otformer.transport.exact.compiled import compiled, parallel, prange, threads
+from otformer.transport.exact.compiled import compiled, in_threads
 
 LANES = 32  # pairs compared without a branch
-RUN = 32  # rows that a thread takes one after the other
 BREADTH = 4096  # columns whose lists a core's cache holds
 
 
@@ -64,15 +62,19 @@ class MatrixPairs:
 
     def least(self, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
         values, places = no_pairs(self.shape[not rows], k)
-        potential = np.ascontiguousarray(potential, dtype=np.float64)
+        h = np.ascontiguousarray(potential, dtype=np.float64)
         n, m = self.shape
-        with threads(n * m):
-            if rows:
-                _least_of_rows(self.C, potential, values, places)
-            else:
-                shares = -(-m // BREADTH)
-                shares += -shares % (os.cpu_count() or 1)  # as many for every core
-                _least_of_columns(self.C, potential, golden_step(n), -(-m // shares), values, places)
+        if rows:
+            in_threads(lambda first, last: _least_of_rows(self.C, h, values, places, first, last), n, n * m)
+            return values, places
+        shares = -(-m // BREADTH)
+        shares += -shares % torch.get_num_threads()  # as many for every thread
+        step, width = golden_step(n), -(-m // shares)
+
+        def work(first: int, last: int) -> None:
+            _least_of_columns(self.C, h, step, width, values, places, first, last)
+
+        in_threads(work, -(-m // width), n * m)
         return values, places
 
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -126,32 +128,34 @@ def offer(values: np.ndarray, places: np.ndarray, value: float, place: int) -> N
     values[at], places[at] = value, place
 
 
-@parallel
-def _least_of_rows(C: np.ndarray, v: np.ndarray, values: np.ndarray, places: np.ndarray) -> None:
-    n, m = C.shape
-    for run in prange((n + RUN - 1) // RUN):
-        for i in range(run * RUN, min(run * RUN + RUN, n)):
-            c, list_i, places_i = C[i], values[i], places[i]
-            if i > run * RUN and places[i - 1, -1] >= 0:
-                last = -np.inf
-                for j in places[i - 1]:
-                    last = max(last, c[j] - v[j])
-                list_i[:] = np.nextafter(last, np.inf)  # the pairs themselves will be found below it
-            for start in range(0, m, LANES):
-                some, h = c[start : start + LANES], v[start : start + LANES]
-                last, below = list_i[-1], 0
+@compiled
+def _least_of_rows(C: np.ndarray, v: np.ndarray, values: np.ndarray, places: np.ndarray, first: int, last_row: int) -> None:
+    m = C.shape[1]
+    for i in range(first, last_row):
+        c, list_i, places_i = C[i], values[i], places[i]
+        if i > first and places[i - 1, -1] >= 0:
+            last = -np.inf
+            for j in places[i - 1]:
+                last = max(last, c[j] - v[j])
+            list_i[:] = np.nextafter(last, np.inf)  # the pairs themselves will be found below it
+        for start in range(0, m, LANES):
+            some, h = c[start : start + LANES], v[start : start + LANES]
+            last, below = list_i[-1], 0
+            for j in range(len(some)):
+                below += some[j] - h[j] < last
+            if below:
                 for j in range(len(some)):
-                    below += some[j] - h[j] < last
-                if below:
-                    for j in range(len(some)):
-                        if some[j] - h[j] < list_i[-1]:
-                            offer(list_i, places_i, some[j] - h[j], start + j)
+                    if some[j] - h[j] < list_i[-1]:
+                        offer(list_i, places_i, some[j] - h[j], start + j)
 
 
-@parallel
-def _least_of_columns(C: np.ndarray, u: np.ndarray, step: int, width: int, values: np.ndarray, places: np.ndarray) -> None:
+@compiled
+def _least_of_columns(
+    C: np.ndarray, u: np.ndarray, step: int, width: int, values: np.ndarray, places: np.ndarray, first: int, last_block: int
+) -> None:
+    """Of the blocks, ``width`` columns each, from ``first`` up to ``last_block``."""
     n, m = C.shape
-    for block in prange((m + width - 1) // width):
+    for block in range(first, last_block):
         lasts = np.full(width, np.inf)  # of the lists, side by side
         stop, i = min(block * width + width, m), 0
         for _ in range(n):

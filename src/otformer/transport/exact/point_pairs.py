@@ -27,11 +27,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from otformer.transport.exact.compiled import compiled, parallel, prange, threads
-from otformer.transport.exact.pairs import RUN, no_pairs, offer
+from otformer.transport.exact.compiled import compiled, in_threads
+from otformer.transport.exact.pairs import no_pairs, offer
 from otformer.transport.executors.clouds import PLAIN, Rule, morton
 
 WIDTH = 64  # places of a tile
+RUN = 32  # rows that go through the tiles together
 FIRST = 32  # tiles that are taken by what they promise
 UNSURE = 2.0**-44  # of what a bound is summed from: 128 roundings and more
 
@@ -120,28 +121,33 @@ class PointPairs:
         h = np.where(other.places < 0, -np.inf, np.asarray(potential, dtype=np.float64)[other.places])  # [tiles, WIDTH]
         span = np.maximum(other.high.max(1), own.high.max(1)) - np.minimum(other.low.min(1), own.low.min(1))
         boxes, allowed = other.boxes(h, span, self.root), other.allowed(own.labels, self.same)
-        with threads(len(own.order) * len(other.order)):
-            _least_of_rows(own.points, own.order, other.tiles, h, other.places, boxes, allowed, self.root, values, places)
+        tiles = other.tiles, h, other.places, boxes, allowed
+
+        def work(first: int, last: int) -> None:
+            _least_of_rows(own.points, own.order, *tiles, self.root, values, places, first, last)
+
+        in_threads(work, -(-len(own.order) // RUN), len(own.order) * len(other.order))
         return values, places
 
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         i, j = np.ascontiguousarray(i, dtype=np.int64), np.ascontiguousarray(j, dtype=np.int64)
         may_match = (self.labels[0][i] == self.labels[1][j]) == self.same
-        with threads(len(i)):
-            return np.where(may_match, _costs(self.x, self.y, i, j, self.root), np.inf)
+        found = np.empty(len(i))
+        in_threads(lambda first, last: _costs(self.x, self.y, i, j, self.root, found, first, last), len(i), len(i))
+        return np.where(may_match, found, np.inf)
 
 
-@parallel
-def _costs(x: np.ndarray, y: np.ndarray, i: np.ndarray, j: np.ndarray, root: bool) -> np.ndarray:
+@compiled
+def _costs(
+    x: np.ndarray, y: np.ndarray, i: np.ndarray, j: np.ndarray, root: bool, found: np.ndarray, first: int, last: int
+) -> None:
     """Summed in the order of `_look`: to the last bit the same."""
-    found = np.empty(len(i))
-    for e in prange(len(i)):
+    for e in range(first, last):
         c = 0.0
         for k in range(x.shape[1]):
             gap = x[i[e], k] - y[j[e], k]
             c += gap * gap
         found[e] = np.sqrt(c) if root else c
-    return found
 
 
 @compiled
@@ -246,11 +252,12 @@ def _least_of_run(
                     _look(x[i], y[t], h[t], columns[t], root, c, values[order[i]], places[order[i]])
 
 
-@parallel
+@compiled
 def _least_of_rows(
     x: np.ndarray, order: np.ndarray, y: np.ndarray, h: np.ndarray, columns: np.ndarray, boxes: np.ndarray,
-    allowed: np.ndarray, root: bool, values: np.ndarray, places: np.ndarray,
+    allowed: np.ndarray, root: bool, values: np.ndarray, places: np.ndarray, first: int, last: int,
 ) -> None:  # fmt: skip
-    for run in prange((len(x) + RUN - 1) // RUN):
+    """Of the runs from ``first`` up to ``last``."""
+    for run in range(first, last):
         stop = min(run * RUN + RUN, len(x))
         _least_of_run(run * RUN, stop, x, order, y, h, columns, boxes, allowed, root, values, places)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.show.coarse import Array, blocks_of_pairs
 from otformer.transport.problem.result import Result
 
 FLOOR = 2.0**-46  # of Σ P |C|: what rounding leaves of a gap, where costs cancel
@@ -68,6 +69,14 @@ class ExactResult(Result):
             f"ExactResult({n}×{m} plan, value {float(self.value):.6g}, {self.status}, {self.rounds} rounds of {self.method})"
         )
 
+    def _effort(self) -> dict[str, str]:
+        proof = {"no plan costs less than": f"{self.bound:.8g}", "pairs with mass": f"{len(self.pairs[0]):,}"}
+        return proof | {"rounds": f"{self.rounds} of {self.method}"}
+
+    def _drawn(self, cells: int) -> Array | None:
+        shape = len(self.potentials[0]), len(self.potentials[1])
+        return blocks_of_pairs(self.pairs, shape, cells)
+
     @property
     def marginal_a(self) -> Any:
         return self._sums(1)
@@ -81,10 +90,8 @@ class ExactResult(Result):
         return sums.to_dense() if isinstance(sums, Tensor) else np.asarray(sums).ravel()
 
     def _columns(self, name: str, given: Any) -> Any:
-        m, like = self.plan.shape[1], self.plan
-        array: Any = (
-            checks.tensor(name, given).to(like.device, like.dtype) if isinstance(like, Tensor) else np.asarray(given)
-        )
+        m, like, given = self.plan.shape[1], self.plan, checks.tensor(name, given)
+        array: Any = given.to(like.device, like.dtype) if isinstance(like, Tensor) else given.numpy()
         if array.ndim not in (1, 2) or len(array) != m:
             raise ValueError(f"{name} must have shape ({m},) or ({m}, k), got {tuple(array.shape)}")
         return array

@@ -31,6 +31,7 @@ from otformer.transport.exact.pairs import AllPairs
 
 PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begins with
 ADDED = 4  # pairs of a row that may be added in a round
+NO_TIME = "any plan: time was up"
 FARTHER = 4.0  # from one round to the next, as long as something cannot be sent
 
 
@@ -44,6 +45,7 @@ class Optimum(NamedTuple):
     rounds: int
     lost: Ints  # what rows could not send: the clock has rung, or nothing leads there
     wanting: Ints  # what columns have not received
+    method: str
 
     @property
     def total(self) -> int:
@@ -57,7 +59,11 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
     ``spread`` bounds the range of all costs that are not infinite.
     """
     v = v - np.median(v)  # a constant is free, and a large one costs digits
-    graph, far = _first_graph(pairs, supply, demand, v)
+    values, places = pairs.least(v, 1 if clock.rung else min(PAIRS, pairs.shape[1]), rows=True)
+    if clock.rung:  # the bound of v, and nothing sent
+        none = np.empty(0, np.int64)
+        return Optimum(Sent(none, none, none, np.empty(0)), values[:, 0], v, 0.0, 1, supply, demand, NO_TIME)
+    graph, far = _first_graph(pairs, supply, demand, v, values, places)
     # Where pairs are forbidden, potentials of a plan may differ by as much as a path through all points costs.
     rounds, best, most, before = 0, None, sum(pairs.shape) * spread + (spread == 0), b""
     far = max(far, most / FARTHER**10)  # where there are ties the pairs of a row may all cost the same
@@ -68,7 +74,7 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
         (left, wanting), sent, f = graph.unsent(), graph.sent(), values[:, 0]
         gap = sent.gap(f, graph.g)
         if best is None or (not left.any() and (best.lost.any() or gap < best.gap)):
-            best = Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy())
+            best = Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy(), graph.method)
         below = graph.f[:, None] - values > COST_ROUNDING * (abs(values) + abs(graph.f)[:, None] + abs(graph.g)[places])
         i, j = np.nonzero(below)[0], places[below]
         new = i.tobytes() + j.tobytes() != before  # or they are on the graph, and only rounding, or no way out, is left
@@ -79,10 +85,12 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
             graph.add(i, j, pairs.costs(i, j))
 
 
-def _first_graph(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats) -> tuple[Graph, float]:
-    """The pairs of least reduced cost of every point; how much dearer the last of a row is than its first, on average."""
-    n, m = pairs.shape
-    values, places = pairs.least(v, min(PAIRS, m), rows=True)
+def _first_graph(
+    pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints
+) -> tuple[Graph, float]:
+    """The pairs of least reduced cost of every point, of the rows ``places`` [n, k]; how much dearer the last of a row is
+    than its first, on average."""
+    n = pairs.shape[0]
     u, last = values[:, 0].copy(), values[:, -1]
     i, j = _listed(places)
     column, row = _listed(pairs.least(u, min(PAIRS, n), rows=False)[1])

@@ -30,6 +30,7 @@ import numpy as np
 from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.compiled import compiled
 
+ON_MATRIX = "shortest augmenting paths on the matrix"
 STEPS = 2  # of row reduction, times n, at most: searches are better at what is left
 
 

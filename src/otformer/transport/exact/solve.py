@@ -19,37 +19,37 @@ import torch
 from torch import Tensor
 
 from otformer import callers
-from otformer.transport.exact.graphs import Clock, Sent
+from otformer.transport.exact.graphs import Clock, Sent, empty_graph
 from otformer.transport.exact.pairs import AllPairs, MatrixPairs, OnDevice
 from otformer.transport.exact.result import ExactResult, proved, sparse
 from otformer.transport.exact.rounds import Optimum, optimum
-from otformer.transport.exact.small import assign
+from otformer.transport.exact.small import ON_MATRIX, assign
 from otformer.transport.exact.start import start
 from otformer.transport.exact.units import Units, in_units
 from otformer.transport.executors.clouds import morton
 from otformer.transport.problem.problem import Problem, Sides, to_numpy
 from otformer.transport.problem.read import root_of
 
-PATHS = "successive shortest paths"
-SIMPLEX = "a network simplex"
 WEIGHT_ROUNDING = 2.0**-48  # of the mass: less than sums of weights differ by that float64 calls equal
 MOST_ORDERED = 8  # dimensions in which neighbours along a curve are near
 MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
+GRAPH_UP_TO = 1500  # pairs of which all are put on the graph: choosing some takes longer than the flow
 MARGINAL = 1e-12  # share of the mass that a plan may not carry
 
 
 def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> ExactResult:
     """The optimum of a problem, whose λ is not looked at."""
+    clock = Clock(max_time)
     if not len(problem.a):
         none, nothing = np.empty(0, np.int64), np.empty(0)
         sent = Sent(none, none, none, nothing)
-        return _finish(problem, Optimum(sent, nothing, nothing, 0.0, 0, none, none), Units(none, none, 0.0), tol, 0)
-    clock = Clock(max_time)
+        empty = Optimum(sent, nothing, nothing, 0.0, 0, none, none, "no points")
+        return _finish(problem, empty, Units(none, none, 0.0, rounded=False), tol, 0, clock)
     units = in_units(to_numpy(problem.a), to_numpy(problem.b), problem.mass)
-    found, depth = _on_matrix(problem, units), 0
+    found, depth = _on_matrix(problem, units, clock), 0
     if found is None:
         found, depth = _in_rounds(problem, units, clock)
-    return _finish(problem, found, units, tol, depth)
+    return _finish(problem, found, units, tol, depth, clock)
 
 
 def _in_rounds(problem: Problem, units: Units, clock: Clock) -> tuple[Optimum, int]:
@@ -62,7 +62,7 @@ def _in_rounds(problem: Problem, units: Units, clock: Clock) -> tuple[Optimum, i
         order = morton(problem.cost.x), morton(problem.cost.y)
         problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
     pairs = _all_pairs(problem)
-    v, depth = start(problem, pairs)
+    v, depth = start(problem, pairs, clock)
     found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock)
     if found.lost.any():
         found = _completed(found, pairs, clock)
@@ -84,24 +84,40 @@ def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
     return replace(problem, cost=sides, start=first, kept=None, wanted=None, **weights)
 
 
-def _on_matrix(problem: Problem, units: Units) -> Optimum | None:
-    """A small assignment, of all pairs at once; None where it is none, or there is no way to match all."""
-    n, m = len(problem.a), len(problem.b)
-    if (
-        isinstance(problem.cost, Sides)
-        or n != m
-        or n > MATRIX_UP_TO
-        or (units.supply != 1).any()
-        or problem.start is not None
-    ):
+def _on_matrix(problem: Problem, units: Units, clock: Clock) -> Optimum | None:
+    """A small problem, of all pairs at once; None where it is none, or there is no way to send all."""
+    if isinstance(problem.cost, Sides) or problem.start is not None:
         return None
-    C, i = to_numpy(problem.cost), np.arange(n)
-    found = assign(np.ascontiguousarray(C)[None])
+    (n, m), C = problem.cost.shape, to_numpy(problem.cost)
+    if n == m and (units.supply == 1).all():
+        return _assigned(C) if n <= MATRIX_UP_TO else None
+    return _on_whole_graph(C, units, clock) if n * m <= GRAPH_UP_TO else None
+
+
+def _assigned(C: np.ndarray) -> Optimum | None:
+    found, i = assign(np.ascontiguousarray(C)[None]), np.arange(len(C))
     if not math.isfinite(found.gap[0]):
         return None
-    sent = Sent(i, found.to[0], np.ones(n, np.int64), C[i, found.to[0]])
-    none = np.zeros(n, np.int64)
-    return Optimum(sent, found.f[0] + found.low[0], found.g[0], float(found.gap[0]), 1, none, none)
+    sent = Sent(i, found.to[0], np.ones(len(C), np.int64), C[i, found.to[0]])
+    none = np.zeros(len(C), np.int64)
+    return Optimum(sent, found.f[0] + found.low[0], found.g[0], float(found.gap[0]), 1, none, none, ON_MATRIX)
+
+
+def _on_whole_graph(C: np.ndarray, units: Units, clock: Clock) -> Optimum | None:
+    """With all pairs on the graph the one look at them is for the proof; None where one is forbidden, or time is up."""
+    u = C.min(1)
+    v = (C - u[:, None]).min(0)
+    if not float(C.max()) < math.inf:
+        return None
+    graph = empty_graph(units.supply, units.demand, u, v)
+    graph.add(*np.divmod(np.arange(C.size), C.shape[1]), C.ravel())
+    graph.run(clock, 0.0)
+    lost, wanting = graph.unsent()
+    if lost.any():
+        return None
+    sent, g = graph.sent(), graph.g
+    f = (C - g).min(1)
+    return Optimum(sent, f, g, sent.gap(f, g), 1, lost, wanting, graph.method)
 
 
 def _all_pairs(problem: Problem) -> AllPairs:
@@ -147,13 +163,13 @@ def _staircase(supply: np.ndarray, demand: np.ndarray) -> tuple[np.ndarray, np.n
     return np.searchsorted(out, ends), np.searchsorted(into, ends), units
 
 
-def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: int) -> ExactResult:
+def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: int, clock: Clock) -> ExactResult:
     i, j, sent, cost = found.sent
     masses, form, sides = sent * units.unit, problem.form, problem.cost if isinstance(problem.cost, Sides) else None
     p, q = (to_numpy(t) for t in sides[2:4]) if sides is not None else (np.full(1, problem.low), np.zeros(1))
     f, g = found.f + p, found.g + q
     value = float(masses @ cost) + float((to_numpy(problem.a) * p).sum() + (to_numpy(problem.b) * q).sum())
-    gap = found.gap * units.unit
+    gap = found.gap * units.unit + units.moved(to_numpy(problem.a), to_numpy(problem.b), found.f, found.g)
     bound = float(to_numpy(problem.a) @ f + to_numpy(problem.b) @ g)
     error = sum(
         float(abs(np.bincount(at, masses, len(w)) - w).sum())
@@ -168,12 +184,14 @@ def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: i
     unsent = abs(problem.mass - float(masses.sum()))  # b may be given with another mass, which the marginal error says
     converged = bool(proved(gap, value, float(masses @ abs(cost)), tol)) and unsent <= MARGINAL * problem.mass
     if not converged:
-        callers.warn(f"not proved optimal: the gap is {gap:.3g} of {value:.6g}, tol is {tol:g}; raise max_time")
+        callers.warn(
+            f"not proved optimal: the gap is {gap:.3g} of {value:.6g}, tol is {tol:g}{'; raise max_time' * clock.rung}"
+        )
     whole = tuple(form.give(to_numpy(problem.whole(t, side)), double=True) for side, t in enumerate((f, g)))
     masses = form.give(masses)
     listed = form.place(i), form.place(j), masses
     parts: dict[str, Any] = {"plan": partial(sparse, *listed, problem.shape), "value_linear": number}
-    method = f"{depth} layers, then {PATHS if permutation is not None else SIMPLEX}"
+    method = f"{depth} layers, then {found.method}" if depth else found.method
     return ExactResult(
         whole, number, error, converged, depth, method, float(units.unit) * float(sent.sum()), gap, parts,
         gap=gap, bound=bound, rounds=found.rounds, permutation=permutation, pairs=listed,

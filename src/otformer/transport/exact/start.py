@@ -13,15 +13,19 @@ points go on from there.
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import replace
 
 import numpy as np
 import torch
 from scipy.special import logsumexp
 
+from otformer.transport.exact.graphs import Clock
 from otformer.transport.exact.pairs import AllPairs
 from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
 from otformer.transport.problem.read import read_cost
+from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.mixed import Mixed
 
 FEW = 8  # dimensions
@@ -34,25 +38,28 @@ ROUGH = {"cpu": 0.1, "cuda": 0.02}  # marginal error, as a share of the mass, at
 MOST_LAYERS = 600
 
 
-def start(problem: Problem, pairs: AllPairs) -> tuple[np.ndarray, int]:
-    """Potentials of the columns [m] for the costs that ``pairs`` has, and the layers that led to them."""
+def start(problem: Problem, pairs: AllPairs, clock: Clock) -> tuple[np.ndarray, int]:
+    """Potentials of the columns [m] for the costs that ``pairs`` has, and the layers that led to them.
+
+    Once time is up they are 0: no more passes, and one look at all pairs is still to come.
+    """
     n, m = pairs.shape
     sides = problem.cost if isinstance(problem.cost, Sides) else None
     if problem.start is not None:
         v = problem.start[1] if sides is None else problem.start[1] - sides.q
         return usable(to_numpy(v), problem.spread), 0
     zero = np.zeros(m)
-    if n * m <= EASY or problem.spread == 0:
+    if n * m <= EASY or problem.spread == 0 or clock.rung:
         return zero, 0
     if sides is not None and sides.x.is_cuda:
-        return _layers(problem, None, REG_GPU if sides.x.shape[1] <= FEW else REG_FAR)
+        return _layers(problem, None, REG_GPU if sides.x.shape[1] <= FEW else REG_FAR, clock)
     a, b = to_numpy(problem.a), to_numpy(problem.b)
-    v, depth = _sampled(pairs, a, b)
-    if v is None or _bound(pairs, a, b, v) <= _bound(pairs, a, b, zero):
+    v, depth = _sampled(pairs, a, b, clock)
+    if v is None or clock.rung or _bound(pairs, a, b, v) <= _bound(pairs, a, b, zero):
         return zero, depth
-    if n * m <= ALL:
+    if n * m <= ALL or clock.rung:
         return v, depth
-    v, more = _layers(problem, v, REG_CPU)
+    v, more = _layers(problem, v, REG_CPU, clock)
     return v, depth + more
 
 
@@ -62,15 +69,21 @@ def usable(v: np.ndarray, spread: float) -> np.ndarray:
     return np.clip(v - np.median(v), -2 * spread, 2 * spread)
 
 
-def _layers(problem: Problem, v: np.ndarray | None, share: float) -> tuple[np.ndarray, int]:
-    """Layers on all points, from v."""
+def _layers(problem: Problem, v: np.ndarray | None, share: float, clock: Clock) -> tuple[np.ndarray, int]:
+    """Layers on all points, from v; where time is limited, as many as half of what is left will do, by the first two."""
     tensors = problem.as_tensors()
     first = None
     if v is not None:
         q = tensors.cost.q if isinstance(tensors.cost, Sides) else 0.0
         first = torch.zeros_like(tensors.a), torch.from_numpy(v).to(tensors.a) + q
-    goal = Goal(ROUGH[tensors.a.device.type] * problem.mass, MOST_LAYERS)
-    solved = Mixed(newton_up_to=0).run(replace(tensors, reg=share * problem.spread, wanted=None, start=first), goal)
+    tensors = replace(tensors, reg=share * problem.spread, wanted=None, start=first)
+    rough, most, solver = ROUGH[tensors.a.device.type] * problem.mass, MOST_LAYERS, Mixed(newton_up_to=0)
+    if clock.left < math.inf:
+        began = time.monotonic()
+        solved = solver.run(tensors, Goal(rough, LAYERS))
+        most = min(most, int(clock.left / 2 / (time.monotonic() - began)) * LAYERS)
+    if most >= LAYERS:
+        solved = solver.run(tensors, Goal(rough, most))
     return to_numpy(solved.v), solved.depth
 
 
@@ -78,8 +91,8 @@ def _bound(pairs: AllPairs, a: np.ndarray, b: np.ndarray, v: np.ndarray) -> floa
     return float(a @ pairs.least(v, 1, rows=True)[0][:, 0] + b @ v)
 
 
-def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray | None, int]:
-    """From a sample by weight; None where some of its pairs are forbidden."""
+def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray, clock: Clock) -> tuple[np.ndarray | None, int]:
+    """From a sample by weight; None where some of its pairs are forbidden, or time is up."""
     m = pairs.shape[1]
     rng = np.random.default_rng(0)
     shares = (np.maximum(w / w.sum(), 1e-9) for w in (a, b))
@@ -92,6 +105,8 @@ def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray 
     u = solved.u.numpy()
     v = np.empty(m)
     for some in np.array_split(np.arange(m), -(-m // 2048)):
+        if clock.rung:
+            return None, solved.depth
         costs = pairs.costs(np.repeat(rows, len(some)), np.tile(some, len(rows))).reshape(len(rows), -1)
         v[some] = -reg * logsumexp((u[:, None] - costs) / reg, axis=0)
     return v, solved.depth

@@ -24,7 +24,10 @@ def greatest_allowed(C: Array, low: float) -> float:
 
 def masked(C: Array, mask: Any) -> Array:
     """inf where the mask is False."""
-    allowed = mask if isinstance(mask, Tensor) else torch.from_numpy(np.array(mask))
+    try:
+        allowed = mask if isinstance(mask, Tensor) else torch.from_numpy(np.array(mask))
+    except (TypeError, ValueError):
+        raise ValueError(f"mask must be a boolean array of shape {tuple(C.shape)}, got {type(mask).__name__}") from None
     if allowed.dtype != torch.bool or tuple(allowed.shape) != tuple(C.shape):
         kind = str(allowed.dtype).removeprefix("torch.")
         expected = f"boolean of shape {tuple(C.shape)}, True where a pair may match"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from otformer import checks
 from otformer.transport.problem.problem import Pair, Problem
 
 
 def read_potentials(potentials: Any, u_like: Tensor, v_like: Tensor) -> tuple[Tensor, Tensor]:
     """(u, v) of an earlier result, checked, in the shape and dtype of the two given; −inf is what an absent point has."""
     try:
-        u, v = (torch.as_tensor(t if isinstance(t, Tensor) else np.array(t, float)).detach().to(u_like) for t in potentials)
+        u, v = (checks.unseen("potentials", t).detach().to(u_like) for t in potentials)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"potentials must be a pair of arrays (u, v), got {type(potentials).__name__}") from None
     if u.shape != u_like.shape or v.shape != v_like.shape:

@@ -157,6 +157,10 @@ class Goal(NamedTuple):
 def squared_distances(x: Array, y: Array) -> Array:
     """‖x_i − y_j‖² [..., n, m] of points [..., n, d] and [..., m, d], by differences: no cancellation."""
     n, m, d = x.shape[-2], y.shape[-2], x.shape[-1]
+    if isinstance(x, np.ndarray) and x.ndim == 2 and n * m * d > 2**18:  # below, importing it takes longer
+        from scipy.spatial.distance import cdist
+
+        return cdist(x, y, "sqeuclidean")
     if n * m * d <= 2**12 or (d > 8 and n * m * d <= 2**22):  # one array of all differences: fewer calls
         difference = x[..., :, None, :] - y[..., None, :, :]
         return (torch if isinstance(x, Tensor) else np).einsum("...k,...k->...", difference, difference)

@@ -114,8 +114,12 @@ def read_points(
 def exact_executor(X_a: Any, X_b: Any, metric: Any) -> str:
     """How all pairs are best looked at where λ is 0: without the matrix, if there are many."""
     known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
-    many = isinstance(metric, Features) or len(X_a) * len(X_b) > POINTS_ABOVE or (isinstance(X_a, Tensor) and X_a.is_cuda)
-    return "stream" if known and many else "auto"
+    if not isinstance(metric, Features):
+        try:
+            many = len(X_a) * len(X_b) > POINTS_ABOVE or (isinstance(X_a, Tensor) and X_a.is_cuda)
+        except TypeError:  # no points, which is said when they are read
+            return "auto"
+    return "stream" if known and (isinstance(metric, Features) or many) else "auto"
 
 
 def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[Array, Tensor | None]:
@@ -217,6 +221,8 @@ def read_reg(reg: Any) -> float:
 
 
 def check_ratio(reg: float, spread: float) -> None:
+    if spread == math.inf:
+        raise ValueError("costs must lie less than 1.8e308 apart, got a range that overflows float64")
     if not spread / reg < math.inf:
         raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,19 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.show.card import Card, Picture, Shown
+from otformer.show.coarse import CELLS, ENTRIES, Array, blocks
+from otformer.show.heat import Heat, checked_labels
+from otformer.show.points import MOST, Points, checked_points
 
 if TYPE_CHECKING:
     from otformer.transport.exact.rounding import Rounded
 
+FINE = 1024  # cells on a side of a picture by matplotlib
+
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(Shown):
     r"""A transport plan with everything needed to trust it, the same whichever way it was solved.
 
     Attributes
@@ -164,6 +171,47 @@ class Result:
             raise ValueError(f"rounded must be asked of {known}, which knows its costs, got one of {self.method}")
         found: Rounded = self._part("rounded")
         return found
+
+    def plot(self, x: Any = None, y: Any = None, *, labels: Any = None, ax: Any = None) -> Any:
+        """Draw the plan: a matrix, or with the points x (n, d) and y (m, d), d ≤ 2, lines between them.
+
+        labels : two lists of texts for the rows and the columns.   ax : axes of matplotlib to draw on. Returns the axes.
+
+        >>> from otformer import solve
+        >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.1).plot().get_title("left")
+        'transport plan'
+        """
+        return self._plot(ax, x=x, y=y, labels=labels, cells=FINE)
+
+    def save(self, path: str | Path, x: Any = None, y: Any = None, *, labels: Any = None) -> None:
+        """Write what a notebook shows as a page (.html), or what `plot` draws as a picture (.png, .svg, .pdf)."""
+        self._save(path, x=x, y=y, labels=labels)
+
+    def _card(self, x: Any = None, y: Any = None, labels: Any = None, cells: int = CELLS) -> Card:
+        n, m = shape = len(self.potentials[0]), len(self.potentials[1])
+        pictures: list[Picture] = []
+        if (x is None) != (y is None):
+            raise ValueError(f"{'x' if x is None else 'y'} is missing: points are given on both sides, or not at all")
+        if x is not None:
+            sides = checked_points("x", x, n), checked_points("y", y, m)
+            whole = self._drawn(MOST)
+            pictures += [] if whole is None else [Points(*sides, whole, "transport plan between the points")]
+        labels, drawn = checked_labels(labels, shape), self._drawn(cells)
+        if drawn is not None:
+            pictures.append(Heat(drawn, "transport plan", shape, labels=labels))
+        size = "has no entries" if not n * m else f"has {n * m:.3g} entries, more than {ENTRIES:.2g}"
+        note = "" if pictures else f"the plan {size}, and is not drawn"
+        facts = {"plan": f"{n:,} × {m:,}", "mass": f"{self.mass:.6g}", "value": f"{self.value:.8g}"}
+        return Card(type(self).__name__, facts | self._effort(), pictures, self.status, bool(self.converged), note)
+
+    def _effort(self) -> dict[str, str]:
+        """What it took, for the card."""
+        return {"layers": f"{self.depth} of {self.method}"}
+
+    def _drawn(self, cells: int) -> Array | None:
+        """The plan in blocks; None if it is too large to be formed for that."""
+        n, m = (len(t) for t in self.potentials)
+        return blocks(self.plan, cells) if 0 < n * m <= ENTRIES else None
 
     def _columns(self, name: str, given: Any) -> Any:
         m, like = self.plan.shape[1], self.plan

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, pairwise, repeat, starmap
@@ -90,7 +90,7 @@ def solve_batch(
     """
     goal = Goal.read(tol, max_depth)
     place = None if device is None else checks.device(device)
-    if type(reg) in (int, float) and reg == 0:
+    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         from otformer.transport.exact.batch import solve_exactly
 
         return solve_exactly(problems, goal.tol, place)
@@ -132,6 +132,8 @@ def unstacked(problems: Any) -> list[Any]:
             shapes = [tuple(t.shape) for t in problems if t is not None]
             raise ValueError(f"problems must be stacked over one batch axis, got arrays of shapes {shapes}")
         return list(zip(*(repeat(None) if t is None else t for t in problems), strict=False))
+    if not isinstance(problems, Iterable) or isinstance(problems, str | dict):
+        raise ValueError(f"problems must be a list of problems, or stacked arrays, got {type(problems).__name__}")
     return list(problems)
 
 
@@ -226,12 +228,19 @@ def _solve_alone(problem: Problem, goal: Goal) -> Result:
     return solve_problem(problem, Goal.read(*goal, problem.mass), warn=False)
 
 
+def _axes(given: Any) -> int:
+    try:
+        return np.ndim(given)
+    except ValueError:  # lists of several lengths, which are refused by name when they are read
+        return 2
+
+
 def read_alone(given: Any, reg: float, place: torch.device | None, executor: str = "dense") -> Problem:
     """A problem as it was given, large or out of the ordinary or wrong, to be solved on ``place``."""
     parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
     if isinstance(given, tuple) and len(given) not in (2, 3, 4):
         raise ValueError(f"a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of {len(given)}")
-    is_cost = len(parts) in (1, 3) or (len(parts) == 2 and np.ndim(parts[1]) == 1)
+    is_cost = len(parts) in (1, 3) or (len(parts) == 2 and _axes(parts[1]) == 1)
     run: Callable[..., Problem] = read_cost if is_cost else partial(read_points, executor=executor)
     if place is None or place.type == "cpu" or any(isinstance(t, Tensor) and t.requires_grad for t in parts):
         return run(*parts, reg=reg)

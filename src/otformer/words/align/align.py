@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 
 from otformer._version import __version__
 from otformer.jobs.jobs import Job, Work
+from otformer.show.card import Card, Shown
+from otformer.show.coarse import blocks
+from otformer.show.heat import Heat
+from otformer.show.links import Links
 from otformer.words.align import methods
 from otformer.words.align.aligners import Array
 from otformer.words.text.gold import Link, grid, pharaoh
 from otformer.words.text.text import Pair, parse_pairs, words
 
 
-class Alignment(frozenset[Link]):
+class Alignment(frozenset[Link], Shown):
     """The links (i, j) of a sentence pair, source word i with target word j: a frozenset that knows its words and scores.
 
     scores : the score of every link, the share of a word that goes to the other, 0 to 1; in the order of the links.
@@ -83,6 +88,22 @@ class Alignment(frozenset[Link]):
         if self.matrix is None:
             raise ValueError("matrix was not kept: there are scores of links only")
         return grid(self.source_words, self.target_words, self.matrix)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the words in two columns and the links between them on axes of matplotlib, which are returned."""
+        return self._plot(ax)
+
+    def save(self, path: str | Path) -> None:
+        """Write what a notebook shows as a page (.html), or what `plot` draws as a picture (.png, .svg, .pdf)."""
+        self._save(path)
+
+    def _card(self) -> Card:
+        sides, n, m = (self.source_words, self.target_words), len(self.source_words), len(self.target_words)
+        facts = {"words": f"{n} and {m}", "links": str(len(self))}
+        links = Links(*sides, self.scores, "links")
+        drawn = None if self.matrix is None else blocks(self.matrix.T)
+        scores = [] if drawn is None else [Heat(drawn, "scores", (n, m), 1.0, ("source", "target"), sides)]
+        return Card("Alignment", facts, [links, *scores])
 
 
 Given = Pair | tuple[str, str] | str

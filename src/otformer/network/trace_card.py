@@ -1,0 +1,93 @@
+"""What a notebook or a terminal shows of a trace: attention after a few layers, the points, and the marginal error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from otformer import checks
+from otformer.network.trace_page import spread
+from otformer.network.trace_points import points_of
+from otformer.network.weights import HEADS, HeadName
+from otformer.show.card import Card, Picture
+from otformer.show.coarse import CELLS, Array, block_size, blocks
+from otformer.show.curve import Curve
+from otformer.show.heat import Heat, checked_labels
+from otformer.show.points import Points
+
+if TYPE_CHECKING:
+    from otformer.network.trace import Trace
+
+LARGEST = 2**20  # entries of a plan that is formed to be drawn
+MAPS, CURVE = 4, 24  # layers that are drawn as matrices, and in the curve
+
+
+@torch.no_grad()
+def card(
+    trace: Trace,
+    layers: Sequence[int] | None = None,
+    head: HeadName = "rows",
+    labels: Any = None,
+    problem: int = 0,
+    cells: int = CELLS,
+) -> Card:
+    """The card of one problem; ``layers``: those that are drawn, four from the first to the last if None."""
+    *batch, n, m = trace.shape
+    k = checked_problem(trace, problem)
+    small = n * m <= LARGEST
+    chosen = (spread(trace.layers, MAPS) if layers is None else layers) if small else ()
+    texts = checked_labels(labels, (n, m))
+    pictures: list[Picture] = [heat(trace, layer, head, k, texts, cells) for layer in chosen]
+    points = points_of(trace, k) if small else None
+    if points is not None:
+        pictures.append(lines(trace, -1, k, points))
+    if small and len(trace) > 1:
+        curve = spread(trace.layers, CURVE)
+        errors = [float(trace.marginal_errors([layer]).reshape(-1)[k]) for layer in curve]
+        pictures.append(Curve(curve, errors, "marginal error"))
+    error = float(torch.as_tensor(trace.marginal_error).max())
+    verdict = f"{'converged' if trace.converged else 'not converged'}: marginal error {error:.2g}"
+    kept = "" if len(trace) == trace.depth + 1 else f", {len(trace)} kept"
+    facts = {
+        "plan": f"{n:,} × {m:,}" + (f", {batch[0]} of them; drawn is number {k + 1}" if batch else ""),
+        "layers": f"{trace.depth}{kept}",
+        "network": repr(trace.network),
+    }
+    note = "" if small else f"attention has {n * m:.3g} entries, more than {LARGEST:.2g}, and is not drawn"
+    return Card("Trace", facts, pictures, verdict, trace.converged, note)
+
+
+def checked_problem(trace: Trace, problem: Any) -> int:
+    """The number of a problem of a batch, from 0."""
+    batch = len(trace.prompt.a)
+    if checks.count("problem", problem, least=0) >= batch:
+        raise ValueError(f"problem must be from 0 to {batch - 1}, got {problem}")
+    return int(problem)
+
+
+def heat(trace: Trace, layer: int, head: HeadName, k: int, labels: Any, cells: int = CELLS) -> Heat:
+    """Attention of a head as a picture, its own side on the rows; blocks of it are means over rows, so still shares."""
+    A = _of(trace, trace.attention(layer, checks.choice("head", head, HEADS)), k)
+    sums, rows = blocks(A, cells), np.diff([*range(0, len(A), block_size(len(A), cells)), len(A)])
+    assert sums is not None  # A is below LARGEST
+    sides, texts = ("x", "y"), labels
+    if head == "columns":
+        sides, texts = ("y", "x"), None if labels is None else labels[::-1]
+    number = trace.layers[trace._kept(layer)]
+    return Heat(sums / rows[:, None], f"layer {number}", A.shape, 1.0, sides, texts)
+
+
+def lines(trace: Trace, layer: int, k: int, points: tuple[Array, Array]) -> Points:
+    """The points, and lines as strong as attention after a layer."""
+    there = trace.prompt.x_present[k].cpu().numpy(), trace.prompt.y_present[k].cpu().numpy()
+    A = _of(trace, trace.attention(layer), k)[there[0]][:, there[1]]
+    return Points(
+        *points, A, f"the points, layer {trace.layers[trace._kept(layer)]}", "x filled, y open; lines: where x looks"
+    )
+
+
+def _of(trace: Trace, t: torch.Tensor, k: int) -> Array:
+    return (t[k] if trace.prompt.batched else t).double().cpu().numpy()

@@ -1,0 +1,130 @@
+"""A card: a title, a verdict, facts and pictures. `Shown` gives a class the ways to show its card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any, Protocol
+
+from otformer import figures
+from otformer.files import written
+from otformer.show import look
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+class Picture(Protocol):
+    """What can be drawn in three ways."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def caption(self) -> str: ...
+    def svg(self) -> str:
+        """An ``<svg>`` element that is legible on light and dark pages; outside text in it is escaped."""
+        ...
+
+    def text(self) -> list[str]:
+        """Lines of characters, none where that cannot be."""
+        ...
+
+    def draw(self, axes: Any) -> None:
+        """Draw on axes of matplotlib."""
+        ...
+
+
+@dataclass(frozen=True)
+class Card:
+    """What there is to show of a thing. Every text may come from outside: it is escaped here.
+
+    title : its kind.   facts : names and values.   pictures : the first is what `Shown.plot` draws.
+    verdict : one line, and ``good``, whether it is good news (None: neither).   note : why something is not shown.
+    """
+
+    title: str
+    facts: Mapping[str, str]
+    pictures: Sequence[Picture] = field(default_factory=tuple)
+    verdict: str = ""
+    good: bool | None = None
+    note: str = ""
+
+    def html(self) -> str:
+        """A ``<div>`` without style sheets or scripts, in the colours of the text around it."""
+        mark = {True: f'<b style="color:{look.GOOD}">✓</b> ', False: f'<b style="color:{look.MARK}">✗</b> ', None: ""}
+        head = f"<div><b>{escape(self.title)}</b> &nbsp;{mark[self.good]}{escape(self.verdict)}</div>"
+        names = {name: f'<dt style="opacity:.75;font-weight:normal;margin:0">{escape(name)}</dt>' for name in self.facts}
+        rows = "".join(f'{names[name]}<dd style="margin:0">{escape(value)}</dd>' for name, value in self.facts.items())
+        facts = f'<dl style="display:grid;grid-template-columns:max-content 1fr;gap:0 1em;margin:.3em 0 .6em">{rows}</dl>'
+        drawn = ((picture, picture.svg()) for picture in self.pictures)
+        shown = "".join(
+            f'<figure style="margin:0"><div style="margin-bottom:.3em">{escape(picture.title)}</div>{svg}'
+            f'<figcaption style="opacity:.75;font-size:11px">{escape(picture.caption)}</figcaption></figure>'
+            for picture, svg in drawn
+            if svg
+        )
+        row = f'<div style="display:flex;flex-wrap:wrap;gap:1em 1.6em;overflow-x:auto">{shown}</div>' if shown else ""
+        note = f'<div style="opacity:.75">{escape(self.note)}</div>' if self.note else ""
+        return f'<div style="font:13px/1.5 system-ui,sans-serif;max-width:100%">{head}{facts}{row}{note}</div>'
+
+    def rich(self) -> Any:
+        """The same for `rich.print`."""
+        from rich.columns import Columns
+        from rich.console import Group
+        from rich.text import Text
+
+        mark = {True: ("✓ ", "green"), False: ("✗ ", "red"), None: ("", "")}[self.good]
+        lines = [Text.assemble((self.title, "bold"), "  ", mark, self.verdict)]
+        wide = max((len(name) for name in self.facts), default=0)
+        lines += [Text.assemble((f"{name:<{wide}}  ", "dim"), value) for name, value in self.facts.items()]
+        pictures = []
+        for picture in self.pictures:
+            drawn = [Text(line, style="blue", no_wrap=True) for line in picture.text()]
+            head = [Text(""), Text(picture.title, style="bold"), Text(picture.caption, style="dim")]
+            pictures += [Group(*head, *drawn)] if drawn else []
+        note = [Text(self.note, style="dim")] if self.note else []
+        return Group(*lines, *([Columns(pictures, padding=(0, 3))] if pictures else []), *note)
+
+
+class Shown:
+    """Ways to show what `_card` describes: in a notebook, by ``rich.print``, on axes of matplotlib, and in a file."""
+
+    _card: Callable[..., Card]
+
+    def _repr_html_(self) -> str:
+        return self._card().html()
+
+    def __rich__(self) -> Any:
+        return self._card().rich()
+
+    def _plot(self, ax: Any, **options: Any) -> Any:
+        """The first picture, on axes of one's own if ``ax`` is None; ValueError where there is nothing to draw."""
+        card = self._card(**options)
+        if not card.pictures:
+            raise ValueError(f"{card.title} cannot be drawn: {card.note}")
+        with figures.applied():
+            if ax is None:
+                import matplotlib.pyplot as plt
+
+                ax = plt.subplots(figsize=(4.6, 4.2), layout="constrained")[1]
+            card.pictures[0].draw(ax)
+        return ax
+
+    def _save(self, path: str | Path, **options: Any) -> None:
+        """A page (.html), or the first picture (.png, .svg, .pdf); written whole or not at all."""
+        file = Path(path)
+        suffix = file.suffix.lower()
+        if suffix in (".html", ".htm"):
+            card = self._card(**options)
+            with written(file) as out:
+                out.write(look.page(f"otformer: {card.title}", card.html()).encode())
+        elif suffix in PICTURES:
+            figures.save(lambda: self._picture(**options), file)
+        else:
+            raise ValueError(f"path must end in .html, {', '.join(PICTURES[:-1])} or {PICTURES[-1]}, got {str(path)!r}")
+
+    def _picture(self, **options: Any) -> Any:
+        made, axes = figures.figure(4.6, 4.2)
+        self._plot(axes, **options)
+        return made

@@ -1,0 +1,103 @@
+"""Points of one or two dimensions, and lines between them that are as opaque as the plan is heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from otformer import checks
+from otformer.show.coarse import Array
+from otformer.show.look import HEAT, MARK, SIDE
+
+LINES = 400  # most lines, the heaviest
+MOST = 1000  # points of a side in a picture
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """x (n, d) and y (m, d), d = 1 or 2, with a plan (n, m): each line's weight is its share of the heaviest of its row."""
+
+    x: Array
+    y: Array
+    plan: Array
+    title: str
+    caption: str = "x filled, y open"
+
+    def placed(self) -> tuple[Array, Array]:
+        """Both sides in the unit square, first coordinate to the right, second upwards."""
+        x, y = self._plane()
+        both = np.concatenate([x, y])
+        low, span = both.min(0), np.ptp(both, 0)
+        if self.x.shape[1] == 2:  # one scale for both axes
+            low, span = low - (span.max() - span) / 2, np.full(2, span.max())
+        span = np.where(span > 0, span, 1)
+        return (x - low) / span, (y - low) / span
+
+    def _plane(self) -> tuple[Array, Array]:
+        """Both sides in two dimensions; numbers (d = 1) lie on two lines, x above y."""
+        if self.x.shape[1] == 2:
+            return self.x, self.y
+        return np.column_stack([self.x, np.ones(len(self.x))]), np.column_stack([self.y, np.zeros(len(self.y))])
+
+    def lines(self) -> list[tuple[int, int, float]]:
+        """(i, j, share) of the heaviest pairs, the lightest first, so that heavy lines lie on top."""
+        shares = self.plan / np.maximum(self.plan.max(1, keepdims=True), 1e-300)
+        order = np.argsort(shares, axis=None, kind="stable")[-LINES:]
+        i, j = np.unravel_index(order, shares.shape)
+        found = zip(i.tolist(), j.tolist(), shares[i, j].tolist(), strict=True)
+        return [each for each in found if each[2] > 0.02]
+
+    def svg(self) -> str:
+        """Lines, then the points, x filled and y open."""
+        x, y = ([(8 + a * SIDE, 8 + (1 - b) * SIDE) for a, b in side.tolist()] for side in self.placed())
+        parts = [
+            f'<path d="M{x[i][0]:.4g} {x[i][1]:.4g}L{y[j][0]:.4g} {y[j][1]:.4g}" stroke-opacity="{share:.2g}"/>'
+            for i, j, share in self.lines()
+        ]
+        filled = "".join(f'<circle cx="{a:.4g}" cy="{b:.4g}" r="3"/>' for a, b in x)
+        hollow = "".join(f'<circle cx="{a:.4g}" cy="{b:.4g}" r="3.5"/>' for a, b in y)
+        name = f"{len(x)} points x and {len(y)} points y, joined where the plan is heavy"
+        return (
+            f'<svg width="{SIDE + 16}" height="{SIDE + 16}" role="img" aria-label="{name}">'
+            f'<g stroke="currentColor" stroke-width="1.2">{"".join(parts)}</g><g fill="{HEAT}">{filled}</g>'
+            f'<g fill="none" stroke="{MARK}" stroke-width="1.6">{hollow}</g></svg>'
+        )
+
+    def text(self) -> list[str]:
+        """Nothing: a terminal has too few characters for a plane."""
+        return []
+
+    def draw(self, axes: Any) -> None:
+        """On axes of matplotlib, in the points' own coordinates."""
+        from matplotlib.collections import LineCollection
+
+        x, y = self._plane()
+        if self.x.shape[1] == 1:
+            axes.set_yticks([1, 0], ["x", "y"])
+        found = self.lines()
+        ends, strengths = [(x[i], y[j]) for i, j, _ in found], [0.8 * share for *_, share in found]
+        axes.add_collection(LineCollection(ends, colors="black", alpha=strengths, linewidths=1, zorder=1))
+        axes.plot(*x.T, "o", color=HEAT, label="x")
+        axes.plot(*y.T, "o", color=MARK, mfc="white", label="y")
+        if self.x.shape[1] == 2:
+            axes.set_aspect("equal", "datalim")
+            axes.legend()
+        axes.set(title=self.title)
+
+
+def checked_points(name: str, value: Any, size: int) -> Array:
+    """``size`` points of one or two dimensions, as they are given to be drawn; a plain list is of dimension 1.
+
+    >>> checked_points("x", [0.5, 1.0], size=2).shape
+    (2, 1)
+    """
+    t = checks.tensor(name, value).detach().double().cpu()
+    t = t[:, None] if t.ndim == 1 else checks.points(name, t)
+    if len(t) != size or t.shape[1] not in (1, 2):
+        expected = f"{name} must hold {size} points of 1 or 2 coordinates to be drawn"
+        raise ValueError(f"{expected}, got shape {tuple(t.shape)}")
+    if size > MOST:
+        raise ValueError(f"{name} must hold at most {MOST} points to be drawn, got {size}")
+    return t.numpy()
