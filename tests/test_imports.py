@@ -23,7 +23,7 @@ ORDER = [
     ["theory", "learning", "words"],
     [""],
     ["experiments", "benchmarks"],
-    ["report"],
+    ["report", "explorer"],
     ["cli"],
 ]
 LEAVES = {"_version", "callers", "checks", "figures", "files", "jobs", "show", "statistics", "tensor_files"}

@@ -1,4 +1,4 @@
-"""The command line: ``otformer solve | sort | align | probe | reproduce | train | bench``.
+"""The command line: ``otformer solve | sort | align | probe | explore | reproduce | train | bench``.
 
 Bad input is one line on standard error and exit code 2; Ctrl-C is one line and exit code 130. Whatever loads torch is
 imported inside the commands, so that help, version and lists answer at once.
@@ -13,6 +13,7 @@ import typer
 
 from otformer import __version__
 from otformer.cli.common import examples, note
+from otformer.cli.explore import explore
 from otformer.cli.runs import bench, reproduce, train
 from otformer.cli.solve import solve, sort
 from otformer.cli.words import align, probe
@@ -49,6 +50,7 @@ app.command(
 app.command(**examples("sort 3 1 2", "sort -- 3 -1 2", "sort < numbers.txt"))(sort)
 app.command(**examples("align 'The cat sleeps ||| Le chat dort'", "align news.de news.en -l de-en --out links"))(align)
 app.command(**examples("probe en-fr", "probe path/to/gpt2 test.txt --gold test.talp --one-based"))(probe)
+app.command(**examples("explore", "explore --save explore.html --no-open"))(explore)
 app.command(**examples("reproduce --list", "reproduce figure-3 depth", "reproduce --full --resume"))(reproduce)
 app.command(**examples("train --list", "train --recipe sort-beyond --ensemble 8 --device cuda"))(train)
 app.command(
