@@ -218,7 +218,7 @@ def _draw(rows: list[Row], ladder: list[Rung]) -> figures.Figure:
     figures.named_rows(ax, [figures.mathtext(f"{row['erratum']}. {row['title']}\n{row['measured']}") for row in rows])
     ax.set(xlabel="the quantity named in each line (an exact 0 is drawn at 1e-17)")
     ax.set_title("Error as printed and corrected")
-    ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
+    ax.legend(loc="center")
     least = ladder[-1].duals[-1]
     for rung, colour in zip(ladder, figures.CYCLE[1:], strict=False):
         axes["b"].semilogy([max(each, 1e-17) for each in rung.attention], color=colour, label=rung.name)

@@ -71,5 +71,5 @@ def _draw(pairs: dict[int, tuple[Tensor, Tensor]]) -> figures.Figure:
     top = max(float(matrix.max()) for _, _, matrix in shown)
     for ax, (n, title, matrix) in zip(axes, shown, strict=True):
         image = figures.heatmap(ax, matrix, f"n = {n}: {title}", top)
-    fig.colorbar(image, ax=axes, label="attention", shrink=0.8)
+    fig.colorbar(image, ax=axes[-1], label="attention", shrink=0.8)
     return fig
