@@ -28,7 +28,7 @@ SEQUENTIAL = "Blues"  # for matrices with entries in [0, 1]
 SCRIPT = re.compile(r"(?P<mark>[_^])(?:\{(?P<braced>[^{}]+)\}|(?P<plain>\d+(?:\.\d+)?|\w{1,2})\b)")
 
 NARROW = 4.4  # inches, for a page of 390 pixels: letters of 9 points are then 11 pixels high
-LETTERS_PER_INCH, MARGIN = 11, 0.6  # of a bold title in a narrow panel, and inches that its ticks take
+LETTERS_PER_INCH, MARGIN = 11, 0.6  # of a bold title in a narrow panel, and inches that ticks and labels take
 LONG_TICK, LONG_LABEL = 26, 26  # letters: longer names of rows are broken, a legend with longer ones has one column
 
 _SETTINGS: dict[str, Any] = {
@@ -84,6 +84,8 @@ def narrowed(figure: Figure, width: float = NARROW) -> Figure:
     """
     from matplotlib.gridspec import GridSpec
 
+    for axes in [axes for axes in figure.axes if not axes.axison]:
+        axes.remove()  # an empty cell of the wide layout
     panels = [_Panel.of(axes) for axes in figure.axes if axes.get_subplotspec()]
     lines: list[list[_Panel]] = []
     for panel in sorted(panels, key=lambda panel: panel.place):
@@ -94,10 +96,10 @@ def narrowed(figure: Figure, width: float = NARROW) -> Figure:
             lines.append([panel])
     heights = [max(panel.height_at(width / len(line)) for panel in line) for line in lines]
     grid = GridSpec(len(lines), 1, figure, height_ratios=heights)
-    for row, line in zip(grid, lines, strict=True):
+    for row, line, height in zip(grid, lines, heights, strict=True):
         for cell, panel in zip(row.subgridspec(1, len(line)), line, strict=True):  # rows have margins of their own
             panel.axes.set_subplotspec(cell)
-            _wrap(panel.axes, width / len(line), first=panel is line[0])
+            _wrap(panel.axes, width / len(line), height, first=panel is line[0])
     figure.set_size_inches(width, sum(heights) + _legends_below(figure))
     return figure
 
@@ -125,15 +127,17 @@ class _Panel(NamedTuple):
         return self.size[1] * (min(1, width / self.size[0]) if self.matrix else 1)
 
 
-def _wrap(axes: Any, width: float, first: bool) -> None:
-    """Break what is longer than a narrow panel is wide; show the ticks that a neighbour had for it."""
-    letters = round(LETTERS_PER_INCH * (width - MARGIN))
-    axes.set_title(_broken(axes.get_title(loc="left"), letters))
-    axes.set_xlabel(_broken(axes.get_xlabel(), letters))
+def _wrap(axes: Any, width: float, height: float, first: bool) -> None:
+    """Break what is longer than a narrow panel is wide or high; show the ticks that a neighbour had for it."""
     axes.tick_params(labelbottom=True, **({"labelleft": True} if first else {}))
     names = [text.get_text() for text in axes.get_yticklabels()]
-    if max(map(len, names), default=0) > LONG_TICK:
+    longest = max(map(len, names), default=0)
+    if longest > LONG_TICK:
         axes.set_yticks(axes.get_yticks(), [_broken(name, LONG_TICK) for name in names], fontsize=6.5)
+    across = round(LETTERS_PER_INCH * (width - MARGIN) - min(longest, LONG_TICK) / 2)
+    axes.set_title(_broken(axes.get_title(loc="left"), across))
+    axes.set_xlabel(_broken(axes.get_xlabel(), across))
+    axes.set_ylabel(_broken(axes.get_ylabel(), round(LETTERS_PER_INCH * (height - 2 * MARGIN))))
 
 
 def _broken(text: str, letters: int) -> str:
@@ -147,7 +151,9 @@ def _legends_below(figure: Figure) -> float:
     for legend in list(figure.legends):
         labels = [text.get_text() for text in legend.get_texts()]
         columns = 1 if max(map(len, labels)) > LONG_LABEL else 2
-        figure.legend(legend.legend_handles, labels, loc="outside lower center", ncols=columns)
+        handles = [handle for handle in legend.legend_handles if handle is not None]
+        title = legend.get_title().get_text() or None
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title)
         legend.remove()
         height += 0.2 + 0.17 * math.ceil(len(labels) / columns)
     return height
@@ -182,6 +188,11 @@ def heatmap(axes: Any, matrix: Any, title: str, top: float = 1.0, sides: str = "
     first = axes.get_subplotspec().is_first_col()
     axes.set(title=title, xlabel=f"{sides[1]}, point number", ylabel=f"{sides[0]}, point number" if first else "")
     return image
+
+
+def colours(figure: Figure, image: Any, axes: Any) -> None:
+    """The scale of a heat map, beside its axes and thin, so that a narrow figure has room for it too."""
+    figure.colorbar(image, ax=axes, label="attention", shrink=0.8, fraction=0.05, aspect=15)
 
 
 def mathtext(text: str) -> str:

@@ -41,8 +41,8 @@ class Context:
 class Finding:
     """What a reader takes home, made from the numbers of the run.
 
-    ``title``: the finding, one sentence without a full stop. ``brief``: about three sentences. ``number``: what stands beside
-    the paper's number.
+    ``title``: the finding, one sentence without a full stop. ``brief``: about three sentences. ``number``: what stands
+    beside the paper's number.
     """
 
     title: str

@@ -1,7 +1,8 @@
 """The report: one page from what experiments left in a folder, for a reader of the paper. It needs no network and no script.
 
-First the paper's claims and what became of each; then the sections in the paper's order, each with its finding as the title,
-the figure, three sentences, the paper's number beside ours, and everything else to unfold; then our own questions, and errata.
+First the paper's claims and what became of each; then the sections in the paper's order, each with its finding as the
+title, the figure, three sentences, the paper's number beside ours, and everything else to unfold; then our own questions,
+and errata.
 """
 
 from __future__ import annotations

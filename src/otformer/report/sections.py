@@ -16,8 +16,10 @@ PARTS = {  # key in the file -> heading, and what stands below it
 
 @dataclass(frozen=True)
 class Section:
-    """One experiment on the page. ``paper`` is the number of the paper that ours stands beside, ``full`` what the full size
-    gave, or nothing; with ``one_size`` there is none. ``page`` explains it (under docs/, or from the root of the repository).
+    """One experiment on the page.
+
+    ``paper`` is the number of the paper that ours stands beside, ``full`` what the full size gave, or nothing; with
+    ``one_size`` there is none. ``page`` explains it (a file under docs/, or from the root of the repository).
     """
 
     part: str
