@@ -96,11 +96,16 @@ def narrowed(figure: Figure, width: float = NARROW) -> Figure:
             lines.append([panel])
     heights = [max(panel.height_at(width / len(line)) for panel in line) for line in lines]
     grid = GridSpec(len(lines), 1, figure, height_ratios=heights)
-    for row, line, height in zip(grid, lines, heights, strict=True):
-        for cell, panel in zip(row.subgridspec(1, len(line)), line, strict=True):  # rows have margins of their own
-            panel.axes.set_subplotspec(cell)
-            _wrap(panel.axes, width / len(line), height, first=panel is line[0])
+    for row, (line, height) in enumerate(zip(lines, heights, strict=True)):
+        cells = grid[row].subgridspec(1, len(line))  # rows have margins of their own
+        for column, panel in enumerate(line):
+            panel.axes.set_subplotspec(cells[column])
+            _wrap(panel.axes, width / len(line), height, first=column == 0)
     figure.set_size_inches(width, sum(heights) + _legends_below(figure))
+    engine = figure.get_layout_engine()
+    for _ in range(2):  # the layout settles when it has seen its own result; drawing makes one more
+        if engine:
+            engine.execute(figure)
     return figure
 
 
@@ -190,9 +195,9 @@ def heatmap(axes: Any, matrix: Any, title: str, top: float = 1.0, sides: str = "
     return image
 
 
-def colours(figure: Figure, image: Any, axes: Any) -> None:
+def colours(figure: Figure, image: Any, axes: Any, label: str = "attention") -> None:
     """The scale of a heat map, beside its axes and thin, so that a narrow figure has room for it too."""
-    figure.colorbar(image, ax=axes, label="attention", shrink=0.8, fraction=0.05, aspect=15)
+    figure.colorbar(image, ax=axes, label=label, shrink=0.8, fraction=0.05, aspect=15)
 
 
 def mathtext(text: str) -> str:

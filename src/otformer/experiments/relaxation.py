@@ -236,7 +236,7 @@ def _draw(tied: list[Row], near: list[Row], grid: list[Row]) -> figures.Figure:
         for i, j in np.ndindex(3, 3):
             colour = "white" if matrix[i, j] > 0.5 else figures.INK
             axes[panel].text(j, i, f"{float(matrix[i, j]):.3f}", ha="center", va="center", color=colour, size=7)
-    figures.colours(fig, image, axes["c"])
+    figures.colours(fig, image, axes["c"], "entry")
     curve = axes["d"]
     for rows, colour, label in ((tied, figures.BLUE, "tied"), (near, figures.ORANGE, f"diagonal cheaper by {NEAR:g}")):
         for name, dash in (("to P°", "-"), ("to the identity", "--")):
