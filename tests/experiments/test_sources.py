@@ -83,6 +83,7 @@ def test_a_second_run_does_only_what_changed(package: Path, tmp_path: Path) -> N
     runner.reproduce(counting(runs), out, resume=True)
     assert runs == ["one", "two"]
     about = json.loads((out / "one" / "run.json").read_text(encoding="utf-8"))
+    assert about["source"] == "s"  # its place in the paper
     assert about["finding"] == {"title": "T", "brief": "B.", "number": "1"}
     (package / "theory/deep.py").write_text("import json\n")
     digests()

@@ -55,7 +55,7 @@ def reproduce(
 
     An experiment's folder appears when all its files are written, replacing an older one; if it fails, nothing of it
     appears and the older one stays. ``full`` runs at the size of the claims. ``resume`` skips what ``out`` already
-    holds with the same seed, size, versions and source (`_sources.digest`): after an interruption it goes on, after an edit
+    holds with the same seed, size, versions and sources (`_sources.digest`): after an interruption it goes on, after an edit
     only what it touches is run again. The page that shows them is `otformer.report.html.write_report`.
     """
     seed = checks.count("seed", seed, least=0)
@@ -64,7 +64,7 @@ def reproduce(
     records = []
     with output_folder(out) as folder, _one_thread():
         for experiment in experiments:
-            key = {**same, "source": digest(experiment.module)}
+            key = {**same, "made from": digest(experiment.module)}
             done = _done(folder / experiment.name, key) if resume else None
             records.append(done or _run_one(experiment, folder / experiment.name, key, tell))
             tell(experiment.name, 1.0)
@@ -115,7 +115,7 @@ def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Pr
 
 
 def _done(target: Path, key: dict[str, Any]) -> Record | None:
-    """The record of a folder that is whole and was made with the same seed, size, versions and source."""
+    """The record of a folder that is whole and was made with the same seed, size, versions and sources."""
     if not all((target / name).is_file() for name in FILES):
         return None
     try:

@@ -118,7 +118,7 @@ def _draw(found: dict[float, dict[str, Curve]]) -> figures.Figure:
         depths = [k for k in each["gradient"] if k]
         bound = [k * two_point.error_bound(reg, k) for k in depths]
         ax.plot(depths, bound, color=figures.GREY, linewidth=0.8, label="lower bound of theorem D")
-        ax.set(xscale="log", yscale="log", ylim=(1e-4, 1e2), xlabel="layers k", title=f"λ = {reg:g}")
+        ax.set(xscale="log", yscale="log", ylim=(1e-4, 1e2), xlabel="layers k", title=f"λ = {reg:g}: level lines are 1/k")
     axes[0].set_ylabel("marginal error × k")
     fig.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return fig
