@@ -64,7 +64,7 @@ class Outcome:
     summary: str
     checks: dict[str, bool]
     settings: dict[str, Any]
-    finding: Finding | None = None
+    finding: Finding
 
 
 @dataclass(frozen=True)

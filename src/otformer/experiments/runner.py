@@ -61,10 +61,11 @@ def reproduce(
     seed = checks.count("seed", seed, least=0)
     tell: Progress = progress or (lambda name, fraction: None)
     same = {"seed": seed, "full": full, "versions": versions()}
+    digests = {experiment: digest(experiment.module) for experiment in experiments}  # before any takes its time
     records = []
     with output_folder(out) as folder, _one_thread():
-        for experiment in experiments:
-            key = {**same, "made from": digest(experiment.module)}
+        for experiment, made_from in digests.items():
+            key = {**same, "made from": made_from}
             done = _done(folder / experiment.name, key) if resume else None
             records.append(done or _run_one(experiment, folder / experiment.name, key, tell))
             tell(experiment.name, 1.0)
@@ -103,7 +104,7 @@ def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Pr
         said = {part: getattr(experiment, part) for part in ("title", "source", "claim")}
         found = {part: getattr(outcome, part) for part in ("summary", "checks", "settings")}
         about = {"name": name, "position": position, **said, **found, **key, "seconds": seconds}
-        about["finding"] = outcome.finding and asdict(outcome.finding)
+        about["finding"] = asdict(outcome.finding)
         with written_folder(target) as folder:
             outcome.figure.savefig(folder / "figure.png", metadata={"Software": None})
             outcome.figure.savefig(folder / "figure.svg", metadata={"Date": None})
