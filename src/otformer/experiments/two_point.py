@@ -76,7 +76,7 @@ def _found(found: dict[float, dict[str, Curve]], last: dict[tuple[float, str], f
     reg = REGS[-1]
     halves, annealed = last[reg, HALF_STEPS], found[reg][ONE_A_DEPTH][576]
     return Finding(
-        "On two points Sinkhorn and layers of one λ have an error of 2/k or more; annealed layers do not",
+        "On two points Sinkhorn and layers of one λ have an error of about 2/k after k steps; annealed layers escape",
         "On x = (0, 1), y = (½, 3/2) the error falls as 1/k until k is about e^{1/λ}, so O(log 1/ε) without such a constant "
         "is false for Sinkhorn and for the paper's layers. This is proved (theorem D), for over-relaxed layers up to ω = "
         f"1.8 measured. With λ falling over the layers 576 of them reach {annealed:.0e} (proved in theorem E for this "
