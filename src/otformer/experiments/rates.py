@@ -45,7 +45,8 @@ def _found(worst: dict[str, float]) -> Finding:
     return Finding(
         f"The linear rates predicted from σ are the measured ones, to {most:.1f} %",
         f"{PROBLEMS} random problems and four schedules. Near the solution a layer of gradient leaves (1+σ)/2 of the error, "
-        "a pair of alternating layers σ², a pair of over-relaxed ones less. σ, the second singular value of the plan, is "
+        "a pair of alternating layers σ², a pair of over-relaxed ones less. Besides ω, σ, the "
+        "second singular value of the plan, is "
         "all that the rate depends on.",
         f"largest relative difference {most:.2f} %",
     )

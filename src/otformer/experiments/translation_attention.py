@@ -137,7 +137,7 @@ def _found(found: Found, label: str, size: str) -> Finding:
         f"at the input; the last layer has {100 * last['Hits@1']:.0f} %",
         f"{'Every layer gains at the ' + gains[0] if gains else 'In neither reading does every layer gain'}; which reading "
         f"the paper has, it does not say. Nearest to the transport plan of the embeddings is {listed(nearest)}, and "
-        f"transport itself finds more, {100 * found.vectors('transport')['Hits@1']:.0f} %. A small model of our own, "
+        f"transport itself finds {100 * found.vectors('transport')['Hits@1']:.0f} %. A small model of our own, "
         f"{size}; {label}.",
         f"Hits@1 by layer: {path('cross-output')} % read at the output, {path('cross-input')} % at the input",
     )
