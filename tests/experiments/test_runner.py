@@ -16,7 +16,7 @@ import torch
 from otformer import figures
 from otformer.experiments import _problems as problems
 from otformer.experiments import convergence, experiment, sizes, sorting, theorem_bound, theorem_gd
-from otformer.experiments.experiment import Context, Experiment, Outcome
+from otformer.experiments.experiment import Context, Experiment, Finding, Outcome
 from otformer.experiments.registry import EXPERIMENTS, chosen, left_out, listing
 from otformer.experiments.runner import FILES, reproduce
 from otformer.network.schedule import Gradient
@@ -34,7 +34,8 @@ def tiny(name: str = "tiny", value: float = 1.0, fails: bool = False) -> Experim
             raise ArithmeticError("it failed")
         fig, ax = figures.figure(2, 2)
         ax.plot([0, 1], [0, value])
-        return Outcome([{"n": 1, "<λ>": value}], fig, "One < two.", {"it holds": True, "it does not": False}, {"n": 1})
+        checks, found = {"it holds": True, "it does not": False}, Finding("It holds", "One < two.", "1")
+        return Outcome([{"n": 1, "<λ>": value}], fig, "One < two.", checks, {"n": 1}, found)
 
     return Experiment(name, f"Title of {name}", "figure 0", "A & B", run)
 

@@ -8,10 +8,10 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -128,26 +128,53 @@ def slope(rows: Sequence[Row], value: str) -> float:
 
 
 def draw(rows: Sequence[Row]) -> Figure:
-    """Plot time and memory against n, where there are several; else time, one dot per peer and problem. Ours are large."""
-    from matplotlib import colormaps
+    """Plot time and memory against n, where there are several; else the times of every problem, a line of text each."""
+    groups = {key: [r for r in group if r.arrived] for key, group in by_problem(rows).items()}
+    first = sum(bool(group) and min(group, key=lambda r: r.time).library == OURS for group in groups.values())
+    title = f"otformer is the fastest in {first} of {len(groups)} problems"
+    peers = dict.fromkeys((r.library, r.peer) for r in sorted(rows, key=lambda r: r.library != OURS))
+    libraries = list(dict.fromkeys(library for library, _ in peers))
+    marks = {
+        (library, peer): {
+            "color": figures.CYCLE[libraries.index(library) % len(figures.CYCLE)],
+            "marker": "oDs^vPX"[[other for own, other in peers if own == library].index(peer) % 7],
+            "markersize": 8 if library == OURS else 5,
+            "label": peer,
+        }
+        for library, peer in peers
+    }
+    return _against_n(rows, marks, title) if len({r.n for r in rows}) > 1 else _times(groups, marks, title)
 
-    peers = list(dict.fromkeys(r.peer for r in rows))
-    colours = colormaps["tab20"](np.linspace(0, 1, len(peers)))
-    against_n = len({r.n for r in rows}) > 1
-    size_told = "" if against_n else f", n = {rows[0].n}"
-    panels = {"time": "time, s", "memory": "memory, MiB"} if against_n else {"time": "time, s"}
-    fig, axes = figures.figure(5 * len(panels) + 3, 4.5, 1, len(panels), squeeze=False)
-    for axis, (value, label) in zip(axes[0], panels.items(), strict=True):
-        for peer, colour in zip(peers, colours, strict=True):
-            mine = [r for r in rows if r.peer == peer and r.arrived]
-            place = [r.n if against_n else f"{r.family}\nλ = {r.reg:g}" for r in mine]
-            size, width = 9 if peer.startswith(OURS) else 5, 1.5 if against_n else 0
-            values = [getattr(r, value) for r in mine]
-            axis.plot(place, values, label=peer, marker="o", markersize=size, linewidth=width, color=colour)
-        axis.set(yscale="log", ylabel=label, title=f"{value.title()} to the same error{size_told}")
-        if against_n:
-            axis.set(xscale="log", xlabel="n")
-        else:
-            axis.tick_params(axis="x", rotation=40)
-    axes[0][-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
+
+Marks = dict[tuple[str, str], dict[str, Any]]  # library and peer -> how it is drawn
+
+
+def _times(groups: Mapping[Any, Sequence[Row]], marks: Marks, title: str) -> Figure:
+    """Times to the same error, a line of text for each problem."""
+    fig, axes = figures.figure(9, 1.6 + 0.4 * len(groups))
+    for (library, peer), look in marks.items():
+        found = [
+            (r.time, k) for k, group in enumerate(groups.values()) for r in group if (r.library, r.peer) == (library, peer)
+        ]
+        axes.plot(*(zip(*found, strict=True) if found else ([], [])), linestyle="none", **look)
+    figures.named_rows(axes, [f"{family}, n = {n}, λ = {reg:g}" for reg, n, family in groups])
+    axes.set(xlabel="seconds to the same error", title=title, ylim=(len(groups) - 0.5, -0.5))
+    fig.legend(*axes.get_legend_handles_labels(), loc="outside right center")
+    return fig
+
+
+def _against_n(rows: Sequence[Row], marks: Marks, title: str) -> Figure:
+    """Time and memory against n, a curve for each library, family and λ."""
+    fig, panels = figures.figure(11, 4.2, 1, 2)
+    for axes, (value, label) in zip(panels, (("time", "seconds to the same error"), ("memory", "MiB")), strict=True):
+        for (library, peer), look in marks.items():
+            curves = dict.fromkeys((r.family, r.reg) for r in rows)
+            for k, curve in enumerate(curves):
+                mine = [r for r in rows if (r.library, r.peer, r.family, r.reg) == (library, peer, *curve) and r.arrived]
+                named = look if not k else {**look, "label": ""}
+                axes.plot([r.n for r in mine], [getattr(r, value) for r in mine], linewidth=1.2, **named)
+        axes.set(xscale="log", yscale="log", xlabel="n", ylabel=label)
+    panels[0].set_title(title)
+    panels[1].set_title("Memory")
+    fig.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     return fig

@@ -8,7 +8,7 @@ from torch import Tensor
 from otformer import figures
 from otformer.experiments import _trained_models as learned
 from otformer.experiments._trained_models import ROWS, SIZES, at, band, scores, spread
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 
 RECIPES = {
     "sort-beyond: looped, from the perturbed construction": "sort-beyond",
@@ -46,7 +46,25 @@ def run(context: Context) -> Outcome:
         over["values", n][ours].median > over["values", n][NEAREST].median for n in GOALS
     )
     settings = {"recipes": RECIPES, "sizes": [*SIZES], "problems": count, "largest training n": [*LARGEST]}
-    return Outcome(_rows(found, curve), _draw(found, curve), _told(over, curve, count), checks, settings)
+    summary = _told(over, curve, count)
+    return Outcome(_rows(found, curve), _draw(found, curve), summary, checks, settings, _found(over, curve))
+
+
+def _found(over: Over, curve: Curve) -> Finding:
+    ours, _, paper = RECIPES
+    right = {n: over["permutations", n][ours].median for n in GOALS}
+    values = {n: over["values", n][ours].median for n in GOALS}
+    least = next((m for m, each in curve["permutations"].items() if spread(each[9]).median >= 90), None)
+    told = ", ".join(f"{share:.0f} % at n = {n}" for n, share in right.items())
+    return Finding(
+        f"Trained on at most 7 points, a looped layer has {', '.join(f'{share:.0f}' for share in right.values())} % of rows "
+        f"right at n = {', '.join(map(str, right))}",
+        f"The paper's recipe has {over['permutations', 15][paper].median:.0f} % at n = 15. What helps is one layer for all "
+        "loops, a learned temperature and a start from the construction. On real-valued lists, where no answer stands in "
+        f"the prompt, it has {values[9]:.0f}, {values[15]:.0f} and {values[30]:.0f} %. Learning carries over from "
+        f"{least if least else 'no number of'} points on (90 % at n = 9 in short runs).",
+        f"rows right: {told} (median of 8 seeds; goals {', '.join(f'{goal} %' for goal in GOALS.values())})",
+    )
 
 
 def _told(over: Over, curve: Curve, count: int) -> str:
@@ -96,7 +114,7 @@ def _draw(found: dict[str, dict[str, Tensor]], curve: Curve) -> figures.Figure:
         for m, colour, dash in zip(GOALS, figures.CYCLE, ("-", "--", "-."), strict=False):
             band(small, LARGEST, torch.stack([each[m] for each in curve[kind].values()]), f"n = {m}", colour, dash)
         ax.axvline(7, color=figures.GREY, linewidth=0.8)
-        ax.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title=title[0].upper() + title[1:])
+        ax.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title=f"Trained on n ≤ 7: {title}")
         small.set(xlabel="largest n in training", ylabel=ROWS, ylim=(0, 102), title=f"Short runs, {title}")
     axes[0, 0].plot([*GOALS], [*GOALS.values()], "v", color=figures.INK, label="goal")
     fig.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import pot_plan, unit_cube
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 from otformer.network.schedule import Gradient, Paper
 from otformer.network.transformer import AligningTransformer, Sink
 
@@ -42,7 +42,23 @@ def run(context: Context) -> Outcome:
         ),
     }
     settings = {"n": N, "dim": DIM, "reg": REG, "depth": DEPTH, "problems": PROBLEMS}
-    return Outcome(rows, _draw(shown, errors), _told(errors), checks, settings)
+    return Outcome(rows, _draw(shown, errors), _told(errors), checks, settings, _found(errors))
+
+
+def _found(errors: dict[str, Tensor]) -> Finding:
+    first, middle, last = (errors[FROZEN][k] for k in SHOWN)
+    falling = int(((first > middle) & (middle > last)).sum())
+    paper, token = errors[PAPER].median(1).values, float(errors[TOKEN][-1].median())
+    path = ", ".join(f"{float(each.median()):.2g}" for each in (first, middle, last))
+    return Finding(
+        f"With γ = λ attention converges to P*_λ: the largest error falls from {float(first.median()):.2g} at layer 1 to "
+        f"{float(last.median()):.1e} at layer 600",
+        f"It falls from layer 1 to 300 to 600 in {falling} of {PROBLEMS} problems; how fast is set by σ, the second "
+        "singular value of the plan. The paper's sink token, updated like any other, leads to the same limit (error "
+        f"{token:.1e}). With the step of the paper's lemma nothing moves: {float(paper[1]):.3f} at layer 1, "
+        f"{float(paper[-1]):.3f} at 600.",
+        f"largest |A − P*_λ| at layers 1, 300 and 600: {path} (median of {PROBLEMS} problems)",
+    )
 
 
 def _told(errors: dict[str, Tensor]) -> str:
@@ -73,13 +89,14 @@ def _draw(shown: dict[str, Tensor], errors: dict[str, Tensor]) -> figures.Figure
     top = max(float(matrix.max()) for matrix in shown.values())
     for panel, (title, matrix) in zip("abcd", shown.items(), strict=True):
         image = figures.heatmap(axes[panel], matrix, title, top)
-    fig.colorbar(image, ax=axes["d"], label="attention", shrink=0.9)
+    figures.colours(fig, image, axes["d"])
     curve = axes["e"]
     curve.semilogy(errors[FROZEN], color="#B9D4E6", linewidth=0.7)
-    for (label, path), dash, colour in zip(errors.items(), ("-", "--", ":"), figures.CYCLE, strict=False):
-        curve.semilogy(path.median(1).values, dash, color=colour, label=label)
+    looks = ((figures.BLUE, "-", 1.6), ("#F3B78F", "-", 5.0), (figures.GREEN, ":", 1.6))  # the first lies on the second
+    for (label, path), (colour, dash, wide) in zip(errors.items(), looks, strict=True):
+        curve.semilogy(path.median(1).values, dash, color=colour, linewidth=wide, label=label, zorder=2 if wide > 2 else 3)
     curve.plot([], [], color="#B9D4E6", linewidth=0.7, label="each problem, γ = λ, frozen sink")
     curve.set(xlabel="layer", ylabel="largest |A − P*|", xlim=(0, DEPTH))
-    curve.set_title(f"Distance to the plan, layer by layer (median of {PROBLEMS} problems)")
+    curve.set_title(f"With γ = λ the error falls, with the paper's γ it stays (median of {PROBLEMS} problems)")
     curve.legend(loc="lower left")
     return fig

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import final, iterates, mean_marginal_error, unit_cube
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, Schedule, best_omega
 from otformer.theory.rates import second_singular_value
 from otformer.transport.reference import plan, sinkhorn_half_steps
@@ -49,7 +49,20 @@ def run(context: Context) -> Outcome:
         "λ = 0.1, every problem: so does the frozen network with climbing ω": price[CLIMBING] <= 1.3,
     }
     settings = {"tolerance": TOLERANCE, "dim": DIM, "regs": list(REGS), "limit": LIMIT, "ladder": list(LADDER)}
-    return Outcome(rows, _draw(rows), _told(rows, hard, gain, price), checks, settings)
+    return Outcome(rows, _draw(rows), _told(rows, hard, gain, price), checks, settings, _found(hard, gain))
+
+
+def _found(hard: list[Row], gain: Gain) -> Finding:
+    medians = {name: _median(hard, name) for name in (SINKHORN, "gradient", CLIMBING, BEST)}
+    told = "; ".join(f"{name} {layers:g}" for name, layers in medians.items()).replace("inf", f"not within {LIMIT:,}")
+    return Finding(
+        f"With over-relaxed steps the same architecture needs {1 / gain[BEST]:.0f} times fewer layers than Sinkhorn needs "
+        "half-steps, at small λ",
+        "The layers are the paper's; only the step and the order of the heads differ. The best ω is computed from the "
+        "solved plan; a frozen network whose ω climbs to 1.8 comes near it. The paper's own γ reaches nothing in "
+        f"{PAPER_LIMIT} layers, and this is for random points: on the two-point list no constant ω up to 1.8 helps.",
+        f"layers to 10⁻⁶ at λ = 0.005, n = 128 (median): {told}",
+    )
 
 
 def _told(rows: list[Row], hard: list[Row], gain: Gain, price: Gain) -> str:

@@ -43,7 +43,7 @@ from torch import Tensor
 from otformer import figures
 from otformer.experiments._optimum import Optimum, optimum
 from otformer.experiments._problems import final, unit_cube
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 from otformer.network.schedule import Alternating, Annealed, Schedule
 from otformer.network.transformer import AligningTransformer
 from otformer.transport.solve import solve
@@ -93,7 +93,24 @@ def run(context: Context) -> Outcome:
         ]
         batches.append(batch)
     settings = {"sizes": sizes, "dims": DIMS, "regs": REGS, "depths": DEPTHS_TRIED, "arg-max asked at n": asked}
-    return Outcome(rows, _draw(rows, batches), _told(rows, batches), _checks(rows, batches), settings)
+    checks = _checks(rows, batches)
+    return Outcome(rows, _draw(rows, batches), _told(rows, batches), checks, settings, _found(rows))
+
+
+def _found(rows: list[Row]) -> Finding:
+    annealed = [row for row in rows if row["schedule"] == "annealed"]
+    pairs = max(row[AT_STAGED] for row in annealed if 1e-5 <= row["λ"] <= 1e-4)
+    start = max(row[AT_START] for row in annealed)
+    possible, found = (sum(row[key] for row in annealed) for key in ("arg-max possible", "arg-max found"))
+    return Finding(
+        f"After {STAGED} annealed layers {pairs} pairs per point contain the optimum in every problem; before any layer it "
+        f"takes {start}",
+        "From such a short list a sparse solver finds the exact optimum, and a dual bound certifies it. To read the optimum "
+        "from the arg-max asks more: λ must be below a value that depends on the problem, of the order of the least "
+        f"increase of the cost per point moved. Where it is, annealed layers find {found} of {possible} optima; with one λ, "
+        "few.",
+        f"{pairs} pairs per point at λ = 1e-4 and 1e-5, n up to {max(row['n'] for row in rows)}",
+    )
 
 
 def _problems(n: int, d: int, count: int, scan: bool, generator: torch.Generator) -> Batch:

@@ -38,11 +38,25 @@ class Context:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """What a reader takes home, made from the numbers of the run.
+
+    ``title``: the finding, one sentence without a full stop. ``brief``: about three sentences. ``number``: what stands
+    beside the paper's number.
+    """
+
+    title: str
+    brief: str
+    number: str
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a run found.
 
-    ``rows``: the numbers, one dictionary per line of the CSV. ``summary``: sentences with the numbers that matter, among
-    them what the figure does not show. ``checks``: each claim in words, and whether it held in this run.
+    ``rows``: the numbers, one dictionary per line of the CSV. ``summary``: the details, sentences with all the numbers that
+    matter, among them what the figure does not show. ``checks``: each claim in words, and whether it held in this run.
+    ``finding``: the same for a reader in a hurry.
     """
 
     rows: list[Row]
@@ -50,6 +64,7 @@ class Outcome:
     summary: str
     checks: dict[str, bool]
     settings: dict[str, Any]
+    finding: Finding
 
 
 @dataclass(frozen=True)
@@ -58,7 +73,7 @@ class Experiment:
 
     ``shows`` is its place in the paper, by which it can be called (``figure 3``, ``theorem 3.1``), or nothing. ``seconds``
     is about what it takes at the default size. ``needs`` is an extra of the package (``words``) without which it cannot
-    run, or nothing.
+    run, or nothing. ``module`` holds its code, so that a change of it can be seen.
     """
 
     name: str
@@ -69,3 +84,4 @@ class Experiment:
     shows: str = ""
     seconds: int = 1
     needs: str = ""
+    module: str = ""

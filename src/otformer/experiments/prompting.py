@@ -8,7 +8,7 @@ from torch import Tensor
 from otformer import figures
 from otformer.experiments import _trained_models as learned
 from otformer.experiments._trained_models import DISTANCE, ROWS, SIZES, at, band, scores, spread
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 from otformer.statistics import bootstrap, student
 
 WITH, WITHOUT = "with the engineered prompt", "without, Z' = [x, y, 0]"
@@ -32,7 +32,23 @@ def run(context: Context) -> Outcome:
         "the prompt is better at n = 15 too: the 95 % interval of the gap (bootstrap) lies above 0": longer[LOW] > 0,
     }
     settings = {"recipes": RECIPES, "sizes": [*SIZES], "problems": count, "resamples": RESAMPLES}
-    return Outcome(gaps, _draw(found, gaps, count, seed), _told(found, gaps, count), checks, settings)
+    return Outcome(gaps, _draw(found, gaps, count, seed), _told(found, gaps, count), checks, settings, _found(gaps))
+
+
+def _found(gaps: list[Row]) -> Finding:
+    low, middle, high = (gaps[SIZES.index(n)] for n in (TRAINED, TESTED, 15))
+    holding = [gap["n"] for gap in (low, middle, high) if gap[LOW] > 0]
+    where = f"at n = {' and '.join(map(str, holding))}" if holding else f"at none of n = {TRAINED}, {TESTED} and 15"
+    told = "; ".join(
+        f"n = {gap['n']}: {gap[MEAN]:+.0f} ({gap[LOW]:+.0f} to {gap[HIGH]:+.0f})" for gap in (low, middle, high)
+    )
+    return Finding(
+        f"The engineered prompt helps {where}: {middle[MEAN]:+.0f} points of rows right on average at n = {TESTED}",
+        "The same training, data and seeds with and without the prompt, eight seeds each. Where it does not help, the 95 % "
+        "interval of the gap includes 0. Seeds differ more than prompts "
+        f"do: some are better without it. At n = {TRAINED}, the size trained on, most seeds learn the task either way.",
+        f"rows right, with minus without, in points (95 % over seeds): {told}",
+    )
 
 
 def _told(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int) -> str:
@@ -72,11 +88,11 @@ def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed
     for panel, (label, name) in zip("ab", RECIPES.items(), strict=True):
         learned.picture(axes[panel], learned.attention(name, learned.middle(name, TESTED, count, seed), batch), label)
     image = learned.picture(axes["c"], batch.plan()[0], "P*")
-    fig.colorbar(image, ax=axes["c"], label="attention", shrink=0.8)
+    figures.colours(fig, image, axes["c"])
     right, gap = axes["r"], axes["g"]
     for (label, scored), colour, dash in zip(found.items(), (figures.ORANGE, figures.BLUE), ("--", "-"), strict=True):
         band(right, SIZES, scored[ROWS], label, colour, dash)
-    right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Median and range of the seeds")
+    right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Rows right: seeds overlap")
     right.legend()
     mean, low, high = ([row[name] for row in gaps] for name in (MEAN, LOW, HIGH))
     gap.plot(SIZES, mean, color=figures.BLUE, label="mean of the seeds")
@@ -84,6 +100,6 @@ def _draw(found: dict[str, dict[str, Tensor]], gaps: list[Row], count: int, seed
     each = at(found[WITH][ROWS], TESTED) - at(found[WITHOUT][ROWS], TESTED)
     gap.plot([TESTED] * len(each), each, ".", color=figures.INK, label=f"each seed, n = {TESTED}")
     gap.axhline(0, color=figures.GREY, linewidth=0.8)
-    gap.set(xlabel="n", ylabel="gap, points of percent", title="Rows right, with minus without")
+    gap.set(xlabel="n", ylabel="gap, points of percent", title="With minus without, over seeds")
     gap.legend()
     return fig

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import iterates, unit_cube
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 from otformer.network.schedule import Alternating, Gradient, Relaxed, best_omega
 from otformer.theory import rates
 from otformer.transport.reference import plan, sinkhorn
@@ -37,7 +37,19 @@ def run(context: Context) -> Outcome:
     worst = {name: max(row[DIFFERENCE] for row in rows if row["schedule"] == name) for name in SCHEDULES}
     checks = {f"{name}: measured and predicted rates within 2 %": value < 0.02 for name, value in worst.items()}
     settings = {"n": N, "dim": DIM, "regs": list(REGS), "problems": PROBLEMS}
-    return Outcome(rows, _draw(rows), _told(worst), checks, settings)
+    return Outcome(rows, _draw(rows), _told(worst), checks, settings, _found(worst))
+
+
+def _found(worst: dict[str, float]) -> Finding:
+    most = 100 * max(worst.values())
+    return Finding(
+        f"The linear rates predicted from σ are the measured ones, to {most:.1f} %",
+        f"{PROBLEMS} random problems and four schedules. Near the solution a layer of gradient leaves (1+σ)/2 of the error, "
+        "a pair of alternating layers σ², a pair of over-relaxed ones less. Besides ω, σ, the "
+        "second singular value of the plan, is "
+        "all that the rate depends on.",
+        f"largest relative difference {most:.2f} %",
+    )
 
 
 def _told(worst: dict[str, float]) -> str:
@@ -81,7 +93,7 @@ def _draw(rows: list[Row]) -> figures.Figure:
         labels.append(label.replace(", ", "\n"))
         scatter.plot([r["predicted"] for r in chosen], [r["measured"] for r in chosen], marker, alpha=0.7, label=label)
         spread.plot([k] * len(chosen), [100 * r[DIFFERENCE] for r in chosen], marker, alpha=0.6)
-    scatter.set(xlabel="predicted rate", ylabel="measured rate", title="Linear rates, per layer or per pair of layers")
+    scatter.set(xlabel="predicted rate", ylabel="measured rate", title="Measured rates are the predicted ones")
     scatter.legend(loc="upper left")
     spread.axhline(2, color=figures.INK, linewidth=0.8, linestyle="--")
     spread.set_xticks(range(len(SCHEDULES)), labels)

@@ -21,12 +21,13 @@ def _experiment(
 ) -> Experiment:
     """An experiment whose function is imported when it runs: ``module:function``, or `run` of the module of its name."""
     module, _, attribute = (function or f"{name.replace('-', '_')}:run").partition(":")
+    place = f"otformer.experiments.{module}"
 
     def run(context: Context) -> Outcome:
-        measured: Outcome = getattr(import_module(f"otformer.experiments.{module}"), attribute)(context)
+        measured: Outcome = getattr(import_module(place), attribute)(context)
         return measured
 
-    return Experiment(name, title, source or f"paper, {shows}", claim, run, shows, seconds, needs)
+    return Experiment(name, title, source or f"paper, {shows}", claim, run, shows, seconds, needs, place)
 
 
 # fmt: off

@@ -8,18 +8,19 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from otformer import checks, figures
 from otformer._version import __version__
+from otformer.experiments._sources import digest
 from otformer.experiments.experiment import Context, Experiment
 from otformer.experiments.registry import EXPERIMENTS
 from otformer.files import output_folder, write_csv, written_folder
 
-FILES = ("figure.png", "figure.svg", "numbers.csv", "run.json")
+FILES = ("figure.png", "figure.svg", "figure-narrow.png", "numbers.csv", "run.json")
 Progress = Callable[[str, float], None]  # experiment name, fraction of it that is done
 
 
@@ -50,18 +51,21 @@ def reproduce(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> list[Record]:
-    """Run experiments (`registry.chosen`) and write ``out/<name>/{figure.png,figure.svg,numbers.csv,run.json}``.
+    """Run experiments (`registry.chosen`) and write the `FILES` of each to ``out/<name>/``.
 
     An experiment's folder appears when all its files are written, replacing an older one; if it fails, nothing of it
     appears and the older one stays. ``full`` runs at the size of the claims. ``resume`` skips what ``out`` already
-    holds with the same seed, size and versions. The page that shows them is `otformer.report.html.write_report`.
+    holds with the same seed, size, versions and sources (`_sources.digest`): after an interruption it goes on, after an edit
+    only what it touches is run again. The page that shows them is `otformer.report.html.write_report`.
     """
     seed = checks.count("seed", seed, least=0)
     tell: Progress = progress or (lambda name, fraction: None)
-    key = {"seed": seed, "full": full, "versions": versions()}
+    same = {"seed": seed, "full": full, "versions": versions()}
+    digests = {experiment: digest(experiment.module) for experiment in experiments}  # before any takes its time
     records = []
     with output_folder(out) as folder, _one_thread():
-        for experiment in experiments:
+        for experiment, made_from in digests.items():
+            key = {**same, "made from": made_from}
             done = _done(folder / experiment.name, key) if resume else None
             records.append(done or _run_one(experiment, folder / experiment.name, key, tell))
             tell(experiment.name, 1.0)
@@ -100,9 +104,11 @@ def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Pr
         said = {part: getattr(experiment, part) for part in ("title", "source", "claim")}
         found = {part: getattr(outcome, part) for part in ("summary", "checks", "settings")}
         about = {"name": name, "position": position, **said, **found, **key, "seconds": seconds}
+        about["finding"] = asdict(outcome.finding)
         with written_folder(target) as folder:
             outcome.figure.savefig(folder / "figure.png", metadata={"Software": None})
             outcome.figure.savefig(folder / "figure.svg", metadata={"Date": None})
+            figures.narrowed(outcome.figure).savefig(folder / "figure-narrow.png", metadata={"Software": None})
             write_csv(folder / "numbers.csv", outcome.rows)
             text = json.dumps(about, ensure_ascii=False, indent=2)
             (folder / "run.json").write_text(text + "\n", encoding="utf-8")
@@ -110,7 +116,7 @@ def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Pr
 
 
 def _done(target: Path, key: dict[str, Any]) -> Record | None:
-    """The record of a folder that is whole and was made with the same seed, size and versions."""
+    """The record of a folder that is whole and was made with the same seed, size, versions and sources."""
     if not all((target / name).is_file() for name in FILES):
         return None
     try:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import final, iterates, mean_marginal_error, unit_cube
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 from otformer.network.schedule import Alternating, Gradient, Relaxed, Schedule
 from otformer.network.sinkhorn_block import SinkhornTransformer
 from otformer.theory.rates import second_singular_value
@@ -87,7 +87,20 @@ def run(context: Context) -> Outcome:
         >= 2,
     }
     settings = {"n": N, "dim": DIM, "problems": PROBLEMS, "regs": REGS, "errors": ERRORS, "limit": PASS_LIMIT}
-    return Outcome(rows, _draw(last, rows), _told(rows, same, ratios, turns, gains), checks, settings)
+    summary = _told(rows, same, ratios, turns, gains)
+    return Outcome(rows, _draw(last, rows), summary, checks, settings, _found(rows, same, gains))
+
+
+def _found(rows: list[Row], same: float, gains: list[float]) -> Finding:
+    passes = {way: median(_passes(rows, REGS[-1], k, way) for k in range(PROBLEMS)) for way in WAYS}
+    return Finding(
+        f"Standard attention does what Sinkhorn attention does; over-relaxed it takes {median(gains):.1f} times fewer "
+        "passes",
+        f"With a feed-forward layer that computes atanh, softmax layers are Sinkhorn attention entry by entry ({same:.0e}). "
+        "Without it, two heads a layer need about four times the passes over the logits in the limit, heads in turn about "
+        f"as many, over-relaxed ones fewer. The gain is for λ = {REGS[-1]:g}; at larger λ the ways come together.",
+        f"passes to {ERRORS[-1]:g} at λ = {REGS[-1]:g}: " + "; ".join(f"{way} {count:g}" for way, count in passes.items()),
+    )
 
 
 def _distance_to_blocks(x: Tensor, y: Tensor, C: Tensor, reg: float) -> float:

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from otformer import figures
 from otformer.experiments._problems import unit_cube
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 from otformer.network.schedule import Gradient
 from otformer.theory.bounds import bound_from_epsilon
 from otformer.theory.depth_bounds import hilbert_from_marginals
@@ -123,7 +123,7 @@ def run(context: Context) -> Outcome:
         ),
     }
     settings = {"ε": EPSILON, "λ": REG, "sizes": SIZES, "problems": PROBLEMS, "starts": STARTS, "costs": DRAWN.tolist()}
-    return Outcome(rows, _draw(drawn), _told(rows, drawn), checks, settings)
+    return Outcome(rows, _draw(drawn), _told(rows, drawn), checks, settings, _found(rows))
 
 
 def _measure(n: int, number: int, C: Tensor) -> Row:
@@ -156,6 +156,19 @@ def _potentials(alpha: float, beta: float) -> Potentials:
 def _point(at: Potentials) -> tuple[float, float]:
     u, v = at
     return float(u[0] - u[1]) / REG, float(v[0] - v[1]) / REG
+
+
+def _found(rows: list[Row]) -> Finding:
+    layers = [row["layers to S_ε"] for row in rows]
+    shrink = min(row["proof's bound"] / row["sharper bound"] for row in rows)
+    return Finding(
+        f"The sketch is right: layers run into the nearly doubly stochastic matrices, in {min(layers)} to {max(layers)} "
+        "steps",
+        "The paper's picture was drawn by a language model; this one is computed. From where layers enter, Sinkhorn "
+        "contracts to the solution as the proof says, and so do layers alone. The neighbourhood is long and thin rather "
+        f"than a ball, and one inequality, {shrink:.0f} times sharper than the proof's, replaces the run of Sinkhorn.",
+        f"{min(layers)} to {max(layers)} layers to ε = {EPSILON}, {len(rows)} problems",
+    )
 
 
 def _told(rows: list[Row], drawn: dict[tuple[float, float], Journey]) -> str:

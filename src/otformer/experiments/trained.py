@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,8 +10,8 @@ from torch import Tensor
 from otformer import figures
 from otformer.experiments import _trained_models as learned
 from otformer.experiments import iterative
-from otformer.experiments._trained_models import DISTANCE, ROWS, SIZES, at, band, spread
-from otformer.experiments.experiment import Context, Outcome, Row
+from otformer.experiments._trained_models import DISTANCE, ROWS, SIZES, at, spread
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
 from otformer.learning.initialisation import ConstructionStart
 from otformer.learning.model import LearningTransformer
 from otformer.learning.recipes import recipe
@@ -22,13 +22,13 @@ LOOPED, LOOPED_NOISE = "looped, from it (sort-beyond)", "looped, from noise (sor
 Right = dict[tuple[str, int], learned.Spread]  # label and n -> percent of rows right
 START = "paper-from-construction"  # the recipe whose weights before and after training are compared
 TRAINED_NETWORKS = {AFTER: START, FROM_NOISE: "paper-attention", LOOPED: "sort-beyond", LOOPED_NOISE: "sort-scratch"}
-LOOKS = {  # colour, dash
-    CONSTRUCTED: (figures.INK, "-"),
-    PERTURBED: (figures.GREY, ":"),
-    AFTER: (figures.BLUE, "-"),
-    FROM_NOISE: (figures.ORANGE, "--"),
-    LOOPED: (figures.GREEN, "-."),
-    LOOPED_NOISE: (figures.PURPLE, (0, (5, 1, 1, 1, 1, 1))),
+LOOKS = {
+    CONSTRUCTED: figures.INK,
+    PERTURBED: figures.GREY,
+    AFTER: figures.BLUE,
+    FROM_NOISE: figures.ORANGE,
+    LOOPED: figures.GREEN,
+    LOOPED_NOISE: figures.PURPLE,
 }
 N, LENS_N = 7, 9  # points in a probe's problems, and under the lens
 MEASURED = (7, 9, 15, 30)  # points at which rows right are told
@@ -112,7 +112,23 @@ def run(context: Context) -> Outcome:
     }
     probed = {"n": N, "lists": KIND, "reg": iterative.REG}
     settings = {"recipes": TRAINED_NETWORKS, "sizes": [*SIZES], "problems": count, "probe": probed}
-    return Outcome(_rows(seen, weights), _draw(seen), _told(seen, right, last, weights, count), checks, settings)
+    summary = _told(seen, right, last, weights, count)
+    return Outcome(_rows(seen, weights), _draw(seen), summary, checks, settings, _found(seen, right))
+
+
+def _found(seen: dict[str, Seen], right: Right) -> Finding:
+    inside = [label for label in TRAINED_NETWORKS if _holds(seen[label])]
+    names = ", ".join(TRAINED_NETWORKS[label] for label in inside)
+    return Finding(
+        f"Of four trained networks {len(inside) or 'none'} can be read for the dual variables of the construction"
+        f"{': ' if inside else ''}{names}",
+        "A linear read-out looks for u and v in every layer. The constructed network has them after its last layer, and so "
+        "has the looped one that was trained from it; separate layers trained for n = 7, from the construction or from "
+        f"noise, lose them. Trained from the construction, {right[AFTER, 9].median:.0f} % of rows are right at n = 9, from "
+        f"noise {right[FROM_NOISE, 9].median:.0f} %, looped {right[LOOPED, 9].median:.0f} %.",
+        f"R² of u | v after the last layer: {_r2_told(seen[CONSTRUCTED].r2, -1)} constructed, "
+        f"{_r2_told(seen[LOOPED].r2, -1)} sort-beyond, {_r2_told(seen[FROM_NOISE].r2, -1)} the paper's recipe",
+    )
 
 
 def _told(seen: dict[str, Seen], right: Right, last: dict[str, learned.Spread], weights: Moved, count: int) -> str:
@@ -170,19 +186,32 @@ def _rows(seen: dict[str, Seen], weights: Moved) -> list[Row]:
 
 
 def _draw(seen: dict[str, Seen]) -> figures.Figure:
-    fig, ((right, near), duals) = figures.figure(10, 8, 2, 2)
-    for label, each in seen.items():
-        colour, dash = LOOKS[label]
-        band(right, SIZES, each.rows, label, colour, dash)
-        band(near, range(len(each.distance)), each.distance, label, colour, dash)
-        for ax, r2 in zip(duals, each.r2.clamp(min=0).unbind(-1), strict=True):
-            band(ax, range(len(r2)), r2, label, colour, dash)
-    right.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Permutations: median and range of the seeds")
-    right.axvline(7, color=figures.GREY, linewidth=0.8)
-    near.set(ylabel=DISTANCE, ylim=(0, 1.4), title=f"Output head on every layer's state, n = {LENS_N}")
-    for ax, potential in zip(duals, "uv", strict=True):
-        ax.set(ylabel="R²", ylim=(0, 1.02), title=f"Linear read-out of {potential}, real-valued lists, n = {N}")
-    for ax in (near, *duals):
-        ax.set(xlabel="layer", xticks=range(0, 21, 5))
-    fig.legend(*right.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    """A row for each network, as the caption of the report has it."""
+    fig, (right, near, duals) = figures.figure(12, 4.6, 1, 3)
+    for y, (label, each) in enumerate(seen.items()):
+        colour = LOOKS[label]
+        for n, marker, shift in ((9, "o", -0.12), (30, "s", 0.12)):
+            _mark(right, at(each.rows, n), y + shift, colour, marker)
+        for layer, marker, shift in ((0, "o", -0.2), (10, "s", 0.0), (20, "D", 0.2)):
+            _mark(near, each.distance[layer], y + shift, colour, marker)
+        for k, marker, shift in ((0, "o", -0.12), (1, "s", 0.12)):
+            _mark(duals, each.r2[-1, :, k].clamp(min=0), y + shift, colour, marker)
+    for ax, named in ((right, ("n = 9", "n = 30")), (near, ("layer 0", "layer 10", "layer 20")), (duals, ("u", "v"))):
+        for name, marker in zip(named, "osD", strict=False):
+            ax.plot([], [], marker, color=figures.INK, label=name)
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+        ax.set_yticks(range(len(seen)), list(seen))
+        ax.invert_yaxis()
+        ax.tick_params(labelleft=ax is right)
+        ax.grid(visible=False, axis="y")
+    right.set(xlabel=ROWS, xlim=(0, 102), title="Rows right on permutations")
+    near.set(xlabel=f"{DISTANCE}, n = {LENS_N}", xlim=(0, 1.4), title="Distance to P*, by layer")
+    duals.set(xlabel=f"R², real-valued lists, n = {N}", xlim=(0, 1.02), title="Dual variables in the last layer")
     return fig
+
+
+def _mark(axes: Any, values: Tensor, y: float, colour: str, marker: str) -> None:
+    """The median of the seeds as a mark, their range as a line."""
+    found = spread(values)
+    axes.plot([found.least, found.most], [y, y], color=colour, linewidth=1.2, alpha=0.6)
+    axes.plot(found.median, y, marker, color=colour)

@@ -18,7 +18,7 @@ from scipy.stats import spearmanr
 from otformer import figures
 from otformer.experiments import _sentences as sentences
 from otformer.experiments._sentences import NAMES, Table, listed, percent
-from otformer.experiments.experiment import Context, Outcome
+from otformer.experiments.experiment import Context, Finding, Outcome
 from otformer.words.models.models import load
 from otformer.words.models.shipped import folder
 from otformer.words.probe.probe import Settings
@@ -59,7 +59,8 @@ def measured(context: Context, languages: str, name: str) -> Outcome:
     about = f"{NAMES[languages]}, {given.label}"
     size = f"{sentences.size_of(model)}, trained here"
     settings = {"model": languages, "corpus": given.label, "λ": REG, "gold": "one to one"}
-    return Outcome(rows, _draw(found, about, size), _told(found, about, size), found.checks(languages), settings)
+    checks, summary = found.checks(languages), _told(found, about, size)
+    return Outcome(rows, _draw(found), summary, checks, settings, _found(found, given.label, size))
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,25 @@ class Found:
         return checks
 
 
+def _found(found: Found, label: str, size: str) -> Finding:
+    def path(reading: str) -> str:
+        return ", ".join(f"{100 * value:.0f}" for value in found.values(reading, "Hits@1"))
+
+    at_input, at_output = (found.best(reading) for reading in READINGS)
+    layers, last = len(found.layers("cross-output")), found.layers("cross-output")[-1]
+    nearest = [f"layer {found.nearest(reading)['layer']} at the {word}" for reading, word in READINGS.items()]
+    gains = [word for reading, word in READINGS.items() if found.climbs(reading)]
+    return Finding(
+        f"Layer {at_output['layer']} of {layers} finds most translated words read at the output, layer {at_input['layer']} "
+        f"at the input; the last layer has {100 * last['Hits@1']:.0f} %",
+        f"{'Every layer gains at the ' + gains[0] if gains else 'In neither reading does every layer gain'}; which reading "
+        f"the paper has, it does not say. Nearest to the transport plan of the embeddings is {listed(nearest)}, and "
+        f"transport itself finds {100 * found.vectors('transport')['Hits@1']:.0f} %. A small model of our own, "
+        f"{size}; {label}.",
+        f"Hits@1 by layer: {path('cross-output')} % read at the output, {path('cross-input')} % at the input",
+    )
+
+
 def _told(found: Found, about: str, size: str) -> str:
     def series(reading: str) -> str:
         both = zip(*(found.values(reading, name) for name in ("Hits@1", "Hits@1_std")), strict=True)
@@ -159,7 +179,7 @@ def _verdict(found: Found) -> str:
 # The figure
 
 
-def _draw(found: Found, about: str, size: str) -> figures.Figure:
+def _draw(found: Found) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3, height_ratios=(1.2, 1))
     for ax, metric in zip(axes[0], METRICS, strict=True):
         _bars(ax, found, metric)
@@ -168,7 +188,6 @@ def _draw(found: Found, about: str, size: str) -> figures.Figure:
     handles, labels = axes[0, 0].get_legend_handles_labels()
     more, names = axes[1, 0].get_legend_handles_labels()
     made.legend(handles + more, labels + names, loc="outside lower center", ncols=6)
-    made.suptitle(f"{about}. A small model: {size}. Whiskers ± std of sentences, black 95 %.", size=9, color=figures.GREY)
     return made
 
 
@@ -184,7 +203,13 @@ def _bars(axes: Any, found: Found, metric: str) -> None:
     ot, nearest = (100 * found.vectors(method)[metric] for method in ("transport", "nearest"))
     axes.axhline(ot, color=figures.GREEN, linestyle="-", linewidth=1.3, label="OT on embeddings")
     axes.axhline(nearest, color=figures.PURPLE, linestyle=":", linewidth=1.3, label="nearest embeddings")
-    axes.set(title=metric, xlabel="layer", xticks=layers, ylim=(0, 102), ylabel="per cent" if metric == "MRR" else "")
+    axes.set(
+        title=f"{metric} by layer",
+        xlabel="layer",
+        xticks=layers,
+        ylim=(0, 102),
+        ylabel="per cent" if metric == "MRR" else "",
+    )
     axes.grid(visible=False, axis="x")
 
 

@@ -1,40 +1,49 @@
-"""The report: one page from what experiments left in a folder. It needs no network and no script."""
+"""The report: one page from what experiments left in a folder, for a reader of the paper. It needs no network and no script.
+
+First the paper's claims and what became of each; then the sections in the paper's order, each with its finding as the
+title, the figure, three sentences, the paper's number beside ours, and everything else to unfold; then our own questions,
+and errata.
+"""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterable, Mapping
+import os
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from urllib.parse import quote
 
+import otformer
 from otformer.figures import SCRIPT
 from otformer.files import written
-from otformer.report.claims import GROUPS, Claim, counted, read
+from otformer.report import claims, sections
+from otformer.report.claims import Claim, counted
+from otformer.report.records import Record, read_records, read_table, size_of_png
+from otformer.report.sections import PARTS, Section
 
 ROWS_SHOWN = 60  # rows of a CSV that the page shows
+ROOT = Path(otformer.__file__).parents[2]  # of the repository, where the package is used from its source
+FIRST_SHOWN = ("abstract", "figure", "contribution", "theorem", "open")  # how items begin that are not folded away
+CHIPS = {"holds": "yes", "holds with a condition": "partly", "does not hold": "no", "open": "open"}  # verdict -> class
 
 
 def write_report(out: str | Path) -> Path:
     """Write ``out/index.html`` from every ``out/*/run.json``; returns its path. Written whole or not at all."""
     folder = Path(out)
-    found = (json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("[!.]*/run.json"))
-    records = sorted(found, key=lambda record: (record["position"], record["name"]))
-    versions = dict.fromkeys(", ".join(f"{k} {v}" for k, v in record["versions"].items()) for record in records)
-    held, asked = count_checks(records)
+    records, strange = read_records(folder)
+    order = {name: place for place, name in enumerate(sections.read())}
+    records.sort(key=lambda record: (order.get(record["name"], len(order)), record["position"], record["name"]))
+    made = dict.fromkeys(", ".join(f"{k} {v}" for k, v in record["versions"].items()) for record in records)
+    shown = {record["name"] for record in records}
     page = Template(files("otformer.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(
-        banner=_banner(records),
-        summary=_summary({record["name"] for record in records}),
-        contents="\n".join(_entry(record) for record in records),
-        sections="\n".join(_section(record, folder) for record in records),
-        count=len(records),
-        held=held,
-        asked=asked,
+        claims=_claims("paper", shown, folder),
+        contents=_contents(records),
+        parts="\n".join(_part(part, records, shown, folder) for part in (*PARTS, "")),
+        count="1 experiment" if len(records) == 1 else f"{len(records)} experiments",
         seconds=f"{sum(record['seconds'] for record in records):.0f}",
-        versions=escape("; ".join(versions)),
+        versions=escape("; ".join(made)),
+        strange=_strange(strange),
     )
     with written(folder / "index.html") as out_file:
         out_file.write(page.encode())
@@ -51,96 +60,174 @@ def scripts(text: str) -> str:
     return SCRIPT.sub(lambda f: "<{0}>{1}</{0}>".format(tags[f["mark"]], f["braced"] or f["plain"]), escape(text))
 
 
-def count_checks(records: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
-    """How many checks hold, of how many, in the records that ``run.json`` files hold.
-
-    >>> count_checks([{"checks": {"a": True, "b": False}}, {"checks": {"c": True}}])
-    (2, 3)
-    """
-    found = [held for record in records for held in record["checks"].values()]
-    return sum(found), len(found)
+# The claims
 
 
-def _entry(record: dict[str, Any]) -> str:
-    """A line of the table of contents."""
-    passed, total = count_checks([record])
-    mark = "ok" if passed == total else "no"
-    return (
-        f'<li><a href="#{escape(record["name"])}">{escape(record["title"])}</a> '
-        f'<span class="source">{scripts(record["source"])}</span> <span class="{mark}">{passed}/{total}</span></li>'
-    )
+def _claims(group: str, shown: set[str], folder: Path) -> str:
+    """A count and a table of the claims of a group; those of the paper that are steps on the way are folded away."""
+    rows = [claim for claim in claims.read() if claim.group == group]
+    first = [claim for claim in rows if group != "paper" or claim.item.startswith(FIRST_SHOWN)]
+    rest = [claim for claim in rows if claim not in first]
+    count = f'<p class="count"><b>{len(rows)} claims: {counted(rows)}.</b></p>'
+    more = f"{len(rest)} more: definitions, equations, remarks and steps of proofs ({counted(rest)})"
+    folded = f'<details class="more"><summary>{more}</summary>{_claim_table(rest, shown, folder)}</details>' if rest else ""
+    return f"{count}\n{_claim_table(first, shown, folder)}\n{folded}"
 
 
-def _banner(records: list[dict[str, Any]]) -> str:
-    """The checks that failed, at the top of the page: a line to unfold for every section; nothing if none did."""
-    held, asked = count_checks(records)
-    count, lines = asked - held, []
-    for record in records:
-        failed = [scripts(text) for text, held in record["checks"].items() if not held]
-        link = f'<a href="#{escape(record["name"])}">{escape(record["title"])}</a>'
-        head = f"<summary>{link}: {len(failed)} of {len(record['checks'])}</summary>"
-        lines += [f"<li><details>{head}<ul><li>{'</li><li>'.join(failed)}</li></ul></details></li>"] if failed else []
-    if not count:
-        return ""
-    words = "1 check does" if count == 1 else f"{count} checks do"
-    about = "Claims of the paper or ours that these measurements do not bear out; nothing is wrong with the installation."
-    listed = "\n".join(lines)
-    return f'<div class="banner" role="alert"><b>✗ {words} not hold</b> {about}\n<ul>\n{listed}\n</ul></div>'
+def _claim_table(rows: list[Claim], shown: set[str], folder: Path) -> str:
+    says = "what the paper says" if rows and rows[0].line else "claim"
+    names = ("place", says, "verdict", "what we found", "shown by")
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    body = "\n".join(_claim(claim, names, shown, folder) for claim in rows)
+    return f'<table class="claims"><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table>'
 
 
-def _summary(shown: set[str]) -> str:
-    """What became of every claim: the paper's, ours and the errata apart, a table to unfold for each."""
-    claims, parts = read(), []
-    for group, heading in GROUPS.items():
-        rows = [claim for claim in claims if claim.group == group]
-        body = "\n".join(_claim(claim, shown) for claim in rows)
-        head = "<tr><th>item</th><th>claim</th><th>verdict</th><th>what we found</th><th>shown by</th></tr>"
-        table = f'<div class="scroll"><table class="claims"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
-        parts.append(f"<details><summary>{heading}: {len(rows)}, {counted(rows)}</summary>{table}</details>")
-    return "\n".join(parts)
-
-
-def _claim(claim: Claim, shown: set[str]) -> str:
-    """A row of the summary; what shows it is a link where this page has that section."""
+def _claim(claim: Claim, names: tuple[str, ...], shown: set[str], folder: Path) -> str:
+    """A row of the table; what shows it is a link where this page has that section."""
     command = f"<code>{escape(claim.command)}</code>"
-    link = f'<a href="#{claim.experiment}">{command}</a>' if claim.experiment in shown else command
-    cells = (scripts(cell.replace("`", "")) for cell in (claim.item, claim.claim, claim.verdict, claim.finding))
-    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}<td>{link}</td></tr>"
+    link = f'<a href="#{claim.experiment}">{escape(claim.experiment)}</a>' if claim.experiment in shown else command
+    said = [scripts(text.replace("`", "")) for text in (claim.item, claim.claim, claim.finding)]
+    cells = (said[0], said[1], _chip(claim.verdict), said[2], f"{link}, {_page(claim.path, folder)}")
+    labelled = (f'<td data-label="{name}">{cell}</td>' for name, cell in zip(names, cells, strict=True))
+    return f"<tr>{''.join(labelled)}</tr>"
 
 
-def _section(record: dict[str, Any], folder: Path) -> str:
-    """Claim, figure, summary, checks and links of one experiment."""
-    name = escape(record["name"])
-    checks = "\n".join(
-        f'<li class="{mark}"><b aria-label="{word}">{sign}</b> {scripts(text)}</li>'
-        for text, held in record["checks"].items()
-        for mark, word, sign in [("ok", "held", "✓") if held else ("no", "did not hold", "✗")]
+def _chip(verdict: str) -> str:
+    return f'<span class="chip {CHIPS[verdict]}">{verdict}</span>'
+
+
+def _page(path: str, folder: Path) -> str:
+    """A file of the repository: a link where the page stands beside it, otherwise its name."""
+    if not (ROOT / path).is_file():
+        return f"<code>{escape(path)}</code>"
+    return f'<a href="{quote(Path(os.path.relpath(ROOT / path, folder)).as_posix())}">{escape(Path(path).name)}</a>'
+
+
+# The sections
+
+
+def _contents(records: list[Record]) -> str:
+    lines = (
+        f'<li><a href="#{escape(record["name"])}">{scripts(_title(record))}</a> '
+        f'<span class="source">{scripts(_place(record))}</span></li>'
+        for record in records
     )
-    size = "full size" if record["full"] else "quick size"
-    failed = "" if all(record["checks"].values()) else ' class="failed"'
-    return f"""<section id="{name}"{failed}>
-<h2>{escape(record["title"])}</h2>
-<p class="claim"><span class="label">{scripts(record["source"])}</span> {scripts(record["claim"])}</p>
-<figure><a href="{name}/figure.svg"><img src="{name}/figure.png" alt="{escape(record["title"])}" loading="lazy"></a></figure>
-<p>{scripts(record["summary"])}</p>
-<ul class="checks">
-{checks}
-</ul>
-<details><summary>Numbers</summary>{_table(folder / record["name"] / "numbers.csv")}</details>
-<p class="links"><code>otformer reproduce {name}</code> · seed {record["seed"]}, {size}, {record["seconds"]:.1f} s ·
-<a href="{name}/numbers.csv">CSV</a> · <a href="{name}/run.json">JSON</a> · <a href="{name}/figure.svg">SVG</a></p>
+    return "\n".join(lines)
+
+
+def _title(record: Record) -> str:
+    return str(record["finding"]["title"] if record["finding"] else record["title"])
+
+
+def _place(record: Record) -> str:
+    """Where it stands in the paper, in short."""
+    return str(record["source"]).removeprefix("paper, ")
+
+
+def _part(part: str, records: list[Record], shown: set[str], folder: Path) -> str:
+    """A part of the page with the sections it has here; experiments that the page does not know come last."""
+    known = sections.read()
+    mine = [record for record in records if (known[record["name"]].part if record["name"] in known else "") == part]
+    if not (mine or part):
+        return ""
+    heading, about = PARTS.get(part, ("Other experiments", "Found in the folder, and not known to this version."))
+    table = _claims(part, shown, folder) if part in ("ours", "errata") else ""
+    body = "\n".join(_section(record, known.get(record["name"]), folder) for record in mine)
+    return f'<div class="part"><h2 id="part-{part or "other"}">{heading}</h2>\n<p>{about}</p>\n{table}\n{body}</div>'
+
+
+def _section(record: Record, about: Section | None, folder: Path) -> str:
+    """One experiment: what the paper says, finding, figure, three sentences, numbers side by side, the rest to unfold."""
+    name, found = escape(record["name"]), record["finding"]
+    brief = f"<p>{scripts(found['brief'])}</p>" if found else ""
+    return f"""<section id="{name}" aria-labelledby="{name}-title">
+<h3 id="{name}-title">{scripts(_title(record))}</h3>
+<p class="claim"><span class="label">{scripts(_place(record))}</span> {scripts(record["claim"])}</p>
+{_verdicts(record["name"])}
+{_figure(record, about, folder)}
+{brief}
+{_beside(record, about, folder)}
+{_details(record, about, folder)}
 </section>"""
+
+
+def _verdicts(name: str) -> str:
+    """The claims that this section shows, with their verdicts."""
+    shows = [claim for claim in claims.read() if claim.experiment == name]
+    whose = {"paper": "", "ours": "ours: ", "errata": "errata: "}
+    listed = (f"<li>{_chip(claim.verdict)} {whose[claim.group]}{scripts(claim.item)}</li>" for claim in shows)
+    return f'<ul class="verdicts">{"".join(listed)}</ul>' if shows else ""
+
+
+def _figure(record: Record, about: Section | None, folder: Path) -> str:
+    """The picture, wide or narrow by the width of the window, with its size so that the page does not jump."""
+    place = quote(record["name"])
+    caption = f"<figcaption>{scripts(about.caption)}</figcaption>" if about else ""
+    sizes = {file: _size(folder / record["name"] / file) for file in ("figure.png", "figure-narrow.png")}
+    narrow = f'<source media="(max-width: 600px)" srcset="{place}/figure-narrow.png"{sizes["figure-narrow.png"]}>'
+    image = f'<img src="{place}/figure.png"{sizes["figure.png"]} alt="{escape(_title(record))}">'
+    given = narrow if sizes["figure-narrow.png"] else ""
+    return f'<figure><a href="{place}/figure.svg"><picture>{given}{image}</picture></a>{caption}</figure>'
+
+
+def _size(file: Path) -> str:
+    found = size_of_png(file)
+    return f' width="{found[0]}" height="{found[1]}"' if found else ""
+
+
+def _beside(record: Record, about: Section | None, folder: Path) -> str:
+    """The paper's number, ours and that of the full size, and the command for it."""
+    if about is None or not record["finding"]:
+        return ""
+    command = f"<code>otformer reproduce {escape(record['name'])} --full</code>"
+    size = "here, at full size" if record["full"] else "here"
+    rows = [("the paper", scripts(about.paper)), (size, scripts(record["finding"]["number"]))]
+    if not record["full"] and about.full:
+        rows.append(("at full size", f"{scripts(about.full)} {command}, {_page(_path(about.page), folder)}"))
+    body = "".join(f'<tr><th scope="row">{name}</th><td>{cell}</td></tr>' for name, cell in rows)
+    return f'<table class="beside"><tbody>{body}</tbody></table>'
+
+
+def _path(page: str) -> str:
+    """A page from the root of the repository."""
+    return page if page.startswith(("src/", "proofs/", "README")) else f"docs/{page}"
+
+
+def _details(record: Record, about: Section | None, folder: Path) -> str:
+    """All numbers in words, what was checked, the table, sizes and files."""
+    name, place = escape(record["name"]), quote(record["name"])
+    checked = "\n".join(
+        f"<li><b>{'yes' if held else 'no'}</b> {scripts(text)}</li>" for text, held in record["checks"].items()
+    )
+    sizes = ", ".join(f"{key} {value}" for key, value in record["settings"].items())
+    one = record["full"] or (about is not None and about.one_size)
+    size = "full size" if one else "default size"
+    larger = "" if one else f" · full size: <code>otformer reproduce {name} --full</code>"
+    return f"""<details><summary>Details, checks and numbers</summary>
+<p>{scripts(record["summary"])}</p>
+<p>Asked of the numbers of this run, and what they say:</p>
+<ul class="checks">
+{checked}
+</ul>
+<p class="meta">Sizes: {escape(sizes)}.</p>
+{_table(folder / record["name"] / "numbers.csv")}
+</details>
+<p class="meta"><code>otformer reproduce {name}</code> · {size}, seed {record["seed"]:d}, {record["seconds"]:.1f} s{larger} ·
+<a href="{place}/numbers.csv">CSV</a> · <a href="{place}/run.json">JSON</a> · <a href="{place}/figure.svg">SVG</a></p>"""
 
 
 def _table(path: Path) -> str:
     """The first rows of a CSV as an HTML table."""
-    with path.open(newline="", encoding="utf-8") as file:
-        header, *rows = list(csv.reader(file))
-    head = "".join(f"<th>{scripts(cell)}</th>" for cell in header)
-    cells = ("".join(f"<td>{scripts(_short(cell))}</td>" for cell in row) for row in rows[:ROWS_SHOWN])
+    found, more = read_table(path, ROWS_SHOWN)
+    if not found:
+        return "<p>numbers.csv cannot be read.</p>"
+    header, *rows = found
+    head = "".join(f'<th scope="col">{scripts(cell)}</th>' for cell in header)
+    cells = ("".join(f"<td>{scripts(_short(cell))}</td>" for cell in row) for row in rows)
     body = "\n".join(f"<tr>{row}</tr>" for row in cells)
-    more = f"<p>{len(rows) - ROWS_SHOWN} more rows in the CSV.</p>" if len(rows) > ROWS_SHOWN else ""
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}'
+    left = f"<p>{more} more rows in the CSV.</p>" if more else ""
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="Numbers">{table}</div>{left}'
 
 
 def _short(cell: str) -> str:
@@ -149,3 +236,8 @@ def _short(cell: str) -> str:
         return cell if cell.lstrip("-").isdigit() else f"{float(cell):.4g}"
     except ValueError:
         return cell or "–"
+
+
+def _strange(names: list[str]) -> str:
+    listed = ", ".join(f"<code>{escape(name)}</code>" for name in names)
+    return f'<p class="meta">Left out, since their run.json is none of this program: {listed}.</p>' if names else ""

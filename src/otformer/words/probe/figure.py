@@ -52,7 +52,8 @@ def draw(table: Table, title: str = "", metric: str = "Hits@1") -> Figure:
     layers = sorted({line["layer"] for line in table})
     left.plot([], [], "o", color=figures.GREY, alpha=0.5, ms=2.8, mew=0, label="single heads")
     corpus = f"layer ({attention[0]['sentences']:,} sentences, {attention[0]['pairs']:,} gold pairs)"
-    left.set(title=title or "Finding translated words", xlabel=corpus, ylabel=f"{metric} (%)", ylim=(0, 101), xticks=layers)
+    left.set_title(title or "Finding translated words", parse_math=False)  # the name of a folder may hold $…$
+    left.set(xlabel=corpus, ylabel=f"{metric} (%)", ylim=(0, 101), xticks=layers)
     right.set(title="From attention to the plan of embeddings", xlabel="layer", ylabel="total variation")
     right.set(ylim=(0, 1.02), xticks=[layer for layer in layers if layer])
     made.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)

@@ -80,7 +80,7 @@ def draw(rows: Rows, title: str = "") -> Figure:
     panels[0].legend(loc="lower right")
     panels[0].annotate("numbers: layers", (0.02, 0.95), xycoords="axes fraction", color=figures.GREY, size=8)
     if title:
-        made.suptitle(title, size=9, color=figures.GREY)
+        made.suptitle(title, size=9, color=figures.GREY, parse_math=False)
     return made
 
 

@@ -1,0 +1,74 @@
+"""What experiments left in a folder, read as the work of a stranger: a file may be damaged, huge or not ours."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+LARGEST_RECORD = 1_000_000  # bytes of a run.json
+LARGEST_CELL = 100  # letters of a cell that are shown
+FIELDS: dict[str, Any] = {  # of a run.json, with their types
+    **dict.fromkeys(("name", "title", "source", "claim", "summary"), str),
+    **dict.fromkeys(("checks", "settings", "versions"), dict),
+    **{"position": int, "seed": int, "full": bool, "seconds": (int, float)},
+}
+Record = dict[str, Any]
+
+
+def read_records(folder: Path) -> tuple[list[Record], list[str]]:
+    """The records of ``folder/*/run.json``, and the names of those folders whose run.json is none of ours."""
+    records, strange = [], []
+    for path in sorted(folder.glob("[!.]*/run.json")):
+        record = _record(path)
+        if record is None:
+            strange.append(path.parent.name)
+        else:
+            records.append(record)
+    return records, strange
+
+
+def _record(path: Path) -> Record | None:
+    """The contents of a run.json if all is there and it is that of its folder."""
+    try:
+        if path.stat().st_size > LARGEST_RECORD:
+            return None
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    whole = isinstance(about, dict) and all(isinstance(about.get(name), kind) for name, kind in FIELDS.items())
+    if not whole or about["name"] != path.parent.name:
+        return None
+    found = about.get("finding") or {}
+    parts = {name: found.get(name) if isinstance(found, dict) else None for name in ("title", "brief", "number")}
+    about["finding"] = parts if all(isinstance(part, str) for part in parts.values()) else None
+    return about
+
+
+def read_table(file: Path, most: int) -> tuple[list[list[str]], int]:
+    """The header and the first rows of a CSV, and how many more rows there are; nothing of a file that cannot be read."""
+    rows: list[list[str]] = []
+    more = 0
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            for row in csv.reader(lines):
+                if len(rows) <= most:
+                    rows.append([cell[:LARGEST_CELL] for cell in row])
+                else:
+                    more += 1
+    except (OSError, ValueError, csv.Error):
+        return [], 0
+    return rows, more
+
+
+def size_of_png(file: Path) -> tuple[int, int] | None:
+    """Width and height in pixels, from the first bytes of the file; nothing if it is no PNG."""
+    try:
+        with file.open("rb") as stream:
+            head = stream.read(24)
+    except OSError:
+        return None
+    if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < 24:
+        return None
+    return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
