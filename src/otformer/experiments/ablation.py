@@ -49,7 +49,7 @@ def run(context: Context) -> Outcome:
     error = {str(row["change"]): row[ATTENTION_ERROR] for row in rows}
     checks = {
         "the whole network equals POT's plan to 1e-4": error[WHOLE] < 1e-4,
-        "without the sink, a head, u or v the plan is lost (above 5 %)": all(
+        "without the sink, the columns head, u or v the plan is lost (above 5 %)": all(
             error[f"without {part}"] > 0.05 for part in ("the sink", "the columns head", "register u", "register v")
         ),
         "a layer taken out of the middle changes less than 1e-4": abs(error["without layer 300"] - error[WHOLE]) < 1e-4,

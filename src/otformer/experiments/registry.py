@@ -77,8 +77,8 @@ _ALL = (
         "paper, section 5, “Depth efficient guarantees”"),
     _experiment("two-point", "section 5", 4, "Two points on which one λ is slow and annealing is not",
         "“Only O(log(1/ε)) Sinkhorn iterations are needed”, and the gap to O(ε⁻²) layers is one of loose analysis. On x = "
-        "(0, 1), y = (½, 3/2) Sinkhorn and the layers of one λ have the error 2/k until k is about e^{1/λ}; annealed layers "
-        "do not.",
+        "(0, 1), y = (½, 3/2) Sinkhorn has the error 2/k, and layers of one λ of that order, until k is about e^{1/λ}; "
+        "annealed layers do not.",
         "paper, section 5, “Depth efficient guarantees”; ours: docs/limits.md"),
     _experiment("rates", "", 2, "Linear rates, predicted and measured",
         "Near the solution layers contract linearly: by (1+σ)/2 per layer for gradient, by σ² per pair of layers for "
