@@ -12,7 +12,7 @@ from otformer.nn import balance_kernels as kernels
 from otformer.nn.small import SMALL_SINKHORN, SMALL_STEPS
 from otformer.transport.solvers.blocks import LAYERS
 
-PROGRAM_ENTRIES = 512  # entries that a program holds, of one problem or several: 16 a thread
+WARP_ENTRIES = {torch.float32: 512, torch.float64: 128}  # that a warp holds, of one problem or several
 LEAST_SIDE = 2  # rows and columns are filled up to a power of 2 from here
 GRADIENT_SINGLE, GRADIENT_DOUBLE = 1e-12, 1e-24  # squared relative residuals of the gradient's system
 
@@ -43,6 +43,16 @@ def backward(
     _launch(kernels.backward, given, (f, g, Y, w_u, w_v, heat), (enough,), (G.contiguous(),))
 
 
+def shape(entries: int, numbers: torch.dtype) -> tuple[int, int]:
+    """Problems of a program and its warps: several problems to a warp, or several warps to a problem.
+
+    >>> shape(4 * 4, torch.float32), shape(32 * 32, torch.float64)
+    ((32, 1), (1, 8))
+    """
+    each = WARP_ENTRIES[numbers]
+    return max(1, each // entries), max(1, entries // each)
+
+
 def _launch(
     kernel: Any,
     given: tuple[Tensor, ...],
@@ -54,8 +64,9 @@ def _launch(
     logits, temperature, a, b = given
     B, n, m = logits.shape
     N, M = (max(LEAST_SIDE, 1 << (size - 1).bit_length()) for size in (n, m))
-    batch = max(1, PROGRAM_ENTRIES // (N * M))
+    batch, warps = shape(N * M, temperature.dtype)
     kind = kernels.tl.float32 if temperature.dtype == torch.float32 else kernels.tl.float64
     sizes = (B, n, m, len(temperature), len(a), len(b))
     with torch.cuda.device_of(logits):
-        kernel[(-(-B // batch),)](*first, *given, *rest, *sizes, *numbers, BATCH=batch, N=N, M=M, NUMBERS=kind, num_warps=1)
+        given = (*first, *given, *rest)
+        kernel[(-(-B // batch),)](*given, *sizes, *numbers, BATCH=batch, N=N, M=M, NUMBERS=kind, num_warps=warps)

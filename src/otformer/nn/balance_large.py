@@ -42,13 +42,15 @@ def finish(
 
 def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> tuple[Tensor, Tensor]:
     """f, g of a stack that fits the engine; an absent point has as little weight as rounding forgets."""
-    there = (a > 0)[:, :, None] & (b > 0)[:, None, :]
-    mass = a.sum(1, keepdim=True)
     top = X.amax((1, 2), keepdim=True)
-    C = torch.where(there, top - X, 0.0)
-    weights = [torch.maximum(w, ABSENT_WEIGHT * mass) for w in (a, b)]
-    goal = tol * torch.maximum(a.amax(1), b.amax(1))
-    spread, kind = float(torch.where(C.isinf(), 0.0, C).max()), X.device.type
+    C, forbidden = top - X, torch.zeros(len(X), dtype=torch.bool, device=X.device)
+    if not math.isfinite(spread := float(C.max())):
+        C = torch.where((a > 0)[:, :, None] & (b > 0)[:, None, :], C, 0.0)
+        forbidden = C.isinf().any(2).any(1)
+        spread = float(torch.where(C.isinf(), 0.0, C).max())
+    least = ABSENT_WEIGHT * a.sum(1, keepdim=True)
+    weights = [torch.maximum(w, least) for w in (a, b)]
+    goal, kind = tol * torch.maximum(a.amax(1), b.amax(1)), X.device.type
     u, v, done = torch.zeros_like(a), torch.zeros_like(b), torch.zeros_like(goal, dtype=torch.bool)
     if X[0].numel() <= ALONE_ABOVE[kind] and spread < WIDEST_SPREAD:
         falls = int(annealing_steps(spread, 1.0))
@@ -56,7 +58,7 @@ def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> 
         found = solve_stacked(c, w_a, w_b, 1.0, enough, max_depth, falls)
         u, v, done = (torch.as_tensor(t) for t in (found.u, found.v, found.done))
     # With forbidden entries there may be no solution, and then there is no end to looking for it.
-    for k in (~(done | C.isinf().any(2).any(1))).nonzero()[:, 0].tolist():
+    for k in (~(done | forbidden)).nonzero()[:, 0].tolist():
         problem = read_cost(C[k], a[k], b[k], 1.0)
         result = solve_problem(problem, Goal.read(float(goal[k]), max_depth, problem.mass), warn=False)
         u[k], v[k] = (torch.as_tensor(t).to(u) for t in result.potentials)
@@ -101,8 +103,9 @@ def _read(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, k: Tensor) 
     """X = logits/τ in float64, −∞ for absent points; τ; weights of the same sum, of the problems k."""
     tau, w_a, w_b = (t[k % len(t)].double() for t in (temperature, a, b))
     w_b = w_b * (w_a.sum(1, keepdim=True) / w_b.sum(1, keepdim=True))
-    there = (w_a > 0)[:, :, None] & (w_b > 0)[:, None, :]
-    return torch.where(there, logits[k].double() / tau[:, None, None], -torch.inf), tau, w_a, w_b
+    X = logits[k].double() / tau[:, None, None]
+    absent = (w_a == 0)[:, :, None] | (w_b == 0)[:, None, :]
+    return (X.masked_fill(absent, -torch.inf) if bool(absent.any()) else X), tau, w_a, w_b
 
 
 def _plan(X: Tensor, u: Tensor, v: Tensor) -> Tensor:
