@@ -3,7 +3,7 @@
     python bench/layers.py [--device cuda] [--repeat 5] [--cases 100000x4x4 1000x64x64]
 
 All sides run in one process, in turns, through public calls: forward, and the backward of a random linear loss. The best of
-the turns is printed. Memory is what autograd keeps between forward and backward (on a GPU: the most that was allocated during
+the turns is printed. Memory is what autograd keeps between forward and backward (on a GPU: the most that was allocated in
 both, without logits, output and gradient). The error is the largest difference of a row or column sum from 1, in float64.
 """
 
@@ -20,7 +20,6 @@ from torch import Tensor
 import otformer as of
 
 ITERATIONS = 20
-SCALE = 1.0  # standard deviation of the logits
 Layer = Callable[[Tensor], Tensor]
 
 
@@ -74,11 +73,11 @@ def wait(cuda: bool) -> None:
         torch.cuda.synchronize()
 
 
-def compare(case: str, device: str, repeat: int, compiled: bool) -> None:
+def compare(case: str, scale: float, device: str, repeat: int, compiled: bool) -> None:
     shape = tuple(int(size) for size in case.split("x"))
     generator = torch.Generator().manual_seed(0)
     logits, probe = (torch.randn(shape, generator=generator).to(device) for _ in range(2))
-    logits *= SCALE
+    logits *= scale
     sides: dict[str, Layer] = {f"{ITERATIONS} unrolled, eager": unrolled}
     if compiled:
         sides[f"{ITERATIONS} unrolled, compiled"] = torch.compile(unrolled)
@@ -89,7 +88,7 @@ def compare(case: str, device: str, repeat: int, compiled: bool) -> None:
             done = one_turn(layer, logits, probe)
             if turn:
                 turns[name].append(done)
-    print(f"\n{case} float32 on {device}, {torch.get_num_threads()} threads; logits of standard deviation {SCALE:g}")
+    print(f"\n{case} float32 on {device}, {torch.get_num_threads()} threads; logits of standard deviation {scale:g}")
     print(f"{'':26}{'forward ms':>12}{'backward ms':>12}{'both ms':>12}{'times ours':>12}{'MiB':>9}{'error':>10}")
     best = {name: min(t.forward + t.backward for t in own) for name, own in turns.items()}
     ours = best["of.nn.DoublyStochastic"]
@@ -104,10 +103,11 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--cases", nargs="+", default=["100000x4x4", "1000x64x64"])
+    parser.add_argument("--scale", type=float, default=1.0, help="standard deviation of the logits")
     parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out: it needs a C++ compiler")
     options = parser.parse_args()
     for case in options.cases:
-        compare(case, options.device, options.repeat, not options.no_compile)
+        compare(case, options.scale, options.device, options.repeat, not options.no_compile)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Checks of the kernels of `balance` on a CPU, in Triton's interpreter: ``TRITON_INTERPRET=1 python interpreted_balance.py``."""
+"""Checks of the kernels of `balance` on a CPU, in Triton's interpreter: TRITON_INTERPRET=1 python interpreted_balance.py"""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ def compare(shape: tuple[int, ...], dtype: torch.dtype, scale: float, masked: bo
     B, n, m = shape
     generator = torch.Generator().manual_seed(0)
     L = (scale * torch.randn(shape, generator=generator, dtype=DOUBLE)).to(dtype)
-    a, b = torch.rand(B, n, generator=generator, dtype=DOUBLE) + 0.5, torch.rand(1, m, generator=generator, dtype=DOUBLE) + 0.5
+    a, b = (
+        torch.rand(B, n, generator=generator, dtype=DOUBLE) + 0.5,
+        torch.rand(1, m, generator=generator, dtype=DOUBLE) + 0.5,
+    )
     if masked:
         a[1, 0], b[0, -1], L[:, 1, 0], L[1, 0] = 0.0, 0.0, -torch.inf, torch.nan
     a = 7 * a / a.sum(1, keepdim=True)

@@ -46,7 +46,9 @@ def ptx(kernel: Any, numbers: str, given: str, side: int) -> str:
     return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps}).asm["ptx"]
 
 
-@pytest.mark.parametrize(("numbers", "given", "side"), [("*fp32", "*fp32", 4), ("*fp32", "*bf16", 32), ("*fp64", "*fp64", 2)])
+@pytest.mark.parametrize(
+    ("numbers", "given", "side"), [("*fp32", "*fp32", 4), ("*fp32", "*bf16", 32), ("*fp64", "*fp64", 2)]
+)
 def test_for_hopper(numbers: str, given: str, side: int) -> None:
     for kernel in (balance_kernels.solve, balance_kernels.backward):
         code = ptx(kernel, numbers, given, side)

@@ -63,7 +63,9 @@ LAYERS = {
     "top": SoftTopK(2, 0.2, tol=1e-13),
     "least": SoftTopK(1, 0.2, largest=False, tol=1e-13),
     "quantile": SoftQuantile([0.25, 0.5], 0.2, tol=1e-13),
-    "carry": lambda x, w=None, m=None: SoftSort(0.2, tol=1e-13).carry(x, TABLE[..., : x.shape[-1], :].expand(*x.shape, 3), w, m),
+    "carry": lambda x, w=None, m=None: SoftSort(0.2, tol=1e-13).carry(
+        x, TABLE[..., : x.shape[-1], :].expand(*x.shape, 3), w, m
+    ),
 }
 TABLE = uniform(9, 7, 3)
 
@@ -138,10 +140,19 @@ BAD = [
     (lambda: SoftQuantile(1.5), "q must be a number from 0 to 1, or several, got 1.5"),
     (lambda: SoftQuantile([]), r"q must be a number from 0 to 1, or several, got \[\]"),
     (lambda: SoftQuantile([0.5, -0.1]), "q must be zero or a positive"),
-    (lambda: SoftSort()(torch.zeros(2, 2), mask=NONE), "problem 1: weights must be finite, with a positive sum over what is there"),
-    (lambda: SoftRank()(torch.zeros(2, 2), torch.zeros(2)), "weights must be finite, with a positive sum over what is there"),
+    (
+        lambda: SoftSort()(torch.zeros(2, 2), mask=NONE),
+        "problem 1: weights must be finite, with a positive sum over what is there",
+    ),
+    (
+        lambda: SoftRank()(torch.zeros(2, 2), torch.zeros(2)),
+        "weights must be finite, with a positive sum over what is there",
+    ),
     (lambda: SoftRank()(torch.zeros(2), torch.tensor([2.0, -1.0])), "weights must not be negative"),
-    (lambda: SoftSort()(torch.zeros(2), torch.zeros(3)), r"weights must be a tensor of floats that broadcasts to \(2,\), got \(3,\)"),
+    (
+        lambda: SoftSort()(torch.zeros(2), torch.zeros(3)),
+        r"weights must be a tensor of floats that broadcasts to \(2,\), got \(3,\)",
+    ),
     (lambda: SoftSort()(torch.zeros(2), mask=torch.zeros(2)), r"mask must be a boolean tensor that broadcasts to \(2,\)"),
     (lambda: SoftSort().carry(torch.zeros(2), torch.zeros(3, 1)), r"columns must be a tensor of floats of shape \(2, 'c'\)"),
     (lambda: SoftSort()(torch.tensor([1.0, torch.inf])), "values must be finite, got nan or inf among them"),

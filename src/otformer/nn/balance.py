@@ -13,7 +13,7 @@ Only L, τ, a, b and f, g are kept for it: n + m numbers for each problem beside
 
 Problem k has the temperature τ[k mod H] and the weights a[k mod A], b[k mod A'], so that heads and weights that all problems
 share need no copies. L = −∞ forbids an entry; a point of weight 0 is absent, and its logits are not read. The two operators
-are opaque to torch.compile; `Balance` has the rules of torch.func.
+are opaque to torch.compile; `Balance` has the rules of torch.func. It has no ``jvp``: the compiler takes none that do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from otformer.nn.small import SMALL_SIDE
 
 SINGLE_TOL = 1e-6  # the least tol for which float32 will do, on a GPU
 GRADIENT_ONCE = "this layer can be differentiated once: its gradient has no derivative"
-FORWARD = "this layer has no forward-mode derivative: use torch.func.jacrev, vjp or grad in place of jacfwd, jvp or hessian"
 
 
 def balance(
@@ -137,17 +136,16 @@ class Balance(Function):
         V, tensors = info.batch_size, merged(info.batch_size, inputs[:4], in_dims)
         return tuple(t.unflatten(0, (V, -1)) for t in Balance.apply(*tensors, *inputs[4:])), (0, 0, 0)
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(FORWARD)
-
 
 class BalanceBackward(Function):
     """The derivative itself, which has none."""
 
     @staticmethod
-    def forward(*inputs: Any) -> Any:
-        return (_backward_op if torch.compiler.is_compiling() else _backward)(*inputs)
+    def forward(
+        G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, weights: bool
+    ) -> Any:
+        run = _backward_op if torch.compiler.is_compiling() else _backward
+        return run(G, logits, temperature, a, b, f, g, weights)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -166,10 +164,6 @@ class BalanceBackward(Function):
         )
         sums = (t.unflatten(0, (V, -1, size)).sum(1) for t, size in zip(shared, sizes, strict=True))
         return (Y.unflatten(0, (V, -1)), *sums), (0, 0, 0, 0)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise NotImplementedError(GRADIENT_ONCE)
 
 
 def merged(V: int, tensors: tuple[Tensor, ...], dims: Any) -> list[Tensor]:
