@@ -243,7 +243,10 @@ BAD = [
     (lambda: DoublyStochastic()(L + torch.inf), r"logits must be finite, or -inf .*, got inf at \(0, 0\) of problem 0"),
     (lambda: DoublyStochastic()((L + 1e6).half()), "logits must be finite, or -inf .*, got inf"),
     (lambda: DoublyStochastic()(L[0] - torch.inf), "^row 0 has mass, but every entry of it is forbidden"),
-    (lambda: DoublyStochastic(1e-280)(L.double() + 1e200), "temperature is too small: logits / temperature overflows"),
+    (
+        lambda: DoublyStochastic(1e-280)(L.double() + 1e200 * torch.eye(3)),
+        "temperature is too small: logits / temperature overflows",
+    ),
     (lambda: DoublyStochastic()(L, mask=ROW.to("meta")), "mask must be on cpu, got meta"),
 ]
 

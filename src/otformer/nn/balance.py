@@ -1,10 +1,12 @@
 r"""A stack of matrices brought to given sums, as a function that learns: what every layer of otformer.nn but `Transport` is.
 
-P_ij = exp(L_ij/τ + f_i + g_j) with P1 = a and Pᵀ1 = b: the entropic plan of the cost −L at λ = τ. With X = L/τ and a loss of
-gradient G in P, M = P ∘ G and w the solution of H w = (M1, Mᵀ1), H = [diag(P1) P; Pᵀ diag(Pᵀ1)] as in
+P_ij = exp(X_ij + f_i + g_j), X = (L − max L)/τ, with P1 = a and Pᵀ1 = b: the entropic plan of the cost −L at λ = τ. For a
+loss of gradient G in P, M = P ∘ G and w the solution of H w = (M1, Mᵀ1), H = [diag(P1) P; Pᵀ diag(Pᵀ1)] as in
 derivatives/implicit.py, differentiating the sums gives
 
-    P_ij (G_ij − w_i − w_j) =: Y_ij in X_ij,    Y_ij/τ in L_ij,    −Σ_ij Y_ij X_ij/τ in τ,    w_i in a_i,    w_j in b_j.
+    P_ij (G_ij − w_i − w_j) =: Y_ij in X_ij,    Y_ij/τ in L_ij,    −Σ_ij Y_ij X_ij/τ in τ,    w_i in a_i,    w_j in b_j,
+
+where max L is a constant, since rows and columns of Y have the sum 0.
 
 w + t in rows, w − t in columns solves H w = … as well. b is scaled to the mass of a first, b' = s b with s = Σa/Σb, and with
 the derivative of that the gradients no longer depend on t: w_i + q/Σa in a_i and s w_j − q/Σb in b_j, q = Σ_j b'_j w_j.
@@ -58,7 +60,7 @@ def _balance(
     logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, name: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """P, f [B, n], g [B, m]."""
-    check_before(temperature, a, b, name)
+    check_before(logits, temperature, a, b, name)
     B, n, m = logits.shape
     f, g = (logits.new_empty(B, size, dtype=_numbers(logits, tol)) for size in (n, m))
     P = torch.empty_like(logits, memory_format=torch.contiguous_format)

@@ -16,7 +16,7 @@ def refuse(bad: Tensor, message: str) -> None:
         raise ValueError(f"problem {int(bad.nonzero()[0, 0])}: {message}" if bad.ndim and len(bad) > 1 else message)
 
 
-def check_before(temperature: Tensor, a: Tensor, b: Tensor, name: str) -> None:
+def check_before(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, name: str) -> None:
     """Temperatures [H] and weights [A, n], [A', m] before anything is solved; ``name``: "logits", or "values" to sort."""
     if not bool((temperature.isfinite() & (temperature > 1e-300)).all()):
         wrong = temperature[~(temperature.isfinite() & (temperature > 1e-300))][0].item()
@@ -26,6 +26,8 @@ def check_before(temperature: Tensor, a: Tensor, b: Tensor, name: str) -> None:
             refuse((w < 0).any(1), "k is more than the values that are there")
         refuse(~(w.isfinite().all(1) & (w.sum(1) > 0)), f"{weight} must be finite, with a positive sum over what is there")
         refuse((w < 0).any(1), f"{weight} must not be negative")
+        top = torch.finfo(logits.dtype).max
+        refuse(w.amax(1) > top, f"{weight} must fit the dtype of the logits, {logits.dtype}: at most {top:g}")
     sums = (t.double().sum(1) for t in (a, b))
     total_a, total_b = torch.broadcast_tensors(*sums)
     bad = ~checks.masses_agree(total_a, total_b)
@@ -38,10 +40,15 @@ def check_before(temperature: Tensor, a: Tensor, b: Tensor, name: str) -> None:
         )
 
 
-def check_logits(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, left: Tensor, name: str) -> None:
-    """Logits of the problems ``left``: no nan, no +∞, and no row or column with mass whose entries are all forbidden."""
+def check_logits(
+    logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, left: Tensor, name: str, most: float = math.inf
+) -> None:
+    """Logits of the problems ``left``: no nan, no +∞, and no row or column with mass whose entries are all forbidden.
+
+    ``most``: what logits/τ must stay below.
+    """
     low, high = torch.aminmax(logits)
-    if math.isfinite(float(max(abs(low), abs(high))) / float(temperature.min())):
+    if float(max(abs(low), abs(high))) / float(temperature.min()) < most:
         return  # and most often this is all there is to see
     rows, columns = a[left % len(a)] > 0, b[left % len(b)] > 0
     X = logits[left].double().masked_fill(~(rows[:, :, None] & columns[:, None, :]), -torch.inf)
@@ -53,7 +60,7 @@ def check_logits(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, left
             place = f"({i}, {j})" + (f" of problem {int(left[k])}" if len(logits) > 1 else "")
             raise ValueError(f"logits must be finite, or -inf for a forbidden entry, got {what} at {place}")
     X = X / temperature[left % len(temperature)].to(X)[:, None, None]
-    if bool(X.isposinf().any()):
+    if bool((most <= X).any()) or bool(((-most >= X) & X.isfinite()).any()):
         raise ValueError(f"temperature is too small: {name} / temperature overflows")
     for axis, there, side in ((2, rows, "row"), (1, columns, "column")):
         lost = X.isneginf().all(axis) & there

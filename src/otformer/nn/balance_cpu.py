@@ -23,9 +23,11 @@ def solve(
     with np.errstate(all="ignore"):  # what is not a number is found in the error
         for part in _chunks(logits):
             X, _, w_a, w_b = _read(logits, temperature, a, b, part)
-            u, v, found = solve_small(X, w_a, w_b, tol, max_depth // LAYERS)
-            f[part], g[part], error[part] = _back(u), _back(v), torch.from_numpy(found)
-            P[part] = _back(_plan(X, u, v))
+            u, v = solve_small(X, w_a, w_b, tol, max_depth // LAYERS)
+            plan = _plan(X, u, v)
+            off = np.maximum(np.abs(plan.sum(1) - w_a).max(0), np.abs(plan.sum(0) - w_b).max(0))  # of what is returned
+            error[part] = torch.from_numpy(off / np.maximum(w_a.max(0), w_b.max(0)))
+            P[part], f[part], g[part] = _back(plan), _back(u), _back(v)
     return error
 
 
@@ -53,14 +55,15 @@ def _chunks(logits: Tensor) -> Iterator[slice]:
 
 
 def _read(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, part: slice) -> tuple[Array, Array, Array, Array]:
-    """X = logits/τ [n, m, B], −∞ for absent points; τ [B]; weights [n, B] and [m, B], of the same sum."""
+    """X = (logits − their greatest)/τ [n, m, B], −∞ for absent points; τ [B]; weights [n, B] and [m, B], of the same sum."""
     k = torch.arange(part.start, part.stop)
     tau, w_a, w_b = (np.ascontiguousarray(t[k % len(t)].double().numpy().T) for t in (temperature, a, b))
-    X = _along(logits[part]) / tau
+    X = _along(logits[part])
     w_b *= w_a.sum(0) / w_b.sum(0)
     for w, absent in ((w_a, w_a == 0), (w_b, w_b == 0)):
         if absent.any():
             X[np.broadcast_to(absent[:, None] if w is w_a else absent, X.shape)] = -np.inf
+    X = (X - X.max((0, 1))) / tau  # only differences matter, and these are not to be lost beside f
     return X, tau, w_a, w_b
 
 

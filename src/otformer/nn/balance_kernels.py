@@ -7,6 +7,9 @@ What differs from small.py is the linear system S d = y, S = diag(c) − Pᵀ di
 their steps d·y = d·S d, all that the length log(1 + κ)/κ of a Newton step is derived from. The null vector 1 is kept out by
 taking Σρ/Σc off ρ/c, ρ the residual.
 
+Short moves multiply P itself. Going through X + f + g would round it by 6·10⁻⁸ max(|X|, |f|, |g|) in every step, and no sum
+could be trusted beyond that; long ones have to, so that what has underflowed can come back.
+
 Weights are in units of the problem's greatest. −∞ is LEAST here, as differences are taken. Logits that are no numbers, and
 rows or columns with mass all of whose entries are forbidden, make the error ∞; they are named afterwards.
 """
@@ -21,9 +24,10 @@ try:
 
     jit = triton.jit
     SMALLEST = tl.constexpr(1e-30)  # stands for 0 where it divides
+    LONG_MOVE = tl.constexpr(1.0)  # of a step in g
     GREATEST = tl.constexpr(1e30)  # logits from here on are no numbers to calculate with
 except ImportError:  # a machine without a GPU reads this module, it does not run it
-    tl = SMALLEST = GREATEST = None
+    tl = SMALLEST = LONG_MOVE = GREATEST = None
 
     def jit(kernel):
         return kernel
@@ -34,7 +38,7 @@ def read(
     logits, temperature, a, b, count, n, m, heads, rows_a, rows_b,
     BATCH: tl.constexpr, N: tl.constexpr, M: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
-    """X [BATCH, N, M] = logits/τ, LEAST where P is 0; τ and the greatest weight [BATCH]; weights in its units; the bad."""
+    """X [BATCH, N, M] = (logits − max)/τ, LEAST where P is 0; τ, the greatest weight [BATCH]; weights in its units; bad."""
     k = tl.program_id(0).to(tl.int64) * BATCH + tl.arange(0, BATCH)
     i, j = tl.arange(0, N), tl.arange(0, M)
     tau = tl.load(temperature + k % heads).to(NUMBERS)
@@ -46,9 +50,11 @@ def read(
     w_b = w_b * (tl.sum(w_a, 1) / tl.maximum(tl.sum(w_b, 1), SMALLEST))[:, None]
     there = (w_a > 0)[:, :, None] & (w_b > 0)[:, None, :]
     place = k[:, None, None] * n * m + i[None, :, None] * m + j[None, None, :]
-    X = tl.load(logits + place, mask=there, other=0.0).to(NUMBERS) / tau[:, None, None]
+    X = tl.load(logits + place, mask=there, other=0.0).to(NUMBERS)
     wrong = there & ~(X < GREATEST)  # of nan too
-    X = tl.where(there & (X > LEAST) & (X < GREATEST), X, LEAST)
+    there = there & (X > LEAST) & (X < GREATEST)
+    top = tl.max(tl.max(tl.where(there, X, LEAST), 2), 1)
+    X = tl.where(there, tl.maximum((X - top[:, None, None]) / tau[:, None, None], 0.9 * LEAST), LEAST)
     bad = tl.max(tl.max(wrong.to(tl.int32), 2), 1)
     bad = tl.maximum(bad, tl.max(((w_a > 0) & (tl.max(X, 2) <= LEAST)).to(tl.int32), 1))
     bad = tl.maximum(bad, tl.max(((w_b > 0) & (tl.max(X, 1) <= LEAST)).to(tl.int32), 1))
@@ -97,9 +103,8 @@ def solve(
     top = tl.max(Y, 1)
     sums = tl.maximum(tl.sum(tl.exp(Y - top[:, None, :]), 1), SMALLEST)
     g = tl.where(w_b > 0, tl.log(tl.maximum(w_b, SMALLEST) / sums) - top, 0.0)
-    P, error, step, going = X, scale, 0, 1
+    P, error, step, going = tl.exp(X + f[:, :, None] + g[:, None, :]), scale, 0, 1
     while going > 0:
-        P = tl.exp(X + f[:, :, None] + g[:, None, :])
         ratio = tl.where(w_a > 0, w_a / tl.maximum(tl.sum(P, 2), SMALLEST), 1.0)
         f += tl.log(ratio)
         P = P * ratio[:, :, None]
@@ -116,7 +121,12 @@ def solve(
                 high, low = tl.max(tl.where(w_b > 0, d, LEAST), 1), tl.min(tl.where(w_b > 0, d, -LEAST), 1)
                 spread = tl.maximum(high - low, 1e-6)
                 d = d * (tl.log(1 + spread) / spread)[:, None]
-            g += tl.where(active[:, None], d, 0.0)
+            d = tl.where(active[:, None], d, 0.0)
+            g += d
+            if tl.max(tl.max(tl.abs(d), 1), 0) > LONG_MOVE:
+                P = tl.exp(X + f[:, :, None] + g[:, None, :])
+            else:
+                P = P * tl.exp(d)[:, None, :]
     inside = (k < count)[:, None, None] & (i < n)[None, :, None] & (j < m)[None, None, :]
     kind = plan.dtype.element_ty
     place = k[:, None, None] * n * m + i[None, :, None] * m + j[None, None, :]

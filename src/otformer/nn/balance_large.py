@@ -1,7 +1,7 @@
 r"""Problems of `balance` that are not small, or not done: the stacks of the batch engine, then one by one.
 
-With C = max L/τ − L/τ and λ = 1 the plan is P = exp(u + v − C − 1), so f = u − 1 − max L/τ and g = v. Forbidden entries have
-C = ∞. The gradient's system is solved by Cholesky: S + c cᵀ/Σc is positive, see small.py.
+With C = (max L − L)/τ and λ = 1 the plan is P = exp(u + v − C − 1), so f = u − 1 and g = v. Forbidden entries
+have C = ∞. The gradient's system has the matrix S + c cᵀ/Σc, see small.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from otformer.transport.choose import solve_problem
 from otformer.transport.problem.problem import ABSENT_WEIGHT, Goal
 from otformer.transport.problem.read import read_cost
 from otformer.transport.ragged.stacked import ALONE_ABOVE, STACK_ENTRIES, WIDEST_SPREAD, annealing_steps, solve_stacked
+from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.newton import TINY
+
+LAST_STEPS = 100  # Sinkhorn steps for what nothing else has solved
 
 
 def solve(
@@ -30,20 +33,30 @@ def finish(
     logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, P: Tensor, f: Tensor, g: Tensor,
     error: Tensor, left: Tensor,
 ) -> None:  # fmt: skip
-    """Fills P, f, g and error of the problems ``left``."""
-    for k in left.split(_room(logits)):
-        X, _, w_a, w_b = _read(logits, temperature, a, b, k)
-        u, v = _potentials(X, w_a, w_b, tol, max_depth)
+    """Fills P, f, g and error of the problems ``left``, with the best that is found."""
+
+    def take(k: Tensor, X: Tensor, w_a: Tensor, w_b: Tensor, u: Tensor, v: Tensor) -> Tensor:
+        """Which of the problems k are not done."""
         plan = _plan(X, u, v)
         off = [(plan.sum(axis) - w).abs().amax(1) for axis, w in ((2, w_a), (1, w_b))]
-        error[k] = (torch.maximum(*off) / torch.maximum(w_a.amax(1), w_b.amax(1))).to(error)
-        P[k], f[k], g[k] = plan.to(P.dtype), u.to(f.dtype), v.to(g.dtype)
+        found = (torch.maximum(*off) / torch.maximum(w_a.amax(1), w_b.amax(1))).to(error)
+        lost = [((plan.sum(axis) == 0) & (w > 0)).any(1) for axis, w in ((2, w_a), (1, w_b))]  # no plan: a row of zeros
+        better = ~(found >= error[k]) & found.isfinite() & ~(lost[0] | lost[1])
+        to = k[better]
+        error[to], P[to], f[to], g[to] = found[better], plan[better].to(P), u[better].to(f), v[better].to(g)
+        return ~(error[k] <= tol)
+
+    for k in left.split(_room(logits)):
+        X, _, w_a, w_b = _read(logits, temperature, a, b, k)
+        still = take(k, X, w_a, w_b, *_potentials(X, w_a, w_b, tol, max_depth))
+        if bool(still.any()):
+            rest = X[still], w_a[still], w_b[still]
+            take(k[still], *rest, *_sinkhorn(*rest, max_depth // LAYERS))
 
 
 def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> tuple[Tensor, Tensor]:
     """f, g of a stack that fits the engine; an absent point has as little weight as rounding forgets."""
-    top = X.amax((1, 2), keepdim=True)
-    C, forbidden = top - X, torch.zeros(len(X), dtype=torch.bool, device=X.device)
+    C, forbidden = -X, torch.zeros(len(X), dtype=torch.bool, device=X.device)
     if not math.isfinite(spread := float(C.max())):
         C = torch.where((a > 0)[:, :, None] & (b > 0)[:, None, :], C, 0.0)
         forbidden = C.isinf().any(2).any(1)
@@ -62,7 +75,16 @@ def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> 
         problem = read_cost(C[k], a[k], b[k], 1.0)
         result = solve_problem(problem, Goal.read(float(goal[k]), max_depth, problem.mass), warn=False)
         u[k], v[k] = (torch.as_tensor(t).to(u) for t in result.potentials)
-    return torch.where(a > 0, u - 1 - top[:, 0], 0.0), torch.where(b > 0, v, 0.0)
+    return torch.where(a > 0, u - 1, 0.0), torch.where(b > 0, v, 0.0)
+
+
+def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """f, g after some steps with logarithms: never a row or column without mass, whatever X is."""
+    f, g = torch.zeros_like(a), torch.zeros_like(b)
+    for _ in range(min(steps, LAST_STEPS)):
+        f = torch.where(a > 0, a.log() - (X + g[:, None, :]).logsumexp(2), 0.0)
+        g = torch.where(b > 0, b.log() - (X + f[:, :, None]).logsumexp(1), 0.0)
+    return f, g
 
 
 def backward(
@@ -88,7 +110,7 @@ def _solve_marginals(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tenso
         return w_u, w_v
     r, c = P.sum(2).clamp_min(TINY), P.sum(1)
     K = P / r.sqrt()[:, :, None]
-    S = c[:, :, None] * (c / c.sum(1, keepdim=True))[:, None, :] - K.mT @ K
+    S = c[:, :, None] * (c / c.sum(1, keepdim=True).clamp_min(TINY))[:, None, :] - K.mT @ K
     S.diagonal(dim1=1, dim2=2).add_(torch.where(c > 0, (1 + SMALL_RIDGE) * c, 1.0))
     y = g_v - (P.mT @ (g_u / r)[:, :, None])[:, :, 0]
     w_v = torch.linalg.solve_ex(S, y)[0]
@@ -100,12 +122,13 @@ def _room(logits: Tensor) -> int:
 
 
 def _read(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """X = logits/τ in float64, −∞ for absent points; τ; weights of the same sum, of the problems k."""
+    """X = (logits − their greatest)/τ in float64, −∞ for absent points; τ; weights of the same sum, of the problems k."""
     tau, w_a, w_b = (t[k % len(t)].double() for t in (temperature, a, b))
     w_b = w_b * (w_a.sum(1, keepdim=True) / w_b.sum(1, keepdim=True))
-    X = logits[k].double() / tau[:, None, None]
-    absent = (w_a == 0)[:, :, None] | (w_b == 0)[:, None, :]
-    return (X.masked_fill(absent, -torch.inf) if bool(absent.any()) else X), tau, w_a, w_b
+    X, absent = logits[k].double(), (w_a == 0)[:, :, None] | (w_b == 0)[:, None, :]
+    if bool(absent.any()):
+        X = X.masked_fill(absent, -torch.inf)
+    return (X - X.amax((1, 2), keepdim=True)) / tau[:, None, None], tau, w_a, w_b
 
 
 def _plan(X: Tensor, u: Tensor, v: Tensor) -> Tensor:

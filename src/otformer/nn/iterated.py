@@ -13,6 +13,7 @@ from otformer.nn.balance import merged
 from otformer.nn.balance_checks import check_before, check_logits
 
 FORBIDDEN = -1e30  # stands for −∞ where a difference of two of them is taken
+FURTHEST = 1e20  # that logits/τ may be from 0: their derivatives are squares in float32
 
 
 def iterated(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, iterations: int) -> Tensor:
@@ -41,8 +42,8 @@ def _excess(X: Tensor, w: Tensor, axis: int) -> Tensor:
 
 def _checked(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """1 if all is well, otherwise the error that says what is not; a number that is used is not compiled away."""
-    check_before(temperature, a, b, "logits")
-    check_logits(logits, temperature, a, b, torch.arange(len(logits), device=logits.device), "logits")
+    check_before(logits, temperature, a, b, "logits")
+    check_logits(logits, temperature, a, b, torch.arange(len(logits), device=logits.device), "logits", FURTHEST)
     return temperature.new_ones(())
 
 

@@ -30,17 +30,17 @@ SMALL_RIDGE = 1e-14  # share of the diagonal of S added to it: parts that exchan
 PACK_BELOW = 0.6  # share of the problems still going, below which the others are left behind
 
 
-def solve_small(X: Array, a: Array, b: Array, tol: float, most: int) -> tuple[Array, Array, Array]:
-    """f [n, B], g [m, B] for X [n, m, B], −∞ where P is 0, and a [n, B], b [m, B] of equal sums; and the error [B].
+def solve_small(X: Array, a: Array, b: Array, tol: float, most: int) -> tuple[Array, Array]:
+    """f [n, B], g [m, B] for X [n, m, B], −∞ where P is 0, and a [n, B], b [m, B] of equal sums.
 
-    The error is the greatest |c_j − b_j| in units of the greatest weight; rows are exact. ``most``: steps at most.
+    Done where the greatest |c_j − b_j| is within tol in units of the greatest weight; rows are exact. ``most`` steps.
     """
     if X.shape[0] < X.shape[1]:  # the Newton system is as large as the side of the columns
-        g, f, error = solve_small(X.swapaxes(0, 1), b, a, tol, most)
-        return f, g, error
+        g, f = solve_small(X.swapaxes(0, 1), b, a, tol, most)
+        return f, g
     f, g = _start(X, a, b)
     scale = np.maximum(a.max(0), b.max(0))
-    out = np.empty_like(a), np.empty_like(b), np.empty_like(scale)
+    out = np.empty_like(a), np.empty_like(b)
     active, last = np.arange(X.shape[2]), max(1, min(most, SMALL_STEPS))
     for step in range(1, last + 1):
         P = X + f[:, None]
@@ -50,18 +50,17 @@ def solve_small(X: Array, a: Array, b: Array, tol: float, most: int) -> tuple[Ar
         f = f + np.log(ratio)
         P *= ratio[:, None]
         c = P.sum(0)
-        error = np.abs(b - c).max(0) / scale
-        going = ~(error <= tol)
+        going = ~(np.abs(b - c).max(0) <= tol * scale)
         count = np.count_nonzero(going)
         if count == 0 or step == last:
             break
         if count < PACK_BELOW * len(active):
-            for whole, part in zip(out, (f, g, error), strict=True):
-                whole[..., active[~going]] = part[..., ~going]
-            active, X, a, b, scale, f, g, error, P, c = (t[..., going] for t in (active, X, a, b, scale, f, g, error, P, c))
+            for whole, part in zip(out, (f, g), strict=True):
+                whole[:, active[~going]] = part[:, ~going]
+            active, X, a, b, scale, f, g, P, c = (t[..., going] for t in (active, X, a, b, scale, f, g, P, c))
         g = g + (_sinkhorn(b, c) if step <= SMALL_SINKHORN else _newton(P, a, b, c))
-    for whole, part in zip(out, (f, g, error), strict=True):
-        whole[..., active] = part
+    for whole, part in zip(out, (f, g), strict=True):
+        whole[:, active] = part
     return out
 
 
@@ -98,7 +97,7 @@ def _newton(P: Array, a: Array, b: Array, c: Array) -> Array:
 def _solve(P: Array, r: Array, c: Array, y: Array) -> Array:
     """(S + c cᵀ/Σc) d = y by elimination, for all problems at once; S is positive, so no pivots are looked for."""
     m, d = len(c), y.copy()
-    S = c[:, None] * (c / c.sum(0))
+    S = c[:, None] * (c / np.maximum(c.sum(0), TINY))
     for row in P / np.sqrt(r)[:, None]:
         S -= row[:, None] * row
     diagonal = np.arange(m)
