@@ -22,6 +22,9 @@ from otformer import checks
 from otformer.nn import inputs
 from otformer.nn.balance import balance
 
+LEAST_SUM = 1e-100  # of a plan that did not converge: less is nothing, and its inverse square overflows
+LEAST_SHARE = 1e-20  # of the mass: an item of less is absent, since sums of float64 do not know of it
+
 
 class Sorting(nn.Module):
     """What the soft sorting layers share: λ, how far it is solved, and the plan onto pieces of [0, 1]."""
@@ -62,30 +65,28 @@ class SoftSort(Sorting):
 
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft sorted values (..., n). weights (..., n), default equal; mask (..., n), True = there."""
-        x, _, P, b = self._places(values, weights, mask)
-        return _share(P.mT @ x[:, :, None], b[:, :, None])[:, :, 0].to(values.dtype).reshape(values.shape)
+        x, P = self._places(values, weights, mask)
+        return (_shares(P.mT) @ x[:, :, None]).to(values.dtype).reshape(values.shape)
 
     def rank(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for items that are not there."""
-        _, a, P, b = self._places(values, weights, mask)
-        steps = torch.arange(b.shape[1], dtype=P.dtype, device=P.device)
-        return _share(P @ steps, a).to(values.dtype).reshape(values.shape)
+        x, P = self._places(values, weights, mask)
+        return (_shares(P) @ torch.arange(x.shape[1]).to(x)).to(values.dtype).reshape(values.shape)
 
     def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """columns (..., n, c), a table with a row for each value → the same (..., n, c), sorted as the values are."""
         if not isinstance(columns, Tensor) or columns.shape[:-1] != values.shape or not columns.is_floating_point():
             expected = f"a tensor of floats of shape {(*values.shape, 'c')}"
             raise ValueError(f"columns must be {expected}, got {inputs.kind(columns)}")
-        _, a, P, b = self._places(values, weights, mask)
-        table = torch.where((a > 0)[:, :, None], columns.reshape(*P.shape[:2], -1).to(P), 0.0)
-        return _share(P.mT @ table, b[:, :, None]).to(columns.dtype).reshape(columns.shape)
+        x, P = self._places(values, weights, mask)
+        table = torch.where(P.sum(2, keepdim=True) > 0, columns.reshape(*x.shape, -1).to(P), 0.0)
+        return (_shares(P.mT) @ table).to(columns.dtype).reshape(columns.shape)
 
-    def _places(self, values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """x, a [B, n], P [B, n, n] and b [B, n]: as many places as items are there, the others empty."""
+    def _places(self, values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor]:
+        """x [B, n] and P [B, n, n]: as many places as items are there, the others empty."""
         x, a, count = _read(values, weights, mask)
         steps = torch.arange(x.shape[1] + 1, dtype=x.dtype, device=x.device)
-        edges = (steps / count).clamp_max(1.0)
-        return x, a, self._plan(x, a, edges, count), edges.diff(dim=1)
+        return x, self._plan(x, a, (steps / count).clamp_max(1.0), count)
 
 
 class SoftRank(SoftSort):
@@ -122,7 +123,7 @@ class SoftTopK(Sorting):
         cut = 1 - share if self.largest else share
         edges = torch.cat([torch.zeros_like(cut), cut, torch.ones_like(cut)], 1)
         P = self._plan(x, a, edges, count)
-        return _share(P[:, :, 1 if self.largest else 0], a).to(values.dtype).reshape(values.shape)
+        return _shares(P)[:, :, 1 if self.largest else 0].to(values.dtype).reshape(values.shape)
 
     def extra_repr(self) -> str:
         return f"k={self.k}, largest={self.largest}, {super().extra_repr()}"
@@ -157,7 +158,7 @@ class SoftQuantile(Sorting):
         x, a, count = (t.repeat_interleave(Q, 0) for t in (x, a, count))
         start = self.levels.to(x).repeat(len(x) // Q)[:, None] * (count - 1) / count
         edges = torch.cat([torch.zeros_like(start), start, start + 1 / count, torch.ones_like(start)], 1).clamp_max(1.0)
-        found = _share((self._plan(x, a, edges, count)[:, :, 1] * x).sum(1), edges[:, 2] - edges[:, 1])
+        found = (_shares(self._plan(x, a, edges, count).mT)[:, 1] * x).sum(1)
         lead = values.shape[:-1]
         return found.to(values.dtype).reshape((*lead, Q) if self.several else lead)
 
@@ -177,7 +178,9 @@ def _read(values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]
     if there is not None:
         x, a = torch.where(there, x, 0.0), torch.where(there, a, 0.0)
     x, a = x.reshape(-1, shape[-1]), a.reshape(-1, shape[-1])
-    return x, a / a.sum(1, keepdim=True), (a > 0).sum(1, keepdim=True).double()
+    a = a / a.sum(1, keepdim=True)
+    a = torch.where(a.abs() < LEAST_SHARE, 0.0, a)
+    return x, a, (a > 0).sum(1, keepdim=True).double()
 
 
 def _standard(x: Tensor, a: Tensor) -> Tensor:
@@ -189,6 +192,7 @@ def _standard(x: Tensor, a: Tensor) -> Tensor:
     return centred / torch.where(variance > 0, variance, 1.0).sqrt()
 
 
-def _share(part: Tensor, whole: Tensor) -> Tensor:
-    """part/whole, 0 where there is nothing to share."""
-    return torch.where(whole > 0, part / torch.where(whole > 0, whole, 1.0), 0.0)
+def _shares(P: Tensor) -> Tensor:
+    """Rows of P in units of their sums, which are the weights up to tol; 0 where there is nothing to share."""
+    sums = P.sum(2, keepdim=True)
+    return P / torch.where(sums > LEAST_SUM, sums, 1.0)
