@@ -1,20 +1,16 @@
-"""Transport as a layer of a network that learns: `Transport` between point sets, `SoftSort` of numbers.
-
-Forward solves a whole batch at once, to ``tol``; backward is the implicit derivative of the solution
-(transport/derivatives/implicit.py), not that of the iterations. Both solve in float64 whatever the dtype of the input,
-because float32 does not reach a ``tol`` of 1e-6; outputs have the dtype of the input.
-"""
+"""`Transport`: the plan between two point sets, or for a cost, as a layer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from otformer import checks
+from otformer.nn.balance_checks import refuse
+from otformer.nn.inputs import kind
 from otformer.transport.derivatives.implicit import moving_squares
 from otformer.transport.ragged.plans import plans
 from otformer.transport.solve import eager
@@ -72,6 +68,7 @@ class Transport(nn.Module):
             raise ValueError("give two point sets x and y, or a cost alone")
         if cost is not None and self.output == "points":
             raise ValueError("output='points' needs x and y, got a cost")
+        _refuse_transforms(*given.values())
         first, *_ = sets = _alike(given, {"a": a, "b": b, "x_mask": x_mask, "y_mask": y_mask})
         batch, n, m = first.shape[:-2], first.shape[-2], sets[-1].shape[-2 if cost is None else -1]
         if n == m == 0:  # no points have an empty plan
@@ -94,48 +91,12 @@ class Transport(nn.Module):
         return f"reg={float(self.reg.detach()):.4g}, learnable={self.log_reg.requires_grad}, output={self.output!r}"
 
 
-class SoftSort(nn.Module):
-    r"""Differentiable sorting and ranking, ascending: transport of n values onto an increasing grid of n places.
-
-    Values and grid are brought to mean 0 and variance 1, so that reg means the same for all values. P (n, n) has all
-    marginals 1/n; then sorted_j = n Σ_i P_ij x_i and rank_i = n Σ_j P_ij j, j = 0 … n − 1: exact as reg → 0, otherwise
-    blurred over about √reg standard deviations. Evenly spaced neighbours are told apart if reg is well below 24/n².
-
-    >>> soft = SoftSort(reg=0.001)
-    >>> soft(torch.tensor([3.0, -1.0, 2.0])).round(decimals=3).tolist()
-    [-1.0, 2.0, 3.0]
-    >>> soft.rank(torch.tensor([3.0, -1.0, 2.0])).round(decimals=3).tolist()
-    [2.0, 0.0, 1.0]
-    """
-
-    def __init__(self, reg: float = 0.1, tol: float = 1e-6, max_depth: int = 10_000) -> None:
-        super().__init__()
-        self.reg = checks.positive("reg", reg)
-        self.tol, self.max_depth = checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2)
-
-    @eager
-    def forward(self, values: Tensor) -> Tensor:
-        """values (..., n) → soft sorted values (..., n)."""
-        sums = (self._plans(values).mT @ _rows(values)[:, :, None])[:, :, 0]
-        return sums.to(values.dtype).reshape(values.shape)
-
-    @eager
-    def rank(self, values: Tensor) -> Tensor:
-        """values (..., n) → soft ranks (..., n), from 0 for the smallest to n − 1."""
-        places = torch.arange(values.shape[-1], dtype=torch.float64, device=values.device)
-        return (self._plans(values) @ places).to(values.dtype).reshape(values.shape)
-
-    def _plans(self, values: Tensor) -> Tensor:
-        """n P for every list of values, [B, n, n]."""
-        rows = _rows(values)
-        n = rows.shape[1]
-        grid = _standard(torch.arange(n, dtype=rows.dtype, device=rows.device))
-        C = (_standard(rows)[:, :, None] - grid).square()
-        weights = torch.full_like(rows, 1 / n, requires_grad=False)
-        return n * plans(C, weights, weights, torch.tensor(self.reg, dtype=rows.dtype), self.tol, self.max_depth)
-
-    def extra_repr(self) -> str:
-        return f"reg={self.reg:g}"
+def _refuse_transforms(*sets: Tensor | None) -> None:
+    if any(isinstance(t, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in sets):
+        raise ValueError(
+            "Transport does not run inside torch.func (vmap, grad, jacrev): use torch.autograd.grad, "
+            "or DoublyStochastic(temperature=reg) on the logits -cost"
+        )
 
 
 def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | None]) -> list[Tensor]:
@@ -163,8 +124,8 @@ def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) 
     """Boolean, by default all there; a side with nothing there is an error."""
     mask = torch.ones(shape, dtype=torch.bool, device=like.device) if mask is None else mask
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
-        raise ValueError(f"{name} must be a boolean tensor of shape {shape}, got {_kind(mask)}")
-    _refuse(~mask.any(-1), f"{name} leaves no point: mass has nowhere to go")
+        raise ValueError(f"{name} must be a boolean tensor of shape {shape}, got {kind(mask)}")
+    refuse(~mask.any(-1), f"{name} leaves no point: mass has nowhere to go")
     return mask
 
 
@@ -173,42 +134,15 @@ def _weights(name: str, weights: Tensor | None, there: Tensor) -> Tensor:
     if weights is None:
         return there / there.sum(-1, keepdim=True, dtype=torch.float64)
     if not isinstance(weights, Tensor) or weights.shape != there.shape:
-        raise ValueError(f"{name} must be a tensor of shape {tuple(there.shape)}, got {_kind(weights)}")
+        raise ValueError(f"{name} must be a tensor of shape {tuple(there.shape)}, got {kind(weights)}")
     weights = _present(name, weights[..., None], there[..., None])[..., 0]
-    _refuse((weights < 0).any(-1), f"{name} must not be negative")
-    _refuse(weights.sum(-1) <= 0, f"{name} must have a positive sum, got all zeros")
+    refuse((weights < 0).any(-1), f"{name} must not be negative")
+    refuse(weights.sum(-1) <= 0, f"{name} must have a positive sum, got all zeros")
     return weights
 
 
 def _present(name: str, t: Tensor, there: Tensor) -> Tensor:
     """The numbers that are there, in float64, which must be finite; 0 elsewhere. The last two axes are a problem's."""
     t = torch.where(there, t.double(), 0.0)
-    _refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among what is there")
+    refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among what is there")
     return t
-
-
-def _refuse(bad: Tensor, message: str) -> None:
-    """A ValueError with the message where ``bad`` is true; it names the problem, where there are several: [B]."""
-    if bool(bad.any()):
-        raise ValueError(f"problem {int(bad.nonzero()[0])}: {message}" if bad.ndim else message)
-
-
-def _kind(t: Any) -> str:
-    return f"{tuple(t.shape)} of {t.dtype}" if isinstance(t, Tensor) else type(t).__name__
-
-
-def _rows(values: Tensor) -> Tensor:
-    if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim == 0 or values.shape[-1] == 0:
-        raise ValueError(f"values must be a tensor of floats of shape (..., n) with n at least 1, got {_kind(values)}")
-    if not bool(values.isfinite().all()):
-        raise ValueError("values must be finite, got nan or inf among them")
-    return values.double().reshape(-1, values.shape[-1])
-
-
-def _standard(values: Tensor) -> Tensor:
-    """Mean 0 and variance 1 along the last axis; equal values become 0."""
-    largest = values.detach().abs().amax(-1, keepdim=True)
-    values = values / torch.where(largest > 0, largest, 1.0)  # squares of what is left neither overflow nor vanish
-    centred = values - values.mean(-1, keepdim=True)
-    variance = centred.square().mean(-1, keepdim=True)
-    return centred / torch.where(variance > 0, variance, 1.0).sqrt()

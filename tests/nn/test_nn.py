@@ -177,6 +177,13 @@ def test_the_page_keeps_its_promises():
     assert page["matching_after"] > 0.95
     assert page["ranking_before"] < 0
     assert page["ranking_after"] > 0.98
+    for loss, *_ in (page["exact"], page["twenty"]):
+        assert loss < 2e-4
+    assert page["exact"][1] < 2e-6
+    assert page["exact"][2] < 1e-5
+    assert min(page["twenty"][1:]) > 0.005
+    assert page["top_before"] < 0.05
+    assert page["top_after"] > 0.85
 
 
 X, Y = torch.rand(2, 4, 3), torch.rand(2, 5, 3)

@@ -1,0 +1,182 @@
+r"""A stack of matrices brought to given sums, as a function that learns: what every layer of otformer.nn but `Transport` is.
+
+P_ij = exp(X_ij + f_i + g_j), X = (L − max L)/τ, with P1 = a and Pᵀ1 = b: the entropic plan of the cost −L at λ = τ. For a
+loss of gradient G in P, M = P ∘ G and w the solution of H w = (M1, Mᵀ1), H = [diag(P1) P; Pᵀ diag(Pᵀ1)] as in
+derivatives/implicit.py, differentiating the sums gives
+
+    P_ij (G_ij − w_i − w_j) =: Y_ij in X_ij,    Y_ij/τ in L_ij,    −Σ_ij Y_ij X_ij/τ in τ,    w_i in a_i,    w_j in b_j,
+
+where max L is a constant, since rows and columns of Y have the sum 0.
+
+w + t in rows, w − t in columns solves H w = … as well. b is scaled to the mass of a first, b' = s b with s = Σa/Σb, and with
+the derivative of that the gradients no longer depend on t: w_i + q/Σa in a_i and s w_j − q/Σb in b_j, q = Σ_j b'_j w_j.
+
+Only L, τ, a, b and f, g are kept for it: n + m numbers for each problem beside what the caller has.
+
+Problem k has the temperature τ[k mod H] and the weights a[k mod A], b[k mod A'], so that heads and weights that all problems
+share need no copies. L = −∞ forbids an entry; a point of weight 0 is absent, and its logits are not read. The two operators
+are opaque to torch.compile; `Balance` has the rules of torch.func. It has no ``jvp``: the compiler takes none that do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.library import custom_op
+
+from otformer.nn import balance_cpu, balance_gpu, balance_large
+from otformer.nn.balance_checks import check_after, check_before, check_logits
+from otformer.nn.small import SMALL_SIDE
+
+SINGLE_TOL = 1e-6  # the least tol for which float32 will do, on a GPU
+GRADIENT_ONCE = "this layer can be differentiated once: its gradient has no derivative"
+
+
+def balance(
+    logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, name: str = "logits"
+) -> Tensor:
+    """P [B, n, m] in the dtype of logits [B, n, m], temperatures [H] and weights a [A, n], b [A', m], divisors of B.
+
+    Converged when every row and column sum is within ``tol`` of its weight, in units of the problem's greatest weight.
+    ``name``: what logits are to the caller, for messages.
+
+    >>> one = torch.ones(1, 2)
+    >>> balance(torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.ones(1), one, one, 1e-9, 100).sum(1)
+    tensor([[1., 1.]])
+    """
+    return Balance.apply(logits, temperature, a, b, tol, max_depth, name)[0]
+
+
+def _numbers(logits: Tensor, tol: float) -> torch.dtype:
+    """What f and g are computed in: float64 but for small problems on a GPU that ask for no more than float32 has."""
+    single = logits.is_cuda and logits.dtype != torch.float64 and tol >= SINGLE_TOL and max(logits.shape[1:]) <= SMALL_SIDE
+    return torch.float32 if single else torch.float64
+
+
+def _balance(
+    logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, name: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """P, f [B, n], g [B, m]."""
+    check_before(logits, temperature, a, b, name)
+    B, n, m = logits.shape
+    f, g = (logits.new_empty(B, size, dtype=_numbers(logits, tol)) for size in (n, m))
+    P = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    error = _way(logits).solve(logits, temperature, a, b, tol, max_depth, P, f, g)
+    worst = float(error.max())
+    if worst > tol or worst != worst:
+        left = (~(error <= tol)).nonzero()[:, 0]
+        check_logits(logits, temperature, a, b, left, name)
+        balance_large.finish(logits, temperature, a, b, tol, max_depth, P, f, g, error, left)
+        check_after(error, tol, name)
+    return P, f, g
+
+
+_balance_op = custom_op("otformer::balance", mutates_args=())(_balance)
+
+
+@_balance_op.register_fake
+def _(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, name: str) -> Any:
+    B, n, m = logits.shape
+    kind = _numbers(logits, tol)
+    like = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    return like, logits.new_empty(B, n, dtype=kind), logits.new_empty(B, m, dtype=kind)
+
+
+def _backward(
+    G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, weights: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients in logits, temperature, a and b (0 unless ``weights``): sums over the problems that share a number."""
+    Y = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    w_u, w_v, heat = torch.empty_like(f), torch.empty_like(g), f.new_empty(len(f))
+    _way(logits).backward(G, logits, temperature, a, b, f, g, Y, w_u, w_v, heat)
+    heat = heat.reshape(-1, len(temperature)).sum(0).to(temperature)
+    if not weights:
+        return Y, heat, torch.zeros_like(a), torch.zeros_like(b)
+    k = torch.arange(len(f), device=f.device)
+    w_a, w_b = a[k % len(a)].double(), b[k % len(b)].double()
+    total_a, total_b = w_a.sum(1, keepdim=True), w_b.sum(1, keepdim=True)
+    q = (total_a / total_b) * (w_b * w_v).sum(1, keepdim=True)
+    moved = (w_u + q / total_a, w_v * (total_a / total_b) - q / total_b)
+    in_a, in_b = (t.reshape(-1, *to.shape).sum(0).to(to) for t, to in zip(moved, (a, b), strict=True))
+    return Y, heat, in_a, in_b
+
+
+_backward_op = custom_op("otformer::balance_backward", mutates_args=())(_backward)
+
+
+@_backward_op.register_fake
+def _(G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, weights: bool) -> Any:
+    like = torch.empty_like(logits, memory_format=torch.contiguous_format)
+    return like, torch.empty_like(temperature), torch.empty_like(a), torch.empty_like(b)
+
+
+class Balance(Function):
+    """`balance` and its derivative, with their rules for torch.func; f and g come with P and have no derivative."""
+
+    @staticmethod
+    def forward(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, name: str) -> Any:
+        # A call of an operator imports the compiler, which takes seconds: not before somebody compiles.
+        run = _balance_op if torch.compiler.is_compiling() else _balance
+        return run(logits, temperature, a, b, tol, max_depth, name)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        _, f, g = output
+        ctx.mark_non_differentiable(f, g)
+        ctx.save_for_backward(*inputs[:4], f, g)
+
+    @staticmethod
+    def backward(ctx: Any, *G: Tensor) -> tuple[Tensor | None, ...]:
+        weights = ctx.needs_input_grad[2] or ctx.needs_input_grad[3]
+        return *BalanceBackward.apply(G[0], *ctx.saved_tensors, weights), None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        V, tensors = info.batch_size, merged(info.batch_size, inputs[:4], in_dims)
+        return tuple(t.unflatten(0, (V, -1)) for t in Balance.apply(*tensors, *inputs[4:])), (0, 0, 0)
+
+
+class BalanceBackward(Function):
+    """The derivative itself, which has none."""
+
+    @staticmethod
+    def forward(
+        G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, weights: bool
+    ) -> Any:
+        run = _backward_op if torch.compiler.is_compiling() else _backward
+        return run(G, logits, temperature, a, b, f, g, weights)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *G: Tensor) -> Any:
+        raise RuntimeError(GRADIENT_ONCE)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        V, tensors = info.batch_size, merged(info.batch_size, inputs[:7], in_dims)
+        Y, *shared = BalanceBackward.apply(*tensors, inputs[7])
+        sizes = (
+            t.shape[0] if d is None else t.movedim(d, 0).shape[1] for t, d in zip(inputs[2:5], in_dims[2:5], strict=True)
+        )
+        sums = (t.unflatten(0, (V, -1, size)).sum(1) for t, size in zip(shared, sizes, strict=True))
+        return (Y.unflatten(0, (V, -1)), *sums), (0, 0, 0, 0)
+
+
+def merged(V: int, tensors: tuple[Tensor, ...], dims: Any) -> list[Tensor]:
+    """Tensors of a stack of stacks [V, B, …] as those of one stack [V B, …]; the first has B, others a divisor of it."""
+    full = [t.expand(V, *t.shape) if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=False)]
+    B = full[0].shape[1]
+    return [t.repeat(1, B // t.shape[1], *[1] * (t.ndim - 2)).flatten(0, 1) for t in full]
+
+
+def _way(logits: Tensor) -> Any:
+    """The module that does the work."""
+    if max(logits.shape[1:]) > SMALL_SIDE or not (logits.device.type == "cpu" or balance_gpu.usable(logits)):
+        return balance_large
+    return balance_gpu if logits.is_cuda else balance_cpu

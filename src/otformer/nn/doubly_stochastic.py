@@ -1,0 +1,122 @@
+"""`DoublyStochastic`: a matrix with given row and column sums from logits, as a layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from otformer import checks
+from otformer.nn import inputs
+from otformer.nn.balance import balance
+from otformer.nn.iterated import iterated
+
+
+class DoublyStochastic(nn.Module):
+    r"""The matrix P_ij = exp(L_ij/τ + f_i + g_j) of given row and column sums: of all that have them, the one that maximises
+
+        Σ_ij P_ij L_ij − τ Σ_ij P_ij log P_ij.
+
+    temperature : τ, or one for each head: logits are then [..., heads, n, m].
+    learnable : τ = exp(log_temperature) is a parameter.
+    tol : every row and column sum is within tol of what it should be, in units of the greatest (1 by default). Gradients are
+        implicit, those of the solution: n + m numbers for each matrix are kept for them.
+    iterations : a fixed number of Sinkhorn iterations in place of tol, rows first, then columns, and the gradients of these:
+        2 iterations · n · m numbers are kept. Columns are exact then, rows are what they are.
+    max_depth : half steps at most, where tol is the goal.
+
+    Up to 32 × 32, all matrices at once: on a GPU by one kernel, on a CPU along the axis of problems. Larger ones by the
+    engine of `otformer.solve_batch`. Outputs have the dtype of the logits; sums are computed in float64 (on a GPU float32,
+    if the logits are no float64 and tol is at least 1e-6). A row of m bfloat16 entries is rounded by up to 2⁻⁹ of its sum.
+
+    >>> layer = DoublyStochastic(temperature=0.5)
+    >>> P = layer(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [2.0, 0.0, 0.0]]))
+    >>> P.sum(0), P.sum(1)
+    (tensor([1., 1., 1.]), tensor([1., 1., 1.]))
+    >>> layer(torch.zeros(2, 3), a=torch.ones(2)).sum(0)  # column sums by default: equal, with the mass of the rows
+    tensor([0.6667, 0.6667, 0.6667])
+    """
+
+    log_temperature: Tensor
+
+    def __init__(
+        self,
+        temperature: float | Sequence[float] | Tensor = 1.0,
+        learnable: bool = False,
+        tol: float = 1e-6,
+        iterations: int | None = None,
+        max_depth: int = 10_000,
+    ) -> None:
+        super().__init__()
+        several = temperature.ndim == 1 if isinstance(temperature, Tensor) else isinstance(temperature, (list, tuple))
+        each: Any = temperature if several else [temperature]
+        if not len(each):
+            raise ValueError("temperature must be a positive number, or one for each head, got none")
+        log_temperature = torch.tensor([math.log(checks.positive("temperature", t)) for t in each], dtype=torch.float64)
+        log_temperature = log_temperature if several else log_temperature[0]
+        if learnable:
+            self.log_temperature = nn.Parameter(log_temperature)
+        else:
+            self.register_buffer("log_temperature", log_temperature)
+        self.tol, self.max_depth = checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2)
+        self.iterations = None if iterations is None else checks.count("iterations", iterations)
+
+    @property
+    def temperature(self) -> Tensor:
+        return self.log_temperature.double().exp()
+
+    def forward(
+        self,
+        logits: Tensor,
+        a: Tensor | None = None,
+        b: Tensor | None = None,
+        mask: Tensor | None = None,
+        row_mask: Tensor | None = None,
+        column_mask: Tensor | None = None,
+    ) -> Tensor:
+        """logits (..., n, m) → P (..., n, m).
+
+        a, b : row sums (..., n) and column sums (..., m), of equal totals. Without both, all are 1, and as many rows as
+            columns must be there; without one, it is constant with the other's total.
+        mask : boolean, broadcast to the logits, True where an entry may be positive; a logit of −inf forbids one too.
+        row_mask, column_mask : boolean (..., n) and (..., m), True = there. What is not there is not read, and 0 in P.
+        """
+        shape = tuple(inputs.matrix("logits", logits).shape)
+        lead, (n, m) = shape[:-2], shape[-2:]
+        rows = inputs.mask("row_mask", row_mask, (*lead, n), logits)
+        columns = inputs.mask("column_mask", column_mask, (*lead, m), logits)
+        if a is None and b is None and n != m and rows is None and columns is None:
+            raise ValueError(f"logits of {n} × {m} have no default sums: give row sums a, column sums b, or both")
+        w_a, w_b = inputs.sums(a, b, rows, columns, shape, logits)
+        allowed = inputs.mask("mask", mask, shape, logits)
+        if allowed is not None:
+            logits = logits.masked_fill(~allowed, -torch.inf)
+        temperature, (w_a, w_b) = self._heads(lead), (inputs.stacked(w, lead) for w in (w_a, w_b))
+        if 0 in shape:
+            return torch.zeros_like(logits)
+        flat = logits.reshape(-1, n, m)
+        if self.iterations is None:
+            P = balance(flat, temperature, w_a, w_b, self.tol, self.max_depth)
+        else:
+            P = iterated(flat, temperature, w_a, w_b, self.iterations)
+        return P.reshape(shape)
+
+    def _heads(self, lead: tuple[int, ...]) -> Tensor:
+        """Temperatures [H], of which problem k has number k mod H."""
+        temperature = self.temperature
+        if temperature.ndim == 0:
+            return temperature[None]
+        if not lead or lead[-1] != len(temperature):
+            shape = f"(..., {len(temperature)}, n, m)"
+            raise ValueError(
+                f"logits must have shape {shape}, a matrix for each temperature, got axes {tuple(lead)} in front"
+            )
+        return temperature
+
+    def extra_repr(self) -> str:
+        shown = ", ".join(f"{t:.4g}" for t in self.temperature.detach().reshape(-1).tolist())
+        goal = f"tol={self.tol:g}" if self.iterations is None else f"iterations={self.iterations}"
+        return f"temperature={shown}, learnable={isinstance(self.log_temperature, nn.Parameter)}, {goal}"

@@ -1,0 +1,198 @@
+r"""Soft sorting, ranking, top k and quantiles: transport of values onto pieces of [0, 1], in order.
+
+Items have values x_i and weights a_i, Σa = 1. Pieces [e_j, e_j+1] of [0, 1] have their lengths b_j for weights and their
+middles for places. Values and places are brought to mean 0 and variance 1, the places as those of k equal pieces, k items
+being there. The plan P between them, cost (x_i − y_j)², blurs over about √reg standard deviations; as reg → 0 it puts the
+items into the pieces in ascending order. So with
+
+    k equal pieces:                               Σ_i P_ij x_i / b_j are the sorted values, Σ_j P_ij j / a_i the ranks;
+    pieces up to 1 − K/k and from there:          P_i1 / a_i is item i's share in the K greatest;
+    the piece [h/k, (h+1)/k], h = q (k − 1):      Σ_i P_i1 x_i / b_1 is the quantile q, linear between neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from otformer import checks
+from otformer.nn import inputs
+from otformer.nn.balance import balance
+
+LEAST_SUM = 1e-100  # of a plan that did not converge: less is nothing, and its inverse square overflows
+LEAST_SHARE = 1e-20  # of the mass: an item of less is absent, since sums of float64 do not know of it
+
+
+class Sorting(nn.Module):
+    """What the soft sorting layers share: λ, how far it is solved, and the plan onto pieces of [0, 1]."""
+
+    def __init__(self, reg: float = 0.1, tol: float = 1e-6, max_depth: int = 10_000) -> None:
+        super().__init__()
+        self.reg = checks.positive("reg", reg)
+        self.tol, self.max_depth = checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2)
+
+    def _plan(self, x: Tensor, a: Tensor, edges: Tensor, count: Tensor) -> Tensor:
+        """P [B, n, s] of values x [B, n] with weights a [B, n], onto pieces between edges [B, s + 1]; count [B, 1] items."""
+        b, places = edges.diff(dim=1), (edges[:, 1:] + edges[:, :-1]) / 2
+        flat = (1 - count.square().reciprocal()).clamp_min(1e-9)  # one item has no variance
+        y = (places - 0.5) * (12 / flat).sqrt()
+        # (x − y)² = x² − 2 x y + y², of which a plan of given sums sees the middle term alone
+        logits = 2 * _standard(x, a)[:, :, None] * y[:, None, :]
+        return balance(logits, x.new_full((1,), self.reg), a, b, self.tol, self.max_depth, "values")
+
+    def extra_repr(self) -> str:
+        return f"reg={self.reg:g}"
+
+
+class SoftSort(Sorting):
+    r"""Differentiable sorting, ascending: transport of n values onto n places; `sorting` has the formula.
+
+    Exact as reg → 0, otherwise blurred over about √reg standard deviations. Evenly spaced neighbours are told apart if reg
+    is well below 24/n². The places are equal shares of the mass: with weights, sorted_j is the mean of the values between
+    the shares j/n and (j + 1)/n of it. Items that are not there come last, as 0.
+
+    >>> soft = SoftSort(reg=0.001)
+    >>> soft(torch.tensor([3.0, -1.0, 2.0])).round(decimals=3).tolist()
+    [-1.0, 2.0, 3.0]
+    >>> soft.rank(torch.tensor([3.0, -1.0, 2.0])).round(decimals=3).tolist()
+    [2.0, 0.0, 1.0]
+    >>> soft.carry(torch.tensor([3.0, -1.0, 2.0]), torch.eye(3)).round(decimals=3).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+
+    def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """values (..., n) → soft sorted values (..., n). weights (..., n), default equal; mask (..., n), True = there."""
+        x, P = self._places(values, weights, mask)
+        return (_shares(P.mT) @ x[:, :, None]).to(values.dtype).reshape(values.shape)
+
+    def rank(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for items that are not there."""
+        x, P = self._places(values, weights, mask)
+        return (_shares(P) @ torch.arange(x.shape[1]).to(x)).to(values.dtype).reshape(values.shape)
+
+    def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """columns (..., n, c), a table with a row for each value → the same (..., n, c), sorted as the values are."""
+        if not isinstance(columns, Tensor) or columns.shape[:-1] != values.shape or not columns.is_floating_point():
+            expected = f"a tensor of floats of shape {(*values.shape, 'c')}"
+            raise ValueError(f"columns must be {expected}, got {inputs.kind(columns)}")
+        x, P = self._places(values, weights, mask)
+        table = torch.where(P.sum(2, keepdim=True) > 0, columns.reshape(*x.shape, -1).to(P), 0.0)
+        return (_shares(P.mT) @ table).to(columns.dtype).reshape(columns.shape)
+
+    def _places(self, values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor]:
+        """x [B, n] and P [B, n, n]: as many places as items are there, the others empty."""
+        x, a, count = _read(values, weights, mask)
+        steps = torch.arange(x.shape[1] + 1, dtype=x.dtype, device=x.device)
+        return x, self._plan(x, a, (steps / count).clamp_max(1.0), count)
+
+
+class SoftRank(SoftSort):
+    """Differentiable ranks, from 0 for the smallest of n values to n − 1: `SoftSort.rank` as a layer.
+
+    >>> SoftRank(reg=0.001)(torch.tensor([3.0, -1.0, 2.0])).round(decimals=3).tolist()
+    [2.0, 0.0, 1.0]
+    """
+
+    def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """values (..., n) → soft ranks (..., n)."""
+        return self.rank(values, weights, mask)
+
+
+class SoftTopK(Sorting):
+    """How much each of n values belongs to the k greatest (or least): numbers in [0, 1] of sum k, 0 and 1 as reg → 0.
+
+    With weights, the shares of every item's mass that are in the top k/n of all; their weighted mean is k/n.
+
+    >>> SoftTopK(2, reg=0.001)(torch.tensor([3.0, -1.0, 2.0, 0.0])).round(decimals=3).tolist()
+    [1.0, 0.0, 1.0, 0.0]
+    """
+
+    def __init__(self, k: int, reg: float = 0.1, largest: bool = True, tol: float = 1e-6, max_depth: int = 10_000) -> None:
+        super().__init__(reg, tol, max_depth)
+        self.k, self.largest = checks.count("k", k), bool(largest)
+
+    def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """values (..., n) → (..., n), k of them or more there."""
+        x, a, count = _read(values, weights, mask)
+        if self.k > x.shape[1]:
+            raise ValueError(f"k is {self.k}, but there are {x.shape[1]} values")
+        share = self.k / count
+        cut = 1 - share if self.largest else share
+        edges = torch.cat([torch.zeros_like(cut), cut, torch.ones_like(cut)], 1)
+        P = self._plan(x, a, edges, count)
+        return _shares(P)[:, :, 1 if self.largest else 0].to(values.dtype).reshape(values.shape)
+
+    def extra_repr(self) -> str:
+        return f"k={self.k}, largest={self.largest}, {super().extra_repr()}"
+
+
+class SoftQuantile(Sorting):
+    """Quantiles of n values, linear between neighbours as torch.quantile's, which they are as reg → 0.
+
+    q : one level in [0, 1], or several. With weights, the mean over a window of 1/n of the mass.
+
+    >>> SoftQuantile(0.5, reg=0.001)(torch.tensor([3.0, -1.0, 2.0])).round(decimals=3)
+    tensor(2.)
+    """
+
+    levels: Tensor
+
+    def __init__(
+        self, q: float | Sequence[float] = 0.5, reg: float = 0.1, tol: float = 1e-6, max_depth: int = 10_000
+    ) -> None:
+        super().__init__(reg, tol, max_depth)
+        self.several = isinstance(q, (list, tuple))
+        each: Any = q if self.several else [q]
+        numbers = [checks.not_negative("q", level) for level in each]
+        if not numbers or max(numbers) > 1:
+            raise ValueError(f"q must be a number from 0 to 1, or several, got {q!r}")
+        self.register_buffer("levels", torch.tensor(numbers, dtype=torch.float64), persistent=False)
+
+    def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
+        """values (..., n) → quantiles (...), or (..., number of levels) if q has several."""
+        x, a, count = _read(values, weights, mask)
+        Q = len(self.levels)
+        x, a, count = (t.repeat_interleave(Q, 0) for t in (x, a, count))
+        start = self.levels.to(x).repeat(len(x) // Q)[:, None] * (count - 1) / count
+        edges = torch.cat([torch.zeros_like(start), start, start + 1 / count, torch.ones_like(start)], 1).clamp_max(1.0)
+        found = (_shares(self._plan(x, a, edges, count).mT)[:, 1] * x).sum(1)
+        lead = values.shape[:-1]
+        return found.to(values.dtype).reshape((*lead, Q) if self.several else lead)
+
+    def extra_repr(self) -> str:
+        return f"q={self.levels.tolist()}, {super().extra_repr()}"
+
+
+def _read(values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """x [B, n], 0 for what is not there; a [B, n] of sum 1; count [B, 1], how many are there; in float64."""
+    if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim == 0 or values.shape[-1] == 0:
+        raise ValueError(f"values must be a tensor of floats of shape (..., n), n at least 1, got {inputs.kind(values)}")
+    shape = tuple(values.shape)
+    there = inputs.mask("mask", mask, shape, values)
+    x, a = values.double(), torch.ones_like(values, dtype=torch.float64)
+    if weights is not None:
+        a = inputs.weights("weights", weights, shape, values).expand(shape)
+    if there is not None:
+        x, a = torch.where(there, x, 0.0), torch.where(there, a, 0.0)
+    x, a = x.reshape(-1, shape[-1]), a.reshape(-1, shape[-1])
+    a = a / a.sum(1, keepdim=True)
+    a = torch.where(a.abs() < LEAST_SHARE, 0.0, a)
+    return x, a, (a > 0).sum(1, keepdim=True).double()
+
+
+def _standard(x: Tensor, a: Tensor) -> Tensor:
+    """Mean 0 and variance 1 under the weights a [B, n]; equal values become 0."""
+    largest = torch.where(a > 0, x.detach(), 0.0).abs().amax(1, keepdim=True)
+    x = x / torch.where(largest > 0, largest, 1.0)  # squares of what is left neither overflow nor vanish
+    centred = x - (a * x).sum(1, keepdim=True)
+    variance = (a * centred.square()).sum(1, keepdim=True)
+    return centred / torch.where(variance > 0, variance, 1.0).sqrt()
+
+
+def _shares(P: Tensor) -> Tensor:
+    """Rows of P in units of their sums, which are the weights up to tol; 0 where there is nothing to share."""
+    sums = P.sum(2, keepdim=True)
+    return P / torch.where(sums > LEAST_SUM, sums, 1.0)

@@ -1,0 +1,56 @@
+"""Checks of the kernels of `balance` on a CPU, in Triton's interpreter: TRITON_INTERPRET=1 python interpreted_balance.py"""
+
+from __future__ import annotations
+
+import torch
+
+from otformer.nn import balance_cpu, balance_gpu
+
+DOUBLE, SINGLE, HALF = torch.float64, torch.float32, torch.bfloat16
+
+
+def compare(shape: tuple[int, ...], dtype: torch.dtype, scale: float, masked: bool, tol: float) -> None:
+    """Plans, errors and all gradients by the kernels and by small.py, which has tests of its own."""
+    B, n, m = shape
+    generator = torch.Generator().manual_seed(0)
+    L = (scale * torch.randn(shape, generator=generator, dtype=DOUBLE)).to(dtype)
+    a, b = (
+        torch.rand(B, n, generator=generator, dtype=DOUBLE) + 0.5,
+        torch.rand(1, m, generator=generator, dtype=DOUBLE) + 0.5,
+    )
+    if masked:
+        a[1, 0], b[0, -1], L[:, 1, 0], L[1, 0] = 0.0, 0.0, -torch.inf, torch.nan
+    a = 7 * a / a.sum(1, keepdim=True)
+    b = 7 * b / b.sum(1, keepdim=True)
+    temperature, G = torch.tensor([0.7, 1.3], dtype=DOUBLE), torch.randn(shape, generator=generator, dtype=DOUBLE).to(dtype)
+    numbers = SINGLE if dtype != DOUBLE else DOUBLE
+    found = []
+    for way, kind in ((balance_cpu, DOUBLE), (balance_gpu, numbers)):
+        P, f, g = torch.empty_like(L), torch.empty(B, n, dtype=kind), torch.empty(B, m, dtype=kind)
+        error = way.solve(L, temperature, a, b, tol, 1000, P, f, g)
+        assert error.max() <= tol, (error.max(), shape, dtype)
+        out = torch.empty_like(L), torch.empty_like(f), torch.empty_like(g), torch.empty(B, dtype=kind)
+        way.backward(G, L, temperature, a, b, f, g, *out)
+        w = (out[1].double()[:, :, None] + out[2].double()[:, None, :]) * (P > 0)  # a constant moves between the two
+        found.append([t.double() for t in (P, out[0], w, out[3])])
+    for expected, own in zip(*found, strict=True):
+        allowed = {DOUBLE: 1e-9, SINGLE: 3e-4, HALF: 1e-2}[dtype]
+        assert float((own - expected).norm()) <= allowed * float(expected.norm()), (shape, dtype, own, expected)
+
+
+def bad() -> None:
+    """What is no problem has the error inf, and the others beside it are solved."""
+    L, one = torch.zeros(4, 3, 3), torch.ones(1, 3)
+    L[0, 1, 1], L[1, 2, 0], L[2, 1] = torch.nan, torch.inf, -torch.inf
+    P, f, g = torch.empty_like(L), torch.empty(4, 3), torch.empty(4, 3)
+    error = balance_gpu.solve(L, torch.ones(1), one, one, 1e-6, 1000, P, f, g)
+    assert error.isposinf().tolist() == [True, True, True, False]
+    assert (P[3] - 1 / 3).abs().max() < 1e-6
+
+
+if __name__ == "__main__":
+    for shape, masked in (((4, 2, 2), False), ((66, 4, 4), True), ((2, 3, 7), True), ((2, 32, 32), True)):
+        for dtype, tol in ((DOUBLE, 1e-10), (SINGLE, 1e-6), (HALF, 1e-6)):
+            compare(shape, dtype, 2.0, masked, tol)
+    compare((64, 4, 4), SINGLE, 6.0, False, 1e-6)
+    bad()
