@@ -41,7 +41,7 @@ def run(context: Context) -> Outcome:
         all(row["exact"] == row["problems"] for row in rows) for rows in (sorted_rows, counted_rows, matched_rows)
     )
     checks = {
-        f"one network of {SORTER_DEPTH} ≤ 300 layers sorts every permutation of the grid, in float32 and float64": all_sorted,
+        f"one network of {SORTER_DEPTH} ≤ 300 layers sorts every permutation of the grid, float32 and float64": all_sorted,
         "without transport, by counting, 2 attention layers sort every list of random numbers exactly": all_counted,
         f"one network of {MATCHER_DEPTH} layers finds scipy's assignment on every problem": all_matched,
     }
