@@ -111,6 +111,7 @@ class Matching:
 
     def run(self, clock: Clock, far: float) -> None:
         edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
+        self.g -= np.median(self.g)  # most are small then, and have their digits, however far away a few points are
         settle(*edges)
         stuck = np.zeros(len(self.to), np.bool_)
         for first, last in clock.portions(len(self.to)):
@@ -154,7 +155,7 @@ class Tree:
         arcs = self.source, self.target, self.cost, self.flow, tree, self.p
         block, at = 2 * math.isqrt(len(self.cost)) + 1, root - 1
         for _ in range(AGAIN):
-            potentials(tree, self.p, self.cost)  # anew, without the rounding of many changes
+            self._anew(tree)
             total = 0
             for first, last in clock.portions(MOST_PIVOTS):
                 made, at = pivot(*arcs, at, block, last - first)
@@ -163,6 +164,12 @@ class Tree:
                     break
             if total == 0:
                 return
+        self._anew(tree)
+
+    def _anew(self, tree: Span) -> None:
+        """Potentials without the rounding of many changes, most of them small (as in `Matching.run`)."""
+        potentials(tree, self.p, self.cost)
+        self.p[-1] -= np.median(self.p)
         potentials(tree, self.p, self.cost)
 
     @property

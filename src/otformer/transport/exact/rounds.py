@@ -8,7 +8,9 @@ r"""From rough potentials to the optimum and its proof.
 
 **Stuck.** The first graph may not carry everything. Where flow is stuck, potentials f rise by ``far`` and g fall
 (assignment.py), so that pairs that lead out of there and cost no more than that are found by pricing; while there are too
-few, ``far`` grows. If not even pairs as far as any two costs differ are found, there is no plan.
+few, ``far`` grows. If not even pairs as far as any two costs differ are found, there is no plan. Potentials that have been
+that far have lost digits: as long as a pair in use is not tight for what is left of them, step 2 goes on with the same
+graph, where all have moved so that most are small again.
 
 **The certificate.** (f*, g) satisfy f*_i + g_j ≤ c_ij for every pair, by definition of the minimum. So for every plan P
 
@@ -65,24 +67,33 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
         return Optimum(Sent(none, none, none, np.empty(0)), values[:, 0], v, 0.0, 1, supply, demand, NO_TIME)
     graph, far = _first_graph(pairs, supply, demand, v, values, places)
     # Where pairs are forbidden, potentials of a plan may differ by as much as a path through all points costs.
-    rounds, best, most, before = 0, None, sum(pairs.shape) * spread + (spread == 0), b""
+    rounds, best, most, before, gap = 0, None, sum(pairs.shape) * spread + (spread == 0), b"", math.inf
     far = max(far, most / FARTHER**10)  # where there are ties the pairs of a row may all cost the same
     while True:
         graph.run(clock, min(far, most))
         rounds += 1
         values, places = pairs.least(graph.g, min(ADDED, pairs.shape[1]), rows=True)
         (left, wanting), sent, f = graph.unsent(), graph.sent(), values[:, 0]
-        gap = sent.gap(f, graph.g)
+        gap, last = sent.gap(f, graph.g), gap
         if best is None or (not left.any() and (best.lost.any() or gap < best.gap)):
             best = Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy(), graph.method)
-        below = graph.f[:, None] - values > COST_ROUNDING * (abs(values) + abs(graph.f)[:, None] + abs(graph.g)[places])
+        middle = float(np.median(graph.g))
+        room = abs(values + middle) + abs(graph.f + middle)[:, None] + abs(graph.g - middle)[places]
+        below = graph.f[:, None] - values > COST_ROUNDING * room
         i, j = np.nonzero(below)[0], places[below]
         new = i.tobytes() + j.tobytes() != before  # or they are on the graph, and only rounding, or no way out, is left
-        if clock.rung or not ((len(i) and new) or (left.any() and far < most)):
+        more = (len(i) and new) or (left.any() and far < most)
+        if clock.rung or not (more or (gap < last / 2 and not _tight(sent, f + middle, graph.g - middle))):
             return best._replace(rounds=rounds)
         far, before = far * FARTHER if left.any() else far, i.tobytes() + j.tobytes()
         if new:
             graph.add(i, j, pairs.costs(i, j))
+
+
+def _tight(sent: Sent, f: Floats, g: Floats) -> bool:
+    """Whether every pair that carries something costs f_i + g_j, but for the rounding of numbers as large as these."""
+    room = abs(sent.cost) + abs(f[sent.i]) + abs(g[sent.j])
+    return bool((sent.cost - g[sent.j] - f[sent.i] <= COST_ROUNDING * room).all())
 
 
 def _first_graph(
