@@ -193,3 +193,10 @@ def test_the_method_is_what_ran():
     with pytest.warns(RuntimeWarning, match="raise max_time"):
         assert of.solve(C, reg=0, max_time=1e-9).method == NO_TIME
     assert of.solve(np.zeros((0, 0)), reg=0).method == "no points"
+
+
+def test_points_that_all_lie_in_one_place():
+    """Every pair is as good as every other: lists of the best would name the same few columns again and again."""
+    r = of.solve_sample(np.zeros((1000, 2)), np.zeros((1000, 2)), reg=0)
+    assert (r.converged, r.value, sorted(r.permutation.tolist())) == (True, 0.0, list(range(1000)))
+    assert r.rounds < 5

@@ -63,15 +63,17 @@ class ExactResult(Result):
         """One line: whether it is proved, and to what gap."""
         return f"{'optimal' if self.converged else 'NOT proved optimal'}: gap {self.gap:.2g}"
 
+    @property
+    def _rounds(self) -> str:
+        return "one look at all pairs" if self.rounds == 1 else f"{self.rounds} looks at all pairs"
+
     def __repr__(self) -> str:
         n, m = len(self.potentials[0]), len(self.potentials[1])
-        return (
-            f"ExactResult({n}×{m} plan, value {float(self.value):.6g}, {self.status}, {self.rounds} rounds of {self.method})"
-        )
+        return f"ExactResult({n}×{m} plan, value {float(self.value):.6g}, {self.status}, {self.method}; {self._rounds})"
 
     def _effort(self) -> dict[str, str]:
         proof = {"no plan costs less than": f"{self.bound:.8g}", "pairs with mass": f"{len(self.pairs[0]):,}"}
-        return proof | {"rounds": f"{self.rounds} of {self.method}"}
+        return proof | {"found by": f"{self.method}; {self._rounds}"}
 
     def _drawn(self, cells: int) -> Array | None:
         shape = len(self.potentials[0]), len(self.potentials[1])

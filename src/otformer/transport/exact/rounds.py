@@ -101,14 +101,22 @@ def _first_graph(
 ) -> tuple[Graph, float]:
     """The pairs of least reduced cost of every point, of the rows ``places`` [n, k]; how much dearer the last of a row is
     than its first, on average."""
-    n = pairs.shape[0]
+    n, m = pairs.shape
     u, last = values[:, 0].copy(), values[:, -1]
     i, j = _listed(places)
     column, row = _listed(pairs.least(u, min(PAIRS, n), rows=False)[1])
-    cost = pairs.costs(row, column)
-    new = cost - v[column] > last[row]  # others are on the lists of the rows already
+    # Where many pairs cost the same, all lists name the same few columns: pairs in the order given do not.
+    along = np.arange(max(n, m))
+    order, across = along * n // len(along), along * m // len(along)
+    found, tied = pairs.costs(row, column), pairs.costs(order, across)
+    new = found - v[column] > last[row]  # others are on the lists of the rows already
+    as_good = np.isfinite(tied) & (tied - v[across] <= last[order])
     graph = empty_graph(supply, demand, u, v)
-    graph.add(np.append(i, row[new]), np.append(j, column[new]), np.append(pairs.costs(i, j), cost[new]))
+    graph.add(
+        np.concatenate([i, row[new], order[as_good]]),
+        np.concatenate([j, column[new], across[as_good]]),
+        np.concatenate([pairs.costs(i, j), found[new], tied[as_good]]),
+    )
     listed = np.isfinite(last)
     return graph, float((last - u)[listed].mean()) if listed.any() else math.inf
 
