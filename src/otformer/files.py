@@ -8,18 +8,17 @@ import os
 import re
 import shutil
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from otformer import checks
+from otformer.array_files import Array, read_npy, read_npz
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _NAME = re.compile(r"\s*[\"']?[^\W\d_]")  # of a column: a letter comes first
 
 
@@ -92,16 +91,13 @@ def _load(file: Path) -> Any:
         raise ValueError(f"{file} is empty")
     if not file.suffix.startswith(".np"):
         return _read_text(file)
-    try:
-        loaded = np.load(file, allow_pickle=False)
-        found = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, OSError):
-        raise ValueError(f"{file} is not a readable {file.suffix} file of numbers") from None
-    archive = isinstance(found, dict)
-    if archive != (file.suffix == ".npz"):
-        held, suffix = ("an archive, not one array", ".npz") if archive else ("one array, not an archive", ".npy")
-        raise ValueError(f"{file} holds {held}: name it {suffix}")
-    return found
+    with file.open("rb") as stream:
+        first = stream.read(len(MAGIC_PREFIX))
+    if file.suffix == ".npy" and first.startswith(b"PK"):
+        raise ValueError(f"{file} holds an archive, not one array: name it .npz")
+    if file.suffix == ".npz" and first == MAGIC_PREFIX:
+        raise ValueError(f"{file} holds one array, not an archive: name it .npy")
+    return read_npy(file) if file.suffix == ".npy" else read_npz(file)
 
 
 def _read_text(file: Path) -> Array:
