@@ -9,7 +9,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -160,14 +160,16 @@ def written(file: Path) -> Iterator[IO[bytes]]:
 @contextmanager
 def written_folder(folder: Path) -> Iterator[Path]:
     """A new folder that takes the place of ``folder`` when all went well; otherwise nothing of it is left, and the old one
-    stays."""
+    stays. What a killed process has left behind is tidied first."""
+    tidy(folder)
     fresh, old = (folder.with_name(f".{folder.name}-{os.getpid()}-{word}") for word in ("new", "old"))
     try:
         fresh.mkdir()
-        yield fresh
-        if folder.exists():
-            folder.rename(old)
-        fresh.rename(folder)
+        with held(fresh):
+            yield fresh
+            if folder.exists():
+                folder.rename(old)
+            fresh.rename(folder)
     except OSError as error:
         if old.exists() and not folder.exists():
             old.rename(folder)
@@ -175,6 +177,49 @@ def written_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def tidy(folder: Path) -> None:
+    """Remove the half-made folders beside ``folder`` that no process holds; one killed between its two renames is undone."""
+    made = re.compile(rf"\.{re.escape(folder.name)}-(\d+)-(?:new|old)")
+    for process in {found[1] for each in folder.parent.glob(".*") if (found := made.fullmatch(each.name))}:
+        fresh, old = (folder.with_name(f".{folder.name}-{process}-{word}") for word in ("new", "old"))
+        with suppress(ValueError), held(fresh) if fresh.exists() else nullcontext():
+            if old.exists() and not folder.exists():
+                old.rename(folder)
+            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def held(folder: Path, name: str | Path | None = None) -> Iterator[None]:
+    """One process at a time works in a folder; another is told so, of ``name``. The lock ends with its process, however.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place, held(Path(place), "out"), held(Path(place), "out"):
+    ...     pass
+    Traceback (most recent call last):
+    ValueError: out is being written by another process: wait for its end, or name another
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        taken = f"{name or folder} is being written by another process: wait for its end, or name another"
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(taken) from None
+        except OSError:  # a file system without locks
+            pass
+        if not folder.exists() or not os.path.samestat(os.fstat(handle), folder.stat()):  # it was removed meanwhile
+            raise ValueError(taken)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> None:
