@@ -146,7 +146,7 @@ def written(file: Path) -> Iterator[IO[bytes]]:
     special = file.exists() and not file.is_file()
     part = file if special else file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as out:
+        with _Forward(io.FileIO(part, "wb")) if special else part.open("wb") as out:
             yield out
         if not special:
             os.replace(part, file)
@@ -155,6 +155,16 @@ def written(file: Path) -> Iterator[IO[bytes]]:
     finally:
         if not special:
             part.unlink(missing_ok=True)
+
+
+class _Forward(io.BufferedWriter):
+    """A stream that cannot go back and says so: /dev/null would say that it always stands at 0, which breaks a zip."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        raise io.UnsupportedOperation("tell")
 
 
 @contextmanager
