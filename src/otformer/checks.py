@@ -37,10 +37,12 @@ def seconds(name: str, value: Any) -> float | None:
     return None if value is None or (isinstance(value, float) and value == math.inf) else positive(name, value)
 
 
-def count(name: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least ``least``."""
+def count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """A whole number of at least ``least``, and at most ``most`` where there is a bound."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be a whole number of at most {most}, got {value!r}")
     return int(value)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import math
 import re
@@ -53,6 +54,12 @@ _SETTINGS: dict[str, Any] = {
     "svg.hashsalt": "otformer",  # the same figure gives the same file
     "svg.fonttype": "path",
 }
+
+
+def needed() -> None:
+    """Say before a long run, not after it, that nothing can be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError("figures need matplotlib, which is not installed: pip install matplotlib")
 
 
 @contextmanager

@@ -8,18 +8,17 @@ import os
 import re
 import shutil
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from otformer import checks
+from otformer.array_files import Array, read_npy, read_npz
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _NAME = re.compile(r"\s*[\"']?[^\W\d_]")  # of a column: a letter comes first
 
 
@@ -92,16 +91,13 @@ def _load(file: Path) -> Any:
         raise ValueError(f"{file} is empty")
     if not file.suffix.startswith(".np"):
         return _read_text(file)
-    try:
-        loaded = np.load(file, allow_pickle=False)
-        found = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error, OSError):
-        raise ValueError(f"{file} is not a readable {file.suffix} file of numbers") from None
-    archive = isinstance(found, dict)
-    if archive != (file.suffix == ".npz"):
-        held, suffix = ("an archive, not one array", ".npz") if archive else ("one array, not an archive", ".npy")
-        raise ValueError(f"{file} holds {held}: name it {suffix}")
-    return found
+    with file.open("rb") as stream:
+        first = stream.read(len(MAGIC_PREFIX))
+    if file.suffix == ".npy" and first.startswith(b"PK"):
+        raise ValueError(f"{file} holds an archive, not one array: name it .npz")
+    if file.suffix == ".npz" and first == MAGIC_PREFIX:
+        raise ValueError(f"{file} holds one array, not an archive: name it .npy")
+    return read_npy(file) if file.suffix == ".npy" else read_npz(file)
 
 
 def _read_text(file: Path) -> Array:
@@ -150,7 +146,7 @@ def written(file: Path) -> Iterator[IO[bytes]]:
     special = file.exists() and not file.is_file()
     part = file if special else file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as out:
+        with _Forward(io.FileIO(part, "wb")) if special else part.open("wb") as out:
             yield out
         if not special:
             os.replace(part, file)
@@ -161,17 +157,29 @@ def written(file: Path) -> Iterator[IO[bytes]]:
             part.unlink(missing_ok=True)
 
 
+class _Forward(io.BufferedWriter):
+    """A stream that cannot go back and says so: /dev/null would say that it always stands at 0, which breaks a zip."""
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        raise io.UnsupportedOperation("tell")
+
+
 @contextmanager
 def written_folder(folder: Path) -> Iterator[Path]:
     """A new folder that takes the place of ``folder`` when all went well; otherwise nothing of it is left, and the old one
-    stays."""
+    stays. What a killed process has left behind is tidied first."""
+    tidy(folder)
     fresh, old = (folder.with_name(f".{folder.name}-{os.getpid()}-{word}") for word in ("new", "old"))
     try:
         fresh.mkdir()
-        yield fresh
-        if folder.exists():
-            folder.rename(old)
-        fresh.rename(folder)
+        with held(fresh):
+            yield fresh
+            if folder.exists():
+                folder.rename(old)
+            fresh.rename(folder)
     except OSError as error:
         if old.exists() and not folder.exists():
             old.rename(folder)
@@ -179,6 +187,49 @@ def written_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def tidy(folder: Path) -> None:
+    """Remove the half-made folders beside ``folder`` that no process holds; one killed between its two renames is undone."""
+    made = re.compile(rf"\.{re.escape(folder.name)}-(\d+)-(?:new|old)")
+    for process in {found[1] for each in folder.parent.glob(".*") if (found := made.fullmatch(each.name))}:
+        fresh, old = (folder.with_name(f".{folder.name}-{process}-{word}") for word in ("new", "old"))
+        with suppress(ValueError), held(fresh) if fresh.exists() else nullcontext():
+            if old.exists() and not folder.exists():
+                old.rename(folder)
+            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def held(folder: Path, name: str | Path | None = None) -> Iterator[None]:
+    """One process at a time works in a folder; another is told so, of ``name``. The lock ends with its process, however.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as place, held(Path(place), "out"), held(Path(place), "out"):
+    ...     pass
+    Traceback (most recent call last):
+    ValueError: out is being written by another process: wait for its end, or name another
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        taken = f"{name or folder} is being written by another process: wait for its end, or name another"
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(taken) from None
+        except OSError:  # a file system without locks
+            pass
+        if not folder.exists() or not os.path.samestat(os.fstat(handle), folder.stat()):  # it was removed meanwhile
+            raise ValueError(taken)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> None:

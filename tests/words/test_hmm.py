@@ -236,7 +236,7 @@ def test_bad_files_of_models(language, tmp_path):
         ("said", lambda w: w + np.uint16(1000), "0_said must be places of the 4. target words"),
         ("said", lambda w: w[::-1], "0_said must rise"),
         ("letters", lambda k: k - 3, "letters must be a whole number"),
-        ("said", lambda w: w.astype(object), "allow_pickle=False"),
+        ("said", lambda w: w.astype(object), "holds Python objects, which are never read"),
     ],
 )
 def test_an_npz_that_is_no_model_is_named_in_one_line(language, tmp_path, name, change, message):

@@ -27,7 +27,7 @@ def test_vec_files_plain_and_gz(tmp_path):
     with pytest.raises(ValueError, match=r"line 2 must hold a word and 2 numbers, got 'chien 1'"):
         read_vectors(tmp_path / "bad.vec")
     (tmp_path / "bad.npz").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(ValueError, match="not a readable npz"):
+    with pytest.raises(ValueError, match=r"not a readable \.npz"):
         read_vectors(tmp_path / "bad.npz")
 
 

@@ -1,5 +1,40 @@
-"""``python -m otformer.cli``."""
+"""The entry of ``otformer`` and of ``python -m otformer.cli``: open standard streams, and Ctrl-C from the start."""
 
-from otformer.cli.main import main
+import os
+import sys
 
-main()
+
+def main() -> None:
+    """Run the command line; nothing else is imported before Ctrl-C is one line."""
+    try:
+        _open_streams()
+        from otformer.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.stderr.write("otformer: interrupted\n")
+        sys.exit(130)
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError:  # said already; the interpreter would fail at it once more, on its way out
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
+def _open_streams() -> None:
+    """In place of closed streams: no input, output that cannot be written and says so, notes that nobody reads.
+
+    Left closed, their numbers would go to the next files that are opened, and what is printed would land in these.
+    """
+    for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, mode)  # gets the lowest number that is free: this one
+    sys.stdin = sys.stdin or os.fdopen(0, "r")
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+
+
+if __name__ == "__main__":
+    main()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from otformer.cli.common import bar, interruptible, warnings_as_notes
 
@@ -78,9 +80,36 @@ def _regular(name: str, stack: ExitStack) -> Path:
     if name != "-" and file.is_file():
         return file
     copy = Path(stack.enter_context(tempfile.TemporaryDirectory()), "standard-input" if name == "-" else file.name)
-    with copy.open("wb") as target, nullcontext(sys.stdin.buffer) if name == "-" else file.open("rb") as source:
-        shutil.copyfileobj(source, target)
+    with nullcontext(sys.stdin.buffer) if name == "-" else file.open("rb") as source, copy.open("wb") as target:
+        _copy(source, target, "standard input" if name == "-" else name)
     return copy
+
+
+def _copy(source: IO[bytes], target: IO[bytes], name: str) -> None:
+    """Copy a text that may have no end, to at most half of what is free."""
+    from otformer.words.text.text import GZIP, LONGEST_LINE
+
+    if _endless(source):
+        raise ValueError(f"{name} is a device, not a text")
+    room = shutil.disk_usage(tempfile.gettempdir()).free // 2
+    part = source.read(LONGEST_LINE + 1)
+    if len(part) > LONGEST_LINE and b"\n" not in part and not part.startswith(GZIP):
+        raise ValueError(f"{name} line 1 must have at most {LONGEST_LINE:,} bytes, got more")
+    while part:
+        room -= target.write(part)
+        part = source.read(LONGEST_LINE)
+        if room < 0:
+            raise ValueError(f"{name} is longer than half of what is free in {tempfile.gettempdir()}: give it as a file")
+
+
+def _endless(source: IO[bytes]) -> bool:
+    """Whether a device is read that is neither a terminal nor at its end at once, as /dev/zero."""
+    try:
+        found, null = os.fstat(source.fileno()), os.stat(os.devnull)
+    except io.UnsupportedOperation:  # a stream in memory
+        return False
+    device = stat.S_ISCHR(found.st_mode) and not source.isatty() and found.st_rdev != null.st_rdev
+    return device or stat.S_ISBLK(found.st_mode)
 
 
 def _has_tabs(file: Path, name: str) -> bool:

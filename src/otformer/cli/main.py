@@ -1,4 +1,4 @@
-"""The command line: ``otformer solve | sort | align | probe | explore | reproduce | train | bench``.
+"""The command line: ``otformer solve | sort | align | probe | explore | reproduce | train | bench``; its entry is __main__.py.
 
 Bad input is one line on standard error and exit code 2; Ctrl-C is one line and exit code 130. Whatever loads torch is
 imported inside the commands, so that help, version and lists answer at once.
@@ -18,6 +18,7 @@ from otformer.cli.runs import bench, reproduce, train
 from otformer.cli.solve import solve, sort
 from otformer.cli.words import align, probe
 
+NO_MEMORY = "can't allocate memory"  # in what torch says of a tensor that is too large for this machine
 app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -59,7 +60,7 @@ app.command(
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command that the arguments name."""
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
@@ -69,10 +70,21 @@ def main() -> None:
         note("interrupted")
         sys.exit(130)
     except Exception as error:
-        usage = getattr(error, "format_message", None)  # of click
-        if usage is None and not isinstance(error, (ValueError, OSError)):
-            raise
-        message = usage() if usage is not None else str(error).splitlines()[0]
-        hint = " (negative numbers go behind --)" if sys.argv[1] == "sort" and "No such option" in message else ""
-        note(f"{message}{hint}")
+        note(_one_line(error))
         sys.exit(2)
+
+
+def _one_line(error: Exception) -> str:
+    """What an error that is the input's fault, or the machine's, says; any other is ours, and is raised again."""
+    usage = getattr(error, "format_message", None)  # of click
+    if usage is not None:
+        message = str(usage())
+        return message + (
+            " (negative numbers go behind --)" if sys.argv[1] == "sort" and "No such option" in message else ""
+        )
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, MemoryError) or NO_MEMORY in first:
+        return first if "not enough memory" in first else f"not enough memory: {first}"
+    if not isinstance(error, (ValueError, OSError)):
+        raise error
+    return first

@@ -40,8 +40,11 @@ def reproduce(
     experiments = chosen(names or None)
     for name, extra in ({} if names else left_out()).items():
         note(f"{name} is left out: pip install 'otformer[{extra}]'")
+    from otformer import figures
     from otformer.experiments.runner import reproduce as run
     from otformer.report.html import write_report
+
+    figures.needed()
 
     *starts, total = accumulate((each.seconds for each in experiments), initial=0)
     place = {each.name: (k, start, each.seconds) for k, (each, start) in enumerate(zip(experiments, starts, strict=True), 1)}
@@ -107,6 +110,7 @@ def train(
     from otformer.learning.train import train as run
 
     checks.device(device)
+    figures.needed()
     chosen, folder = named(recipe), out or Path("trained") / recipe
     chosen = chosen if steps is None else replace(chosen, steps=steps)
 
@@ -154,9 +158,10 @@ def bench(
     Those that are installed solve the same problems to the same marginal error, or (exact) to the optimum, which is
     computed here.
     """
-    from otformer import checks
+    from otformer import checks, figures
     from otformer.benchmarks import exact, harness, report
 
+    figures.needed()
     checks.choice("scenario", scenario, (*harness.SCENARIOS, "exact"))
     if scenario == "exact" and reg:
         raise ValueError(f"reg goes with the other scenarios: exact has λ = 0, got --reg {reg[0]:g}")

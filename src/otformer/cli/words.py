@@ -185,7 +185,7 @@ def probe(
     It is scored against the links of --gold or the examples, or the pairs of a --dictionary (muse, if there is no gold), and
     its attention is compared with the transport plan. An interrupted run goes on when the same command is given again.
     """
-    from otformer import checks
+    from otformer import checks, figures
     from otformer.files import output_folder, write_csv
     from otformer.jobs.jobs import ChunkFolder, run_resumable
     from otformer.words.models.shipped import languages_for, named
@@ -220,18 +220,20 @@ def probe(
                 typer.echo(json.dumps(found.record()) if as_json else "\n".join(found.lines()))
             return
         work.check()
+        figures.needed()
         file = stack.enter_context(output_folder(out)) / "probe.csv"
         chunks, job = ChunkFolder(file), work.job(chunk=64, engine=engine, workers=workers)
+        stack.enter_context(chunks.held())
         with resumable("probe", file, min(given.total, pairs or given.total)) as tell:
             tallies = run_resumable(job, items, chunks, tell)
-    try:
-        table = tabulate(tallies)
-    except ValueError:
-        chunks.remove()  # there is nothing in them
-        raise
-    write_csv(file, table, digits=6)
-    figure(table, file.with_suffix(".png"), title=Path(model).name)
-    chunks.remove()
+        try:
+            table = tabulate(tallies)
+        except ValueError:
+            chunks.remove()  # there is nothing in them
+            raise
+        write_csv(file, table, digits=6)
+        figure(table, file.with_suffix(".png"), title=Path(model).name)
+        chunks.remove()
     _tell_table(table, file, as_json)
 
 

@@ -18,7 +18,7 @@ import shutil
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from otformer import checks
-from otformer.files import written
+from otformer.files import held, written
 
 ENGINES = ("local", "ray")
 Item = tuple[str, ...]  # a Pair, perhaps with more
@@ -157,6 +157,17 @@ class ChunkFolder:
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """The folder for one process at a time, made if needed; empty in the end, it goes again."""
+        self.folder.mkdir(exist_ok=True)
+        with held(self.folder, self.folder.with_suffix("")):
+            try:
+                yield
+            finally:
+                if not len(self):
+                    self.remove()
+
 
 def run_resumable(
     job: Job, pairs: Iterable[Item], folder: ChunkFolder, progress: Progress = lambda done: None
@@ -195,14 +206,16 @@ def run(
     """Write ``encode`` of the result of every chunk, in order, to the file ``out``, whole or not at all.
 
     Interrupted, it leaves the finished chunks in the folder ``<out>.parts``, and the same call goes on from them; the folder
-    is removed when the output is there. A device or a pipe is written to as the chunks come.
+    is removed when the output is there. A second call for the same file is refused while the first works. A device or a pipe
+    is written to as the chunks come.
     """
     out = checked_out(out)
     folder, special = ChunkFolder(out), out.exists() and not out.is_file()
-    results = stream(job, pairs, progress) if special else run_resumable(job, pairs, folder, progress)
-    with written(out) as file:
-        file.writelines(map(encode, results))
-    folder.remove()
+    with nullcontext() if special else folder.held():
+        results = stream(job, pairs, progress) if special else run_resumable(job, pairs, folder, progress)
+        with written(out) as file:
+            file.writelines(map(encode, results))
+        folder.remove()
 
 
 def checked_out(out: str | Path) -> Path:

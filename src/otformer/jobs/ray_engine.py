@@ -2,7 +2,8 @@
 
 An actor that dies is started again and its chunk made again; results arrive once, whole, in the order of the chunks. The
 text is read here and travels in windows, so that neither this process nor the object store holds a corpus. Without a cluster
-(``RAY_ADDRESS``, or `ray.init` called before) one is started on this machine for the run, then ended.
+(``RAY_ADDRESS``, or `ray.init` called before) one is started on this machine for the run, then ended. Whoever reaches Ray's
+ports can run code, for they ask for no password: those of our own cluster listen on this machine alone (127.0.0.1).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 from otformer.jobs.jobs import Item, Work
 
 WINDOW_CHUNKS = 1000  # chunks given to Ray Data at a time
+ONLY_HERE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch, at 0: all its servers listen on 127.0.0.1
 
 
 class _Worker:
@@ -60,7 +62,11 @@ def _cluster(ray: Any, workers: int) -> Iterator[None]:
     """A cluster to run on, and Ray Data set to keep the order and be quiet; all as it was before, afterwards."""
     ours = not ray.is_initialized()
     if ours:
-        own = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": workers, "include_dashboard": False}
+        own: dict[str, Any] = {}
+        if "RAY_ADDRESS" not in os.environ:
+            os.environ[ONLY_HERE] = "0"  # for its processes; ray itself, if it was imported before, has read it already
+            import_module("ray._private.ray_constants").ENABLE_RAY_CLUSTER = False  # type: ignore[attr-defined]
+            own = {"address": "local", "num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **own)
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars, context.execution_options.preserve_order

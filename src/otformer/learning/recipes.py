@@ -14,6 +14,9 @@ from otformer.learning.initialisation import ConstructionStart, GaussianStart, S
 from otformer.learning.model import Architecture
 from otformer.learning.objectives import OBJECTIVES
 
+MOST_STEPS = 10**9
+LARGEST_LIST = 256  # points: a step keeps a matrix of their square for every problem of a batch and every layer
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -47,7 +50,7 @@ class Recipe:
     def __post_init__(self) -> None:
         checks.choice("objective", self.objective, OBJECTIVES)
         checks.choice("decay", self.decay, ("none", "cosine"))
-        checks.count("steps", self.steps)
+        checks.count("steps", self.steps, most=MOST_STEPS)
         checks.count("batch", self.batch)
         if self.samples is not None and self.samples < self.batch:
             raise ValueError(f"batch must not exceed the {self.samples} samples, got {self.batch}")
@@ -68,7 +71,7 @@ class Recipe:
         >>> recipe("sort-beyond").up_to(4).problems.sizes
         (2, 3, 4)
         """
-        sizes = tuple(range(2, checks.count("largest", largest, least=2) + 1))
+        sizes = tuple(range(2, checks.count("largest", largest, least=2, most=LARGEST_LIST) + 1))
         about = f"A short run of {self.name}: 3,000 steps on lists of at most {largest} points."
         problems = replace(self.problems, sizes=sizes)
         return replace(self, name=f"{self.name}-{largest}", about=about, problems=problems, **_SHORT)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.files import writable_folder
+from otformer.files import held, writable_folder
 from otformer.jobs import training
 from otformer.jobs.training import CHUNK, Log, Progress
 from otformer.learning import checkpoint, data
@@ -20,6 +20,8 @@ from otformer.learning.objectives import rows_right
 from otformer.learning.recipes import Recipe
 from otformer.learning.recipes import recipe as named
 from otformer.learning.step import EagerStep, GraphedStep, output_of
+
+LARGEST_ENSEMBLE = 256  # models: each has up to 100,000 problems of its own, 12 MB
 
 
 def train(
@@ -36,17 +38,19 @@ def train(
 
     The folder ``out`` gets ``log.csv``, ``checkpoint.safetensors`` and at the end ``model.safetensors`` (see trained.py).
     With ``resume`` the run goes on from the checkpoint, if there is one; on the CPU it ends with the very weights of a run
-    that was never stopped (with as many threads). ``progress(done, steps, loss)`` is called from the first step on.
+    that was never stopped (with as many threads). While a run works in the folder, another is refused.
+    ``progress(done, steps, loss)`` is called from the first step on.
     """
     recipe = named(recipe) if isinstance(recipe, str) else recipe
-    seed, ensemble = checks.count("seed", seed, least=0), checks.count("ensemble", ensemble)
+    seed, ensemble = checks.count("seed", seed, least=0), checks.count("ensemble", ensemble, most=LARGEST_ENSEMBLE)
     place = checks.device(device)
     folder = writable_folder(out)
-    if not resume and (folder / training.CHECKPOINT).exists():
-        raise ValueError(f"out already holds a run, got {str(out)!r}: resume it, or name another folder")
-    run = Run(recipe, folder, seed, ensemble, place)
-    training.train(run, recipe.steps, progress=progress)
-    checkpoint.save_model(folder / training.MODEL, run.net, recipe, seed)
+    with held(folder, out):
+        if not resume and (folder / training.CHECKPOINT).exists():
+            raise ValueError(f"out already holds a run, got {str(out)!r}: resume it, or name another folder")
+        run = Run(recipe, folder, seed, ensemble, place)
+        training.train(run, recipe.steps, progress=progress)
+        checkpoint.save_model(folder / training.MODEL, run.net, recipe, seed)
     return run.net
 
 

@@ -22,7 +22,7 @@ from otformer.transport.variants.unbalanced import solve_unbalanced
 F = TypeVar("F", bound=Callable[..., Any])
 ANY_REG = 1e300  # where λ is not looked at
 NO_TIME_LIMIT = "max_time goes with reg = 0 only, got max_time = {!r}: layers are limited by max_depth"
-NO_MEMORY = torch.OutOfMemoryError, MemoryError
+NO_MEMORY = torch.OutOfMemoryError, MemoryError, RuntimeError  # the last of torch on a CPU, which has no class of its own
 
 
 def eager(function: F) -> F:
@@ -35,6 +35,8 @@ def eager(function: F) -> F:
         try:
             return run(*args, **kwargs)
         except NO_MEMORY as error:
+            if type(error) is RuntimeError and "can't allocate memory" not in str(error):
+                raise
             raise MemoryError(_needed(function.__name__, *args, **kwargs)) from error
 
     return call  # type: ignore[return-value]

@@ -93,6 +93,8 @@ class SamplesLoss(torch.nn.Module):
         self.eps = self.blur if p == 1 else checks.positive("blur²", self.blur * self.blur)
         length = None if reach is None else checks.positive("reach", reach)
         self.rho = length if length is None or p == 1 else checks.positive("reach²", length * length)
+        if self.rho is not None and self.rho + self.eps == self.rho:
+            raise ValueError(f"blur is too small beside reach for float64, got blur {self.blur:g} and reach {length:g}")
 
     def forward(self, *args: Any) -> Any:
         """The loss, () or (B,), or the potentials, of (x, y) or (α, x, β, y)."""

@@ -24,7 +24,7 @@ from torch import Tensor
 from otformer import callers, checks
 from otformer.transport.choose import solve_problem
 from otformer.transport.problem.problem import ABSENT_WEIGHT, Array, Form, Goal, Problem
-from otformer.transport.problem.read import read_cost, read_points
+from otformer.transport.problem.read import read_cost, read_points, read_reg
 from otformer.transport.problem.result import Result
 from otformer.transport.ragged.padding import InputKind, PaddedProblems, RaggedProblem, compact, pack, read, to_device
 from otformer.transport.ragged.stacked import (
@@ -94,7 +94,7 @@ def solve_batch(
         from otformer.transport.exact.batch import solve_exactly
 
         return solve_exactly(problems, goal.tol, place)
-    reg = checks.positive("reg", reg)
+    reg = read_reg(checks.positive("reg", reg))
     problems = unstacked(problems)
     results: list[Result | None] = [None] * len(problems)
     for part, where in _parts(read(problems), place):

@@ -13,6 +13,7 @@ from otformer.transport.problem.problem import Goal, Pair, Problem, Sides
 from otformer.transport.solvers.annealing import State, least_error
 
 LAYERS_PER_LOOK = 10  # layers from one look at the marginal error to the next
+DEEPEST_NETWORK = 10**6  # which are laid out before the first of them runs
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Network:
     def run(self, problem: Problem, goal: Goal) -> Solved:
         if isinstance(problem.cost, Sides):
             raise ValueError("solver Network needs a cost matrix: executor 'stream' forms none")
+        if goal.max_depth > DEEPEST_NETWORK:
+            raise ValueError(
+                f"max_depth must be at most {DEEPEST_NETWORK:,} for a network of fixed layers, got {goal.max_depth:,}"
+            )
         problem, schedule = problem.as_tensors(), named(self.schedule)
         dense = Dense(problem.cost, problem.a.log(), problem.b.log())
         layers = schedule.layers(problem.reg, goal.max_depth)

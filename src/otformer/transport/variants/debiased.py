@@ -24,9 +24,10 @@ from otformer.transport.executors.open import AnyStream
 from otformer.transport.problem.problem import ABSENT_WEIGHT
 from otformer.transport.solvers.annealing import annealed
 from otformer.transport.solvers.fixed_point import Least
-from otformer.transport.variants.unbalanced import damped
+from otformer.transport.variants.unbalanced import damped, slack
 
 MAX_DEPTH = 10_000  # layers
+MEANINGLESS = 0.01  # of the mass: no plan with such an error counts as found, whatever rounding allows
 STALLED = 0.8  # of the error left by a step that should leave a third of it: rounding is all there is
 
 
@@ -124,7 +125,7 @@ def phi(f: Tensor, eps: float, rho: float | None) -> Tensor:
 
 def rounding(spread: float, eps: float, rho: float | None) -> float:
     """The least error that can be told from rounding: potentials of the size of costs, divided by ε."""
-    contraction = 1.0 if rho is None else 1 - (1 / (1 + eps / rho)) ** 2
+    contraction = 1.0 if rho is None else slack(eps, rho, rho)
     return 16 * torch.finfo(torch.float64).eps * spread / (eps * contraction)
 
 
@@ -145,6 +146,7 @@ def logs(weights: Tensor) -> Tensor:
 
 
 def warn(error: Tensor, tol: float) -> None:
+    """A warning where the error is above ``tol``, or where rounding, which ``tol`` never goes below, is all there is."""
+    tol = min(tol, MEANINGLESS)
     if not bool((error < tol).all()):
-        reached = f"error {float(error.max()):.3g} after {MAX_DEPTH} layers"
-        callers.warn(f"not converged: {reached}, tol is {tol:g}; raise blur or tol")
+        callers.warn(f"not converged: error {float(error.max()):.3g}, tol is {tol:g}; raise blur or tol")

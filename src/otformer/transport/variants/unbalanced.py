@@ -196,7 +196,8 @@ def damped_blocks(
 
 def slack(reg: float, rho_a: float, rho_b: float) -> float:
     """1 − d: the share of a distance to the solution by which a step is sure to come closer."""
-    return 1 - 1 / ((1 + reg / rho_a) * (1 + reg / rho_b))
+    more = reg / rho_a + reg / rho_b + (reg / rho_a) * (reg / rho_b)  # 1/d − 1: the difference itself is 0 where ρ ≫ λ
+    return more / (1 + more) if more < math.inf else 1.0
 
 
 @dataclass(frozen=True)

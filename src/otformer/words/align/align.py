@@ -107,6 +107,7 @@ class Alignment(frozenset[Link], Shown):
 
 
 Given = Pair | tuple[str, str] | str
+MOST_SCORES = 10**6  # of a sentence pair: a thousand words on each side
 
 
 @overload
@@ -161,6 +162,9 @@ def align(
 
 def _aligned(chosen: methods.Method, pairs: Sequence[Pair], by: str, matrix: bool = True) -> list[Alignment]:
     split = [(words(source, by), words(target, by)) for source, target in pairs]
+    for n, m in ((len(source), len(target)) for source, target in split):
+        if n * m > MOST_SCORES:
+            raise ValueError(f"pairs must be of sentences, at most {MOST_SCORES:,} scores a pair, got {n:,} × {m:,} words")
     return [
         Alignment({(i, j): round(float(P[j, i]), 4) for i, j in chosen.links(P)}, *both, P.astype("f4") if matrix else None)
         for both, P in zip(split, chosen.scores(split), strict=True)

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from otformer import checks
+from otformer.array_files import Array, read_npz
 from otformer.files import write_npz
 from otformer.words.text.text import plain, read_lines
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def as_unit(matrix: Array) -> Array:
@@ -139,10 +137,7 @@ def read_vectors(file: str | Path, language: str | None = None, limit: int | Non
 
 
 def _read_npz(file: Path, language: str | None, limit: int | None) -> WordVectors:
-    try:
-        arrays = dict(np.load(file, allow_pickle=False))
-    except Exception as error:  # numpy's and zipfile's errors have no base of their own
-        raise ValueError(f"{file} is not a readable npz file: {error}") from None
+    arrays = read_npz(file)
     first = f"{language}_" if f"{language}_words" in arrays else ""
     words, matrix = arrays.get(f"{first}words"), arrays.get(f"{first}vecs")
     if matrix is None and words is not None and "table" in arrays and "row" in arrays:

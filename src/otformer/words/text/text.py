@@ -21,6 +21,8 @@ from otformer import checks
 from otformer.words.text.languages import LanguagePair
 
 BAR = "|||"
+GZIP = b"\x1f\x8b"  # with which a packed file begins
+LONGEST_LINE = 2**24  # bytes: what has no line ends (a device, an unpacked bomb) would fill the memory
 Span = tuple[int, int]  # first character of a word and the one after its last
 
 
@@ -44,9 +46,11 @@ def read_lines(file: str | Path) -> Iterator[str]:
     file = Path(file)
     try:
         with file.open("rb") as raw:
-            packed = raw.peek(2)[:2] == b"\x1f\x8b" or file.suffix == ".gz"
+            packed = raw.peek(2)[:2] == GZIP or file.suffix == ".gz"
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
-            for number, line in enumerate(stream, 1):
+            for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
+                if len(line) > LONGEST_LINE:
+                    raise ValueError(f"{file} line {number} must have at most {LONGEST_LINE:,} bytes, got more")
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {number}") from None

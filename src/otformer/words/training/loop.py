@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from otformer.files import writable_folder
+from otformer.files import held, writable_folder
 from otformer.jobs import training
 from otformer.jobs.training import Log, Progress, load_moments, moments
 from otformer.tensor_files import read_tensors, write_tensors
@@ -58,10 +58,11 @@ def train(
     writable_folder(out)
     torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape, 8 ms each
     torch.manual_seed(seed)
-    run = Run(task, out, steps, device, seed, half, *snapshots)
-    done = training.train(run, steps, seconds=seconds, progress=progress)
-    if done:
-        write_tensors(out / training.MODEL, run.weights(), {"format": "pt"})
+    with held(out):
+        run = Run(task, out, steps, device, seed, half, *snapshots)
+        done = training.train(run, steps, seconds=seconds, progress=progress)
+        if done:
+            write_tensors(out / training.MODEL, run.weights(), {"format": "pt"})
     return done
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from otformer.array_files import read_npz
 from otformer.files import written
 from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings
 from otformer.words.align.hmm.orders import FURTHEST, Direction
@@ -68,8 +69,7 @@ def _probabilities(q: Array) -> Array:
 def read_models(file: str | Path) -> list[AlignmentModel]:
     """The models of a file of `write_models`."""
     try:
-        with np.load(file, allow_pickle=False) as stored:
-            arrays = dict(stored)
+        arrays = read_npz(file)
         count = max(1, sum(name.endswith("_said") for name in arrays))
         return [_model(arrays, f"{number}_") for number in range(count)]
     except KeyError as error:
