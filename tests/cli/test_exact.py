@@ -121,7 +121,7 @@ def test_a_missing_numba_is_one_line(files, monkeypatch):
     def missing(*_, **__):
         raise ImportError("exact transport needs numba: pip install 'otformer[exact]'")
 
-    monkeypatch.setattr("otformer.transport.exact.solve.optimum", missing)
+    monkeypatch.setattr("otformer.transport.exact.solve._on_matrix", missing)
     code, out, err = otformer(*EXACT, "--out", "plan.csv")
     assert (code, out, err) == (2, "", "otformer: exact transport needs numba: pip install 'otformer[exact]'\n")
     assert not (files / "plan.csv").exists()

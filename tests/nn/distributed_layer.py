@@ -35,6 +35,7 @@ def main(rank: int, meeting: str) -> None:
     for own, expected in zip(model.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(own, expected, atol=1e-5, rtol=1e-4)
     assert alone.balance.log_temperature.tolist() != DoublyStochastic([0.5, 1.0]).log_temperature.tolist()
+    torch.distributed.barrier()  # none leaves while the other still talks
     torch.distributed.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""The command line: ``otformer solve | sort | align | probe | explore | reproduce | train | bench``; its entry is __main__.py.
+"""The command line: ``otformer solve | sort | align | probe | explore | reproduce | train | bench``, entered by __main__.py.
 
 Bad input is one line on standard error and exit code 2; Ctrl-C is one line and exit code 130. Whatever loads torch is
 imported inside the commands, so that help, version and lists answer at once.
