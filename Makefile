@@ -7,7 +7,7 @@ BIN := .venv/bin
 JOBS ?= 2
 export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: test quick report docs lint types unit proofs test-gpu clean
+.PHONY: test quick report docs fuzz lint types unit proofs test-gpu clean
 
 test: lint types proofs unit
 
@@ -39,6 +39,11 @@ report: .venv/ready
 docs: .venv/ready
 	@echo "── mkdocs: the site, into build/site/index.html; it builds and opens without a network"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+# Bounded by cases and time; FUZZ="--only sort --first 17 --cases 1" runs one case again (tests/fuzz/__main__.py).
+fuzz: .venv/ready
+	@echo "── fuzz: hostile input for the public functions and the command line"
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
 # On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
 test-gpu:

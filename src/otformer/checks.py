@@ -55,6 +55,8 @@ def _number(name: str, value: Any, expected: str) -> float:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(f"{name} must be {expected}, got {_describe(value)}") from None
+    except OverflowError:
+        raise ValueError(f"{name} must be {expected}, got a whole number beyond float64") from None
 
 
 def array(name: str, value: Any) -> Any:

@@ -129,6 +129,11 @@ def _problem(
     if metric is not None and "M" in given:
         raise ValueError(f"metric goes with points, got a cost matrix in {file}")
     given |= {} if metric is None else {"metric": metric}
+    for name in given.keys() & {"M", "X_a", "X_b"}:
+        if given[name].ndim != 2:
+            raise ValueError(
+                f"{'a cost' if name == 'M' else 'points'} must be a matrix, got shape {given[name].shape} in {file}"
+            )
     n, m = given["M"].shape if "M" in given else (len(given["X_a"]), len(given["X_b"]))
     return given, n, m
 

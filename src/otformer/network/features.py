@@ -78,6 +78,8 @@ def cosine(x: Any, y: Any) -> Features:
 
 def _unit(name: str, x: Tensor) -> Tensor:
     """Rows of length 1; scaled by the largest coordinate first, so that squares neither overflow nor vanish."""
+    if x.shape[-1] == 0:
+        raise ValueError(f"{name} has points without coordinates: their cosine with anything is undefined")
     largest = x.abs().amax(-1, keepdim=True)
     if bool((largest == 0).any()):
         raise ValueError(f"{name} has a zero vector: its cosine with anything is undefined")

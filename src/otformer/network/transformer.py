@@ -27,6 +27,8 @@ from otformer.tensor_files import load_weights, read_tensors, write_tensors
 Sink = Literal["frozen", "token"]
 Keep = Literal["all", "last"] | Iterable[int]
 
+DEEPEST = 10**6  # layers, which are laid out one by one
+
 
 class AligningTransformer(Prompted):
     """A transformer whose attention converges to the entropic transport plan of its prompt,
@@ -96,7 +98,7 @@ class AligningTransformer(Prompted):
     ) -> None:
         super().__init__()
         chosen = named(schedule)
-        layers = chosen.layers(checks.positive("reg", reg), checks.count("depth", depth))
+        layers = chosen.layers(checks.positive("reg", reg), checks.count("depth", depth, most=DEEPEST))
         self._describe(checks.count("dim", dim), marginals, sink, scale, repr(chosen))
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():

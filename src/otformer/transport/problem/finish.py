@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,6 +44,8 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
     mass = float(rows.sum())
     # λ log P = u + v − C − λ, so Σ P C + λ Σ P log P needs no more than the marginals.
     value = float(rows @ u + columns @ v) + (problem.low - reg) * mass
+    # A solver's own plan is more exact than one made from u and v, whose rounding is a share cost/λ · ε of every entry.
+    linear = partial(_linear, problem, u, v) if solved.plan is None else partial(float, _against_cost(problem, P))
     if form.single:
         P = P.float() if isinstance(P, Tensor) else P.astype(np.float32)
         rounded = P.double() if isinstance(P, Tensor) else P.astype(np.float64)
@@ -58,9 +61,9 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
     if form.device is not None or form.single or isinstance(P, Tensor):
         potentials = form.give(whole_u, double=True), form.give(v, double=True)
         whole_P = form.give(whole_P)
-    parts: dict[str, Any] = {"plan": whole_P, "value_linear": partial(_linear, problem, u, solved.v)}
+    parts: dict[str, Any] = {"plan": whole_P, "value_linear": partial(_given, problem, linear)}
     if problem.wanted is not None:
-        number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, solved.v, value, P)
+        number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, solved.v, value, P, linear)
     parts["rounded"] = partial(_rounded, problem, u, solved.v)
     converged = error < goal.tol or not len(u)
     if warn and not converged:
@@ -85,12 +88,22 @@ def _plan(C: Array, u: Array, v: Array, reg: float) -> Array:
     return logs.exp_() if isinstance(logs, Tensor) else np.exp(logs, out=logs)
 
 
-def _linear(problem: Problem, u: Array, v: Array) -> Any:
-    """Σ P C, from the problem's own numbers, whatever has become of the plan given; forbidden pairs have no part in it."""
-    C, P = problem.cost, _plan(problem.cost, u, v, problem.reg)
+def _given(problem: Problem, known: Callable[[], float]) -> Any:
+    """A number in the form of the input."""
+    return problem.form.number(known())
+
+
+def _linear(problem: Problem, u: Array, v: Array) -> float:
+    """Σ P C, from the problem's own numbers, whatever has become of the plan given."""
+    return _against_cost(problem, _plan(problem.cost, u, v, problem.reg))
+
+
+def _against_cost(problem: Problem, P: Array) -> float:
+    """Σ P C; forbidden pairs have no part in it."""
+    C = problem.cost
     if bool((math.inf == C).any()):
         C = torch.where(C.isinf(), 0.0, C) if isinstance(C, Tensor) else np.where(np.isinf(C), 0.0, C)
-    return problem.form.number(float(P.reshape(-1) @ C.reshape(-1)) + problem.low * float(P.sum()))
+    return float(P.reshape(-1) @ C.reshape(-1)) + problem.low * float(P.sum())
 
 
 def _rounded(problem: Problem, u: Array, v: Array) -> Any:
@@ -102,7 +115,7 @@ def _rounded(problem: Problem, u: Array, v: Array) -> Any:
 
 
 def _with_derivatives(
-    problem: Problem, wanted: Wanted, u: Array, v: Array, value: float, P: Array
+    problem: Problem, wanted: Wanted, u: Array, v: Array, value: float, P: Array, known: Callable[[], float]
 ) -> tuple[Tensor, dict[str, Any]]:
     """The value, and the plan and its linear part when they are read, differentiable in what was wanted."""
     (C,), a, b, reg = wanted
@@ -111,7 +124,7 @@ def _with_derivatives(
         C = torch.where(C.isinf(), float(u.max() + v.max()) + 800 * problem.reg, C)
     number = Value.apply(value, C, a, b, reg, u, v, problem.low)
     moving = Potentials.apply(C, a, b, reg, u, v)
-    linear = partial(_moving_linear, problem, C, reg, moving, P)
+    linear = partial(_moving_linear, problem, C, reg, moving, P, known)
     return problem.form.give(number), {"plan": partial(_moving_plan, problem, C, reg, moving, P), "value_linear": linear}
 
 
@@ -125,10 +138,11 @@ def _moving_plan(problem: Problem, C: Tensor, reg: Tensor, moving: tuple[Tensor,
     return problem.form.give(problem.whole_plan(_moving(C, reg, moving, P)))
 
 
-def _moving_linear(problem: Problem, C: Tensor, reg: Tensor, moving: tuple[Tensor, Tensor], P: Tensor) -> Any:
+def _moving_linear(
+    problem: Problem, C: Tensor, reg: Tensor, moving: tuple[Tensor, Tensor], P: Tensor, known: Callable[[], float]
+) -> Any:
     """Σ P C of the problem's own cost, whatever has become of the caller's, with its derivatives."""
     plan = _moving(C, reg, moving, P)
     linear = (plan * C).sum() + problem.low * plan.sum()
-    u, v = (t.detach() for t in moving)
-    number = torch.as_tensor(float(_linear(problem, u, v)), dtype=torch.float64, device=C.device)
+    number = torch.as_tensor(known(), dtype=torch.float64, device=C.device)
     return problem.form.give(number + (linear - linear.detach()))

@@ -1,0 +1,1 @@
+"""A fuzzer of the public functions and the command line: `make fuzz`."""

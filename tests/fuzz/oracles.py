@@ -1,0 +1,80 @@
+"""What must hold of an answer, computed here from the input alone; AssertionError where it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from fuzz.inputs import plain
+
+
+def finite(*values: Any) -> None:
+    for value in values:
+        assert np.isfinite(plain(value)).all(), f"not finite: {value}"
+
+
+def uniform(w: Any, other: Any, n: int) -> np.ndarray:
+    """Weights as the library reads them: uniform, with the mass of the other side."""
+    if w is not None:
+        return plain(w)
+    return np.full(n, (1.0 if other is None else plain(other).sum()) / max(n, 1))
+
+
+def told_true(result: Any, a: Any, b: Any, tol: float, told: list[Any], large: float = 0.0) -> None:
+    """Of an entropic `Result`: a plan of finite numbers ≥ 0 whose error is what it says; else a warning.
+
+    large : a number to which the value may come; near the end of its type it may be infinite.
+    """
+    P = plain(np.asarray(result.plan) if not isinstance(result.plan, torch.Tensor) else result.plan)
+    single = str(getattr(result.plan, "dtype", "")).endswith("32")
+    finite(P, *((result.value, result.value_linear) if result.converged and large < (1e35 if single else 1e299) else ()))
+    for u in result.potentials:  # −∞ where there is no mass
+        assert not np.isnan(plain(u)).any(), "a potential that is no number"
+    assert (P >= 0).all(), "a negative entry"
+    if not P.size:
+        return
+    a, b = uniform(a, b, P.shape[0]), uniform(b, a, P.shape[1])
+    error = np.abs(P.sum(1) - a).sum() + np.abs(P.sum(0) - b * (a.sum() / b.sum())).sum()
+    slack = (1e-5 if single else 1e-9) * max(1.0, a.sum()) + 2e-5 * a.sum() * (abs(a.sum() / b.sum() - 1) > 1e-12)
+    assert not result.converged or error <= tol * min(1.0, a.sum()) + slack, f"converged, but error {error:.3g}"
+    assert result.converged or told, "not converged, and not a word"
+
+
+def optimal(P: Any, C: Any, a: Any, b: Any, value: Any) -> None:
+    """An exact plan: its marginals, and no worse than POT's value."""
+    import ot
+
+    P = np.asarray(P.to_dense() if isinstance(P, torch.Tensor) else P.todense() if hasattr(P, "todense") else P, float)
+    single, C = str(getattr(C, "dtype", "")).endswith("32"), plain(C)
+    close = 1e-5 if single else 1e-9
+    a, b = uniform(a, b, C.shape[0]), uniform(b, a, C.shape[1])
+    b = b * (a.sum() / (b.sum() or 1.0))
+    assert np.abs(P.sum(1) - a).sum() + np.abs(P.sum(0) - b).sum() <= (1e-5 if single else 1e-6) * a.sum(), "marginals"
+    C = np.where(P > 0, C, np.where(np.isfinite(C), C, np.abs(C[np.isfinite(C)]).max(initial=0)))  # forbidden pairs
+    scale = np.abs(C).max() * a.sum()
+    if scale > (1e35 if single else 1e299):
+        return  # the value itself may be infinite
+    assert abs(float((P * C).sum()) - float(value)) <= close * scale, "value is not that of the plan"
+    if a.sum() <= 0 or top_of(C) < 1e-200:
+        return
+    theirs = ot.emd2(a / a.sum(), b / b.sum(), C / top_of(C)) * scale
+    assert float(value) <= theirs + (1e-5 if single else 1e-6) * scale, f"{float(value)} where POT has {theirs}"
+
+
+def top_of(C: np.ndarray) -> float:
+    return float(np.abs(C).max(initial=0))
+
+
+def rows_of_one(A: Any) -> None:
+    finite(A)
+    assert (plain(A) >= 0).all(), "a negative attention"
+    assert np.abs(plain(A).sum(-1) - 1).max(initial=0) < 1e-4, "rows do not sum to 1"
+
+
+def reach(lam: Any, *parts: Any) -> float:
+    """How large a value may be: λ or costs or points squared, times masses, times the logarithm of small entries."""
+    numbers = [plain(part) for part in parts if part is not None and not isinstance(part, (str, dict, int))]
+    tops = [float(np.abs(x[np.isfinite(x)]).max(initial=1)) for x in numbers if x.dtype.kind == "f"]
+    return float(np.prod([min(top, 1e100) ** 2 for top in tops])) * max(float(lam), 1.0) * 1e3
