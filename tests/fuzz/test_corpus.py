@@ -16,6 +16,9 @@ FINDINGS = {  # calls that the fuzzer found, and what they raised, gave or took
     "OverflowError of a depth": lambda: of.AligningTransformer(2, 0.1, 10**400),
     "no end": lambda: of.AligningTransformer(2, 1.0, 10**29, schedule="relaxed"),
     "an infinite distance": lambda: of.wasserstein_1d([1.0], [3e307], [1e8], [1e8]),
+    "AttributeError of Newton": lambda: of.solve([[1e308, 0.0, np.inf], [1e308, 0.0, 1e308]], reg=1e100),
+    "a NaN bound": lambda: of.solve([[1e308, np.inf], [np.inf, 0.0]], reg=0),
+    "a NaN cost": lambda: of.emd([0.5, 0.5], [0.5, 0.5], [[1e308, np.inf], [np.inf, 0.0]]),
     "IndexError": lambda: of.solve_sample(np.ones((2, 0)), np.ones((3, 0)), metric="cosine"),
 }
 

@@ -108,7 +108,7 @@ def test_f18_a_stream_of_large_costs_is_right_or_says_so(size):
         try:
             result = of.solve_sample(x, y, reg=1.0, executor="stream")
         except ValueError as error:
-            assert "reg is too small for float64" in str(error)  # noqa: PT017
+            assert any(said in str(error) for said in ("reg is too small for float64", "costs must lie less than 1e300"))  # noqa: PT017
             return
     plan = np.asarray(result.plan)
     assert np.isfinite(plan).all()
