@@ -14,6 +14,8 @@ X = np.eye(2)
 FINDINGS = {  # calls that the fuzzer found, and what they raised, gave or took
     "OverflowError": lambda: of.divergence(X, X, reg=10**400),
     "OverflowError of a depth": lambda: of.AligningTransformer(2, 0.1, 10**400),
+    "NaN attention": lambda: of.AligningTransformer(1, 1e300, 1),
+    "NaN attention in float32": lambda: of.AligningTransformer(1, 1e-45, 1),
     "no end": lambda: of.AligningTransformer(2, 1.0, 10**29, schedule="relaxed"),
     "an infinite distance": lambda: of.wasserstein_1d([1.0], [3e307], [1e8], [1e8]),
     "AttributeError of Newton": lambda: of.solve([[1e308, 0.0, np.inf], [1e308, 0.0, 1e308]], reg=1e100),
