@@ -108,7 +108,7 @@ def test_f18_a_stream_of_large_costs_is_right_or_says_so(size):
         try:
             result = of.solve_sample(x, y, reg=1.0, executor="stream")
         except ValueError as error:
-            assert "reg is too small for float64" in str(error)  # noqa: PT017
+            assert any(said in str(error) for said in ("reg is too small for float64", "costs must lie less than 1e300"))  # noqa: PT017
             return
     plan = np.asarray(result.plan)
     assert np.isfinite(plan).all()
@@ -144,7 +144,7 @@ def test_f17_a_network_of_too_many_layers_is_refused_before_they_are_made():
         of.solve(SQUARE, schedule="relaxed", max_depth=10**8)
 
 
-@pytest.mark.parametrize("size", [1e8, 1e12, 1e14, 1e25])
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e8, 1e12, 1e14, 1e25])
 @pytest.mark.parametrize("corner", [9.0, np.inf])
 def test_value_linear_is_that_of_the_plan_at_any_size_of_the_costs(size, corner):
     """Found by the fuzzer: made again from u and v, the plan of `value_linear` was off by cost/λ · ε of every entry."""
@@ -153,4 +153,4 @@ def test_value_linear_is_that_of_the_plan_at_any_size_of_the_costs(size, corner)
         assert result.converged
         assert result.value_linear == pytest.approx(2.5 * size, rel=1e-6)
     moving = of.solve(torch.tensor(M, requires_grad=True), reg=1e-6)
-    assert float(moving.value_linear) == pytest.approx(2.5 * size, rel=1e-6)
+    assert moving.value_linear.item() == pytest.approx(2.5 * size, rel=1e-6)

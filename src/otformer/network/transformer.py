@@ -27,6 +27,7 @@ from otformer.tensor_files import load_weights, read_tensors, write_tensors
 Sink = Literal["frozen", "token"]
 Keep = Literal["all", "last"] | Iterable[int]
 
+LEAST_REG = 1e-30
 DEEPEST = 10**6  # layers, which are laid out one by one
 
 
@@ -98,7 +99,12 @@ class AligningTransformer(Prompted):
     ) -> None:
         super().__init__()
         chosen = named(schedule)
-        layers = chosen.layers(checks.positive("reg", reg), checks.count("depth", depth, most=DEEPEST))
+        lam = checks.positive("reg", reg)
+        if not LEAST_REG <= lam <= 1 / LEAST_REG:
+            raise ValueError(
+                f"reg must lie from {LEAST_REG:g} to {1 / LEAST_REG:g}, where float32 has λ and 1/λ, got {lam:g}"
+            )
+        layers = chosen.layers(lam, checks.count("depth", depth, most=DEEPEST))
         self._describe(checks.count("dim", dim), marginals, sink, scale, repr(chosen))
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():

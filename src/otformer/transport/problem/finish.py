@@ -16,6 +16,8 @@ from otformer.transport.derivatives.implicit import Potentials, Value, log_plan
 from otformer.transport.problem.problem import Array, Goal, Problem, Sides, Wanted
 from otformer.transport.problem.result import Result
 
+MADE_AGAIN = 1e6  # range of costs, in units of λ, up to which potentials give the plan to nine digits
+
 
 class Solved(NamedTuple):
     """Potentials u [n], v [m] of a problem; layers run, and which they were.
@@ -45,7 +47,8 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
     # λ log P = u + v − C − λ, so Σ P C + λ Σ P log P needs no more than the marginals.
     value = float(rows @ u + columns @ v) + (problem.low - reg) * mass
     # A solver's own plan is more exact than one made from u and v, whose rounding is a share cost/λ · ε of every entry.
-    linear = partial(_linear, problem, u, v) if solved.plan is None else partial(float, _against_cost(problem, P))
+    again = solved.plan is None or problem.spread < MADE_AGAIN * reg
+    linear = partial(_linear, problem, u, v) if again else partial(float, _against_cost(problem, P))
     if form.single:
         P = P.float() if isinstance(P, Tensor) else P.astype(np.float32)
         rounded = P.double() if isinstance(P, Tensor) else P.astype(np.float64)

@@ -25,6 +25,7 @@ from otformer.transport.problem.problem import Array, Form, Problem, Wanted, squ
 from otformer.transport.problem.weights import Weights, read_weights
 
 SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up to here a problem is solved in numpy
+WIDEST_RANGE = 1e300  # of finite costs: sums and multiples of them stay finite
 STREAM_ABOVE = 10**8  # entries of a cost matrix that is not formed any more unless asked for
 POINTS_ABOVE = 3 * 10**5  # entries of a cost matrix, which an exact solve leaves out for the most part
 FEATURES: dict[str, Callable[[Any, Any], Features]] = {
@@ -194,7 +195,7 @@ def _matrix_problem(
         high, forbids = greatest_allowed(C, low), True
     if forbids:
         check_reachable(C)
-    if not (high - low) / lam < math.inf:
+    if not (high - low <= WIDEST_RANGE and (high - low) / lam < math.inf):
         check_ratio(lam, high - low)
     C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
     wanted = None
@@ -221,8 +222,9 @@ def read_reg(reg: Any) -> float:
 
 
 def check_ratio(reg: float, spread: float) -> None:
-    if spread == math.inf:
-        raise ValueError("costs must lie less than 1.8e308 apart, got a range that overflows float64")
+    """Nothing may overflow: neither costs over λ, nor what stands for a forbidden pair, which is larger than all costs."""
+    if spread > WIDEST_RANGE:
+        raise ValueError(f"costs must lie less than 1e300 apart, got a range of {spread:g}")
     if not spread / reg < math.inf:
         raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
 
