@@ -125,7 +125,7 @@ def test_the_lens_ends_at_the_networks_own_answer() -> None:
     net, batch = learned.load("paper-attention"), learned.draw(9, PROBLEMS, 0)
     last = iterative.lens(net, net.states(batch.x, batch.y), batch).matrices[-1]
     module = shipped.load_trained("paper-attention", 2)
-    assert torch.allclose(last[2], module(batch.x[0], batch.y[0]), atol=1e-5)
+    assert torch.allclose(last[2], module(batch.x[0], batch.y[0]).float(), atol=1e-5)
 
 
 def test_nearest_match_against_numpy() -> None:
