@@ -247,7 +247,14 @@ NET_BAD = [
     (lambda: NET(torch.ones(3, 2) * 1e20, torch.ones(3, 2)), "x is too large"),
     (lambda: NET([torch.ones(3, 2)]), "y must list as many problems as x"),
     (lambda: NET([torch.ones(3, 2)] * 2, [torch.ones(3, 1)] * 2), "x and y must have the same dimension"),
-    (lambda: of.AligningTransformer(2, 1e-299, 5)(np.ones((3, 2)), np.ones((2, 2))), "reg is too small for torch.float64"),
+    (
+        lambda: of.AligningTransformer(2, 1e-299, 5),
+        "reg must lie from 1e-30 to 1e\\+30, where float32 has λ and 1/λ, got 1e-299",
+    ),
+    (
+        lambda: of.AligningTransformer(2, 1e-30, 5).float()(torch.ones(3, 2), torch.ones(2, 2)),
+        "reg is too small for torch.float32",
+    ),
     (lambda: of.AligningTransformer(2, 1e-5, 5).half()(np.ones((3, 2)), np.ones((2, 2))), "the network must be float32 or"),
     (lambda: of.StockTransformer(of.SinkhornTransformer(2, 0.1, 5)), "net must be an AligningTransformer, got Sinkhorn"),
     (lambda: of.Relaxed(2.5), "omega must be between 0 and 2, got 2.5"),
