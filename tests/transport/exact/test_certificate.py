@@ -200,3 +200,14 @@ def test_points_that_all_lie_in_one_place():
     r = of.solve_sample(np.zeros((1000, 2)), np.zeros((1000, 2)), reg=0)
     assert (r.converged, r.value, sorted(r.permutation.tolist())) == (True, 0.0, list(range(1000)))
     assert r.rounds < 5
+
+
+def test_a_pair_that_must_go_very_far():
+    """Costs 10¹⁴ times those of the others: what is promised is a share of the value, and that holds."""
+    x, y = np.random.default_rng(0).random((2, 600, 2))
+    x[-1], y[-1] = 1e7, (1e7, 0.0)
+    C = cdist(x, y, "sqeuclidean")
+    r = of.solve_sample(x, y, reg=0)
+    assert r.converged
+    assert r.value == pytest.approx(C[linear_sum_assignment(C)].mean(), rel=1e-11)
+    assert r.gap <= 1e-11 * r.value

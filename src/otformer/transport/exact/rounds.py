@@ -3,8 +3,7 @@ r"""From rough potentials to the optimum and its proof.
     1. For every point the k pairs of least reduced cost c_ij − u_i − v_j: a sparse graph.
     2. The best flow on the graph, and its potentials (f, g), exactly.                                       graphs.py
     3. *Pricing*, over all pairs: f*_i = min_j (c_ij − g_j). Pairs below f_i are not on the graph, or it would not be best:
-    the
-       least of every row are added, and 2 goes on from where it was. Where there are none, all is done.
+       the least of every row are added, and 2 goes on from where it was. Where there are none, all is done.
 
 **Stuck.** The first graph may not carry everything. Where flow is stuck, potentials f rise by ``far`` and g fall
 (assignment.py), so that pairs that lead out of there and cost no more than that are found by pricing; while there are too
