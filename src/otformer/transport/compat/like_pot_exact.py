@@ -25,7 +25,7 @@ from otformer.transport.exact.result import proved, sparse
 from otformer.transport.exact.units import in_units
 from otformer.transport.problem.potentials import read_potentials
 from otformer.transport.problem.problem import Form, to_numpy
-from otformer.transport.problem.read import read_cost, wants_gradient
+from otformer.transport.problem.read import WIDEST_RANGE, read_cost, wants_gradient
 from otformer.transport.problem.weights import read_weights
 from otformer.transport.solve import ANY_REG
 
@@ -295,7 +295,7 @@ def _read_sparse(M: Any) -> tuple[Form, tuple[int, int], np.ndarray, np.ndarray,
         wrong = checks.first_not_finite(costs[allowed])
         raise ValueError(f"M must hold finite numbers, or inf for a forbidden pair, got {wrong}")
     finite = costs[allowed].astype(np.float64)
-    if len(finite) and not float(finite.max()) - float(finite.min()) < np.inf:
-        raise ValueError("M must hold costs that lie less than 1.8e308 apart, got a range that overflows float64")
+    if len(finite) and not float(finite.max()) - float(finite.min()) <= WIDEST_RANGE:
+        raise ValueError("M must hold costs that lie less than 1e300 apart, got a wider range")
     i, j, c = i[allowed].astype(np.int64), j[allowed].astype(np.int64), finite
     return Form(device, costs.dtype == np.float32), (M.shape[0], M.shape[1]), i, j, c
