@@ -2,9 +2,10 @@
 
     python bench/layers.py [--device cuda] [--repeat 5] [--cases 100000x4x4 1000x64x64]
 
-All sides run in one process, in turns, through public calls: forward, and the backward of a random linear loss. The best of
-the turns is printed. Memory is what autograd keeps between forward and backward (on a GPU: the most that was allocated in
-both, without logits, output and gradient). The error is the largest difference of a row or column sum from 1, in float64.
+On a GPU the kernels of other projects stand beside (layers_peers.py). All sides run in one process, in turns, through public
+calls: forward, and the backward of a random linear loss. The best of the turns is printed. Memory is what autograd keeps
+between forward and backward (on a GPU: the most that was allocated in both, without logits, output and gradient). The error
+is the largest difference of a row or column sum from 1, in float64.
 """
 
 from __future__ import annotations
@@ -81,6 +82,12 @@ def compare(case: str, scale: float, device: str, repeat: int, compiled: bool) -
     sides: dict[str, Layer] = {f"{ITERATIONS} unrolled, eager": unrolled}
     if compiled:
         sides[f"{ITERATIONS} unrolled, compiled"] = torch.compile(unrolled)
+    if device == "cuda" and shape[1] == shape[2]:
+        from layers_peers import peers
+
+        others, missing = peers(ITERATIONS, shape[1], logits)
+        sides |= others
+        print("\n".join(["", *missing]))
     sides["of.nn.DoublyStochastic"] = of.nn.DoublyStochastic()
     turns: dict[str, list[Turn]] = {name: [] for name in sides}
     for turn in range(repeat + 1):  # the first is to warm up

@@ -24,7 +24,7 @@ from otformer.nn import balance_kernels
 from otformer.nn.balance_gpu import shape
 
 pytestmark = pytest.mark.slow
-WHOLE = {"count", "n", "m", "heads", "rows_a", "rows_b", "sinkhorn", "most"}
+WHOLE = {"count", "n", "m", "step", "heads", "rows_a", "rows_b", "sinkhorn", "most"}
 FLOATS = {"tol", "enough"}
 IN_THE_CALLERS = {"logits", "plan", "gradient", "moved"}
 

@@ -46,6 +46,8 @@ def check(problem: Case, k: int, v: Tensor | None = None, both: bool = False) ->
     """Values are the least of the matrix, in order, and those of the places; no place comes twice."""
     pairs = GpuPairs(problem.x, problem.y, problem.rule)
     assert pairs.shape == problem.C.shape
+    costs = pairs.costs(*torch.ones_like(problem.C).nonzero().unbind(1)).view(problem.C.shape)
+    torch.testing.assert_close(costs, problem.C, rtol=0, atol=2.0**-49 * float(problem.spread))
     v = rough(len(problem.y)).to(problem.y) if v is None else v
     for rows in (True, False) if both else (True,):
         other = v if rows else rough(len(problem.x), seed=4).to(v)

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from otformer import callers, checks
 
+LEAST_TEMPERATURE = 1e-300  # below, it is 0
+
 
 def refuse(bad: Tensor, message: str) -> None:
     """A ValueError with the message where ``bad`` is true; it names the problem, where there are several: [B]."""
@@ -16,10 +18,18 @@ def refuse(bad: Tensor, message: str) -> None:
         raise ValueError(f"problem {int(bad.nonzero()[0, 0])}: {message}" if bad.ndim and len(bad) > 1 else message)
 
 
+def ordinary(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Whether `check_before` has nothing to say, as a tensor: its conditions on weights, in one."""
+    fine = (temperature.isfinite() & (temperature > LEAST_TEMPERATURE)).all()
+    for w in (a, b):
+        fine = fine & ((w >= 0) & (w <= torch.finfo(logits.dtype).max)).all() & (w.amax(1) > 0).all()
+    return fine & checks.masses_agree(*(t.double().sum(1) for t in (a, b))).all()
+
+
 def check_before(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, name: str) -> None:
     """Temperatures [H] and weights [A, n], [A', m] before anything is solved; ``name``: "logits", or "values" to sort."""
-    if not bool((temperature.isfinite() & (temperature > 1e-300)).all()):
-        wrong = temperature[~(temperature.isfinite() & (temperature > 1e-300))][0].item()
+    if not bool((temperature.isfinite() & (temperature > LEAST_TEMPERATURE)).all()):
+        wrong = temperature[~(temperature.isfinite() & (temperature > LEAST_TEMPERATURE))][0].item()
         raise ValueError(f"temperature must be a positive, finite number, got {wrong:g}")
     for weight, w in (("a" if name == "logits" else "weights", a), ("b", b)):
         if name != "logits" and w is b:  # pieces of [0, 1]: only too large a k makes one negative

@@ -12,7 +12,7 @@ from otformer.nn import balance_kernels as kernels
 from otformer.nn.small import SMALL_SINKHORN, SMALL_STEPS
 from otformer.transport.solvers.blocks import LAYERS
 
-WARP_ENTRIES = {torch.float32: 512, torch.float64: 128}  # that a warp holds, of one problem or several
+WARP_ENTRIES = {torch.float32: 256, torch.float64: 128}  # that a warp holds, of one problem or several
 LEAST_SIDE = 2  # rows and columns are filled up to a power of 2 from here
 GRADIENT_SINGLE, GRADIENT_DOUBLE = 1e-12, 1e-24  # squared relative residuals of the gradient's system
 
@@ -46,11 +46,13 @@ def backward(
 def shape(entries: int, numbers: torch.dtype) -> tuple[int, int]:
     """Problems of a program and its warps: several problems to a warp, or several warps to a problem.
 
+    Two warps at least: with one, Triton 3.6 makes a program of two nested loops that never ends.
+
     >>> shape(4 * 4, torch.float32), shape(32 * 32, torch.float64)
-    ((32, 1), (1, 8))
+    ((32, 2), (1, 8))
     """
-    each = WARP_ENTRIES[numbers]
-    return max(1, each // entries), max(1, entries // each)
+    warps = max(2, entries // WARP_ENTRIES[numbers])
+    return max(1, warps * WARP_ENTRIES[numbers] // entries), warps
 
 
 def _launch(
@@ -66,7 +68,7 @@ def _launch(
     N, M = (max(LEAST_SIDE, 1 << (size - 1).bit_length()) for size in (n, m))
     batch, warps = shape(N * M, temperature.dtype)
     kind = kernels.tl.float32 if temperature.dtype == torch.float32 else kernels.tl.float64
-    sizes = (B, n, m, len(temperature), len(a), len(b))
+    sizes = (B, n, m, 1, len(temperature), len(a), len(b))
     with torch.cuda.device_of(logits):
         given = (*first, *given, *rest)
         kernel[(-(-B // batch),)](*given, *sizes, *numbers, BATCH=batch, N=N, M=M, NUMBERS=kind, num_warps=warps)

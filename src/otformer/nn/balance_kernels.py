@@ -2,6 +2,10 @@
 # Kernels are not Python to a type checker.
 r"""Triton kernels of `balance` for small problems, small.py on a CUDA device: a program holds several problems in registers.
 
+Problems are on the last axis, which threads are laid along first, so that sums over rows and columns are mostly within a
+thread. Triton would lay threads along the entries of a row, which are neighbours in memory; so it is not told that they are:
+their distance ``step``, 1, is an argument like any other.
+
 What differs from small.py is the linear system S d = y, S = diag(c) − Pᵀ diag(1/r) P: conjugate gradients, preconditioned by
 1/c, need only products with P over its two axes, so no vector ever changes the threads that hold it. After any number of
 their steps d·y = d·S d, all that the length log(1 + κ)/κ of a Newton step is derived from. The null vector 1 is kept out by
@@ -22,145 +26,147 @@ try:
     import triton
     import triton.language as tl
 
-    jit = triton.jit
+    jit, kernel = triton.jit, triton.jit(do_not_specialize=["step"])
     SMALLEST = tl.constexpr(1e-30)  # stands for 0 where it divides
     LONG_MOVE = tl.constexpr(1.0)  # of a step in g
     GREATEST = tl.constexpr(1e30)  # logits from here on are no numbers to calculate with
 except ImportError:  # a machine without a GPU reads this module, it does not run it
     tl = SMALLEST = LONG_MOVE = GREATEST = None
 
-    def jit(kernel):
-        return kernel
+    def jit(function):
+        return function
+
+    kernel = jit
 
 
 @jit
 def read(
-    logits, temperature, a, b, count, n, m, heads, rows_a, rows_b,
+    logits, temperature, a, b, count, n, m, step, heads, rows_a, rows_b,
     BATCH: tl.constexpr, N: tl.constexpr, M: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
-    """X [BATCH, N, M] = (logits − max)/τ, LEAST where P is 0; τ, the greatest weight [BATCH]; weights in its units; bad."""
+    """X [N, M, BATCH] = (logits − max)/τ, LEAST where P is 0; τ, the greatest weight [BATCH]; weights in its units; bad."""
     k = tl.program_id(0).to(tl.int64) * BATCH + tl.arange(0, BATCH)
     i, j = tl.arange(0, N), tl.arange(0, M)
     tau = tl.load(temperature + k % heads).to(NUMBERS)
-    rows, columns = (k < count)[:, None] & (i < n)[None, :], (k < count)[:, None] & (j < m)[None, :]
-    w_a = tl.load(a + (k % rows_a)[:, None] * n + i[None, :], mask=rows, other=0.0).to(NUMBERS)
-    w_b = tl.load(b + (k % rows_b)[:, None] * m + j[None, :], mask=columns, other=0.0).to(NUMBERS)
-    scale = tl.maximum(tl.maximum(tl.max(w_a, 1), tl.max(w_b, 1)), SMALLEST)
-    w_a, w_b = w_a / scale[:, None], w_b / scale[:, None]
-    w_b = w_b * (tl.sum(w_a, 1) / tl.maximum(tl.sum(w_b, 1), SMALLEST))[:, None]
-    there = (w_a > 0)[:, :, None] & (w_b > 0)[:, None, :]
-    place = k[:, None, None] * n * m + i[None, :, None] * m + j[None, None, :]
+    rows, columns = (i < n)[:, None] & (k < count)[None, :], (j < m)[:, None] & (k < count)[None, :]
+    w_a = tl.load(a + (k % rows_a)[None, :] * n + i[:, None], mask=rows, other=0.0).to(NUMBERS)
+    w_b = tl.load(b + (k % rows_b)[None, :] * m + j[:, None], mask=columns, other=0.0).to(NUMBERS)
+    scale = tl.maximum(tl.maximum(tl.max(w_a, 0), tl.max(w_b, 0)), SMALLEST)
+    w_a, w_b = w_a / scale[None, :], w_b / scale[None, :]
+    w_b = w_b * (tl.sum(w_a, 0) / tl.maximum(tl.sum(w_b, 0), SMALLEST))[None, :]
+    there = (w_a > 0)[:, None, :] & (w_b > 0)[None, :, :]
+    place = k[None, None, :] * n * m + i[:, None, None] * m + j[None, :, None] * step
     X = tl.load(logits + place, mask=there, other=0.0).to(NUMBERS)
     wrong = there & ~(X < GREATEST)  # of nan too
     there = there & (X > LEAST) & (X < GREATEST)
-    top = tl.max(tl.max(tl.where(there, X, LEAST), 2), 1)
-    X = tl.where(there, tl.maximum((X - top[:, None, None]) / tau[:, None, None], 0.9 * LEAST), LEAST)
-    bad = tl.max(tl.max(wrong.to(tl.int32), 2), 1)
-    bad = tl.maximum(bad, tl.max(((w_a > 0) & (tl.max(X, 2) <= LEAST)).to(tl.int32), 1))
-    bad = tl.maximum(bad, tl.max(((w_b > 0) & (tl.max(X, 1) <= LEAST)).to(tl.int32), 1))
+    top = tl.max(tl.max(tl.where(there, X, LEAST), 0), 0)
+    X = tl.where(there, tl.maximum((X - top[None, None, :]) / tau[None, None, :], 0.9 * LEAST), LEAST)
+    bad = tl.max(tl.max(wrong.to(tl.int32), 0), 0)
+    bad = tl.maximum(bad, tl.max(((w_a > 0) & (tl.max(X, 1) <= LEAST)).to(tl.int32), 0))
+    bad = tl.maximum(bad, tl.max(((w_b > 0) & (tl.max(X, 0) <= LEAST)).to(tl.int32), 0))
     return k, i, j, X, tau, scale, w_a, w_b, bad
 
 
 @jit
 def conjugate(P, r, c, y, going, enough, most):
-    """d [BATCH, M] with S d = y, to ``enough`` of y in the preconditioned norm, in ``most`` steps at most."""
+    """d [M, BATCH] with S d = y, to ``enough`` of y in the preconditioned norm, in ``most`` steps at most."""
     inverse = tl.where(c > 0, 1 / tl.maximum(c, SMALLEST), 0.0)
-    total = tl.maximum(tl.sum(c, 1), SMALLEST)
+    total = tl.maximum(tl.sum(c, 0), SMALLEST)
     rho, d = tl.where(c > 0, y, 0.0), y * 0
-    z = tl.where(c > 0, rho * inverse - (tl.sum(rho, 1) / total)[:, None], 0.0)
-    s, size = z, tl.sum(rho * z, 1)
+    z = tl.where(c > 0, rho * inverse - (tl.sum(rho, 0) / total)[None, :], 0.0)
+    s, size = z, tl.sum(rho * z, 0)
     target = size * enough
     going = going & (size > 0)
     step = 0
     while (step < most) & (tl.max(going.to(tl.int32), 0) > 0):
-        image = c * s - tl.sum(P * (tl.sum(P * s[:, None, :], 2) / r)[:, :, None], 1)
-        bend = tl.sum(s * image, 1)
+        image = c * s - tl.sum(P * (tl.sum(P * s[None, :, :], 1) / r)[:, None, :], 0)
+        bend = tl.sum(s * image, 0)
         going = going & (bend > 0)  # unless it moves mass between parts that exchange none
         alpha = tl.where(going, size / tl.where(going, bend, 1.0), 0.0)
-        d += alpha[:, None] * s
-        rho -= alpha[:, None] * image
-        z = tl.where(c > 0, rho * inverse - (tl.sum(rho, 1) / total)[:, None], 0.0)
-        before, size = size, tl.sum(rho * z, 1)
-        s = z + tl.where(going, size / tl.where(going, before, 1.0), 0.0)[:, None] * s
+        d += alpha[None, :] * s
+        rho -= alpha[None, :] * image
+        z = tl.where(c > 0, rho * inverse - (tl.sum(rho, 0) / total)[None, :], 0.0)
+        before, size = size, tl.sum(rho * z, 0)
+        s = z + tl.where(going, size / tl.where(going, before, 1.0), 0.0)[None, :] * s
         going = going & (size > target)
         step += 1
     return d
 
 
-@jit
+@kernel
 def solve(
-    logits, temperature, a, b, plan, f_out, g_out, error_out, count, n, m, heads, rows_a, rows_b, tol, sinkhorn, most,
+    logits, temperature, a, b, plan, f_out, g_out, error_out, count, n, m, step, heads, rows_a, rows_b, tol, sinkhorn, most,
     BATCH: tl.constexpr, N: tl.constexpr, M: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
     """P [B, n, m], f [B, n], g [B, m] and the error [B], as in `small.solve_small`."""
     k, i, j, X, _, scale, w_a, w_b, bad = read(
-        logits, temperature, a, b, count, n, m, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
+        logits, temperature, a, b, count, n, m, step, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
     )
-    top = tl.max(X, 2)
-    sums = tl.maximum(tl.sum(tl.exp(X - top[:, :, None]), 2), SMALLEST)
+    top = tl.max(X, 1)
+    sums = tl.maximum(tl.sum(tl.exp(X - top[:, None, :]), 1), SMALLEST)
     f = tl.where(w_a > 0, tl.log(tl.maximum(w_a, SMALLEST) / sums) - top, 0.0)
-    Y = tl.maximum(X + f[:, :, None], LEAST)
-    top = tl.max(Y, 1)
-    sums = tl.maximum(tl.sum(tl.exp(Y - top[:, None, :]), 1), SMALLEST)
+    Y = tl.maximum(X + f[:, None, :], LEAST)
+    top = tl.max(Y, 0)
+    sums = tl.maximum(tl.sum(tl.exp(Y - top[None, :, :]), 0), SMALLEST)
     g = tl.where(w_b > 0, tl.log(tl.maximum(w_b, SMALLEST) / sums) - top, 0.0)
-    P, error, step, going = tl.exp(X + f[:, :, None] + g[:, None, :]), scale, 0, 1
+    P, error, done, going = tl.exp(X + f[:, None, :] + g[None, :, :]), scale, 0, 1
     while going > 0:
-        ratio = tl.where(w_a > 0, w_a / tl.maximum(tl.sum(P, 2), SMALLEST), 1.0)
+        ratio = tl.where(w_a > 0, w_a / tl.maximum(tl.sum(P, 1), SMALLEST), 1.0)
         f += tl.log(ratio)
-        P = P * ratio[:, :, None]
-        c = tl.sum(P, 1)
-        error = tl.max(tl.abs(w_b - c), 1)
+        P = P * ratio[:, None, :]
+        c = tl.sum(P, 0)
+        error = tl.max(tl.abs(w_b - c), 0)
         active = (error > tol) & (bad == 0)
-        step += 1
-        going = tl.where(step < most, tl.max(active.to(tl.int32), 0), 0)
+        done += 1
+        going = tl.where(done < most, tl.max(active.to(tl.int32), 0), 0)
         if going > 0:
-            if step <= sinkhorn:
+            if done <= sinkhorn:
                 d = tl.where(w_b > 0, tl.log(tl.maximum(w_b, SMALLEST) / tl.maximum(c, SMALLEST)), 0.0)
             else:
                 d = conjugate(P, tl.maximum(w_a, SMALLEST), c, w_b - c, active, 1e-6, M)
-                high, low = tl.max(tl.where(w_b > 0, d, LEAST), 1), tl.min(tl.where(w_b > 0, d, -LEAST), 1)
+                high, low = tl.max(tl.where(w_b > 0, d, LEAST), 0), tl.min(tl.where(w_b > 0, d, -LEAST), 0)
                 spread = tl.maximum(high - low, 1e-6)
-                d = d * (tl.log(1 + spread) / spread)[:, None]
-            d = tl.where(active[:, None], d, 0.0)
+                d = d * (tl.log(1 + spread) / spread)[None, :]
+            d = tl.where(active[None, :], d, 0.0)
             g += d
-            if tl.max(tl.max(tl.abs(d), 1), 0) > LONG_MOVE:
-                P = tl.exp(X + f[:, :, None] + g[:, None, :])
+            if tl.max(tl.max(tl.abs(d), 0), 0) > LONG_MOVE:
+                P = tl.exp(X + f[:, None, :] + g[None, :, :])
             else:
-                P = P * tl.exp(d)[:, None, :]
-    inside = (k < count)[:, None, None] & (i < n)[None, :, None] & (j < m)[None, None, :]
+                P = P * tl.exp(d)[None, :, :]
+    inside = (i < n)[:, None, None] & (j < m)[None, :, None] & (k < count)[None, None, :]
     kind = plan.dtype.element_ty
-    place = k[:, None, None] * n * m + i[None, :, None] * m + j[None, None, :]
-    tl.store(plan + place, (P * scale[:, None, None]).to(kind), mask=inside)
-    f = tl.where(w_a > 0, f + tl.log(scale)[:, None], 0.0)
-    tl.store(f_out + k[:, None] * n + i[None, :], f, mask=(k < count)[:, None] & (i < n)[None, :])
-    tl.store(g_out + k[:, None] * m + j[None, :], g, mask=(k < count)[:, None] & (j < m)[None, :])
+    place = k[None, None, :] * n * m + i[:, None, None] * m + j[None, :, None] * step
+    tl.store(plan + place, (P * scale[None, None, :]).to(kind), mask=inside)
+    f = tl.where(w_a > 0, f + tl.log(scale)[None, :], 0.0)
+    tl.store(f_out + k[None, :] * n + i[:, None], f, mask=(i < n)[:, None] & (k < count)[None, :])
+    tl.store(g_out + k[None, :] * m + j[:, None], g, mask=(j < m)[:, None] & (k < count)[None, :])
     tl.store(error_out + k, tl.where(bad > 0, float("inf"), error), mask=k < count)
 
 
-@jit
+@kernel
 def backward(
     gradient, logits, temperature, a, b, f_in, g_in, moved, w_u_out, w_v_out, heat,
-    count, n, m, heads, rows_a, rows_b, enough,
+    count, n, m, step, heads, rows_a, rows_b, enough,
     BATCH: tl.constexpr, N: tl.constexpr, M: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
     """Gradients in logits [B, n, m], a [B, n], b [B, m] and τ [B]; balance.py has their derivation."""
     k, i, j, X, tau, scale, _w_a, _w_b, _bad = read(
-        logits, temperature, a, b, count, n, m, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
+        logits, temperature, a, b, count, n, m, step, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
     )
-    rows, columns = (k < count)[:, None] & (i < n)[None, :], (k < count)[:, None] & (j < m)[None, :]
-    f = tl.load(f_in + k[:, None] * n + i[None, :], mask=rows, other=0.0) - tl.log(scale)[:, None]
-    g = tl.load(g_in + k[:, None] * m + j[None, :], mask=columns, other=0.0)
-    P = tl.exp(X + f[:, :, None] + g[:, None, :])
-    place = k[:, None, None] * n * m + i[None, :, None] * m + j[None, None, :]
+    rows, columns = (i < n)[:, None] & (k < count)[None, :], (j < m)[:, None] & (k < count)[None, :]
+    f = tl.load(f_in + k[None, :] * n + i[:, None], mask=rows, other=0.0) - tl.log(scale)[None, :]
+    g = tl.load(g_in + k[None, :] * m + j[:, None], mask=columns, other=0.0)
+    P = tl.exp(X + f[:, None, :] + g[None, :, :])
+    place = k[None, None, :] * n * m + i[:, None, None] * m + j[None, :, None] * step
     G = tl.load(gradient + place, mask=P > 0, other=0.0).to(NUMBERS)
-    r, c = tl.maximum(tl.sum(P, 2), SMALLEST), tl.sum(P, 1)
-    g_u, g_v = tl.sum(P * G, 2), tl.sum(P * G, 1)
-    y = g_v - tl.sum(P * (g_u / r)[:, :, None], 1)
+    r, c = tl.maximum(tl.sum(P, 1), SMALLEST), tl.sum(P, 0)
+    g_u, g_v = tl.sum(P * G, 1), tl.sum(P * G, 0)
+    y = g_v - tl.sum(P * (g_u / r)[:, None, :], 0)
     w_v = conjugate(P, r, c, y, k < count, enough, 2 * M)
-    w_u = (g_u - tl.sum(P * w_v[:, None, :], 2)) / r
-    Y = P * (G - w_u[:, :, None] - w_v[:, None, :]) * (scale / tau)[:, None, None]
-    tl.store(heat + k, -tl.sum(tl.sum(tl.where(P > 0, Y * X, 0.0), 2), 1), mask=k < count)
-    inside = rows[:, :, None] & columns[:, None, :]
+    w_u = (g_u - tl.sum(P * w_v[None, :, :], 1)) / r
+    Y = P * (G - w_u[:, None, :] - w_v[None, :, :]) * (scale / tau)[None, None, :]
+    tl.store(heat + k, -tl.sum(tl.sum(tl.where(P > 0, Y * X, 0.0), 0), 0), mask=k < count)
+    inside = rows[:, None, :] & columns[None, :, :]
     tl.store(moved + place, Y.to(moved.dtype.element_ty), mask=inside)
-    tl.store(w_u_out + k[:, None] * n + i[None, :], w_u, mask=rows)
-    tl.store(w_v_out + k[:, None] * m + j[None, :], w_v, mask=columns)
+    tl.store(w_u_out + k[None, :] * n + i[:, None], w_u, mask=rows)
+    tl.store(w_v_out + k[None, :] * m + j[:, None], w_v, mask=columns)

@@ -94,7 +94,7 @@ class DoublyStochastic(nn.Module):
         allowed = inputs.mask("mask", mask, shape, logits)
         if allowed is not None:
             logits = logits.masked_fill(~allowed, -torch.inf)
-        temperature, (w_a, w_b) = self._heads(lead), (inputs.stacked(w, lead) for w in (w_a, w_b))
+        temperature, (w_a, w_b) = self._heads(lead).to(logits.device), (inputs.stacked(w, lead) for w in (w_a, w_b))
         if 0 in shape:
             return torch.zeros_like(logits)
         flat = logits.reshape(-1, n, m)

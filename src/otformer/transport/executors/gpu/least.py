@@ -35,10 +35,14 @@ class GpuPairs:
         self.spread = box_spread(x, y, rule)
 
     def costs(self, i: Tensor, j: Tensor) -> Tensor:
-        """c_ij [E] of the pairs (i, j), by differences of coordinates."""
+        """c_ij [E] of the pairs (i, j), by differences of coordinates; inf where labels forbid one."""
         step = max(1, AT_ONCE // self.x.shape[1])
         parts = [(self.x[p] - self.y[q]).square_().sum(1) for p, q in zip(i.split(step), j.split(step), strict=True)]
-        return self.rule.cost(torch.cat(parts))
+        found = self.rule.cost(torch.cat(parts))
+        if self.rule.labels is None:
+            return found
+        own, other = self.rule.labels
+        return found.masked_fill((own[i] == other[j]) != self.rule.same, math.inf)
 
     @torch.no_grad()
     def least(self, potential: Tensor, k: int, rows: bool) -> tuple[Tensor, Tensor]:
