@@ -58,7 +58,7 @@ class Sent(NamedTuple):
     cost: Floats
 
     def gap(self, f: Floats, g: Floats) -> float:
-        """Σ units |c − f_i − g_j|; rounded as f_i = min (c − g_j) is: no term is negative, but of a pair that is forbidden."""
+        """Σ units |c − f_i − g_j|; rounded as f_i = min (c − g_j) is: none is negative, but of a forbidden pair."""
         return float(self.units @ abs((self.cost - g[self.j]) - f[self.i]))
 
 
