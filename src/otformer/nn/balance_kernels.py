@@ -2,9 +2,9 @@
 # Kernels are not Python to a type checker.
 r"""Triton kernels of `balance` for small problems, small.py on a CUDA device: a program holds several problems in registers.
 
-Problems are on the last axis, which threads are laid along first, so that sums over rows and columns are mostly within a
-thread. Triton would lay threads along the entries of a row, which are neighbours in memory; so it is not told that they are:
-their distance ``step``, 1, is an argument like any other.
+Problems are on the last axis. Triton lays threads along what is consecutive in memory: where problems are, each thread has a
+whole problem, and no sum over rows or columns leaves it; where the entries of a row are, a warp has a problem or several.
+A thread should have one of them, not four at once: so how rows lie (``step_i``) is not known when a kernel is compiled.
 
 What differs from small.py is the linear system S d = y, S = diag(c) − Pᵀ diag(1/r) P: conjugate gradients, preconditioned by
 1/c, need only products with P over its two axes, so no vector ever changes the threads that hold it. After any number of
@@ -26,7 +26,7 @@ try:
     import triton
     import triton.language as tl
 
-    jit, kernel = triton.jit, triton.jit(do_not_specialize=["step"])
+    jit, kernel = triton.jit, triton.jit(do_not_specialize=["step_i"])
     SMALLEST = tl.constexpr(1e-30)  # stands for 0 where it divides
     LONG_MOVE = tl.constexpr(1.0)  # of a step in g
     GREATEST = tl.constexpr(1e30)  # logits from here on are no numbers to calculate with
@@ -41,7 +41,7 @@ except ImportError:  # a machine without a GPU reads this module, it does not ru
 
 @jit
 def read(
-    logits, temperature, a, b, count, n, m, step, heads, rows_a, rows_b,
+    logits, temperature, a, b, count, n, m, step_k, step_i, step_j, heads, rows_a, rows_b,
     BATCH: tl.constexpr, N: tl.constexpr, M: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
     """X [N, M, BATCH] = (logits − max)/τ, LEAST where P is 0; τ, the greatest weight [BATCH]; weights in its units; bad."""
@@ -55,7 +55,7 @@ def read(
     w_a, w_b = w_a / scale[None, :], w_b / scale[None, :]
     w_b = w_b * (tl.sum(w_a, 0) / tl.maximum(tl.sum(w_b, 0), SMALLEST))[None, :]
     there = (w_a > 0)[:, None, :] & (w_b > 0)[None, :, :]
-    place = k[None, None, :] * n * m + i[:, None, None] * m + j[None, :, None] * step
+    place = k[None, None, :] * step_k + i[:, None, None] * step_i + j[None, :, None] * step_j
     X = tl.load(logits + place, mask=there, other=0.0).to(NUMBERS)
     wrong = there & ~(X < GREATEST)  # of nan too
     there = there & (X > LEAST) & (X < GREATEST)
@@ -95,12 +95,13 @@ def conjugate(P, r, c, y, going, enough, most):
 
 @kernel
 def solve(
-    logits, temperature, a, b, plan, f_out, g_out, error_out, count, n, m, step, heads, rows_a, rows_b, tol, sinkhorn, most,
+    logits, temperature, a, b, plan, f_out, g_out, error_out,
+    count, n, m, step_k, step_i, step_j, heads, rows_a, rows_b, tol, sinkhorn, most,
     BATCH: tl.constexpr, N: tl.constexpr, M: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
     """P [B, n, m], f [B, n], g [B, m] and the error [B], as in `small.solve_small`."""
     k, i, j, X, _, scale, w_a, w_b, bad = read(
-        logits, temperature, a, b, count, n, m, step, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
+        logits, temperature, a, b, count, n, m, step_k, step_i, step_j, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
     )
     top = tl.max(X, 1)
     sums = tl.maximum(tl.sum(tl.exp(X - top[:, None, :]), 1), SMALLEST)
@@ -135,7 +136,7 @@ def solve(
                 P = P * tl.exp(d)[None, :, :]
     inside = (i < n)[:, None, None] & (j < m)[None, :, None] & (k < count)[None, None, :]
     kind = plan.dtype.element_ty
-    place = k[None, None, :] * n * m + i[:, None, None] * m + j[None, :, None] * step
+    place = k[None, None, :] * step_k + i[:, None, None] * step_i + j[None, :, None] * step_j
     tl.store(plan + place, (P * scale[None, None, :]).to(kind), mask=inside)
     f = tl.where(w_a > 0, f + tl.log(scale)[None, :], 0.0)
     tl.store(f_out + k[None, :] * n + i[:, None], f, mask=(i < n)[:, None] & (k < count)[None, :])
@@ -146,18 +147,18 @@ def solve(
 @kernel
 def backward(
     gradient, logits, temperature, a, b, f_in, g_in, moved, w_u_out, w_v_out, heat,
-    count, n, m, step, heads, rows_a, rows_b, enough,
+    count, n, m, step_k, step_i, step_j, heads, rows_a, rows_b, enough,
     BATCH: tl.constexpr, N: tl.constexpr, M: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
     """Gradients in logits [B, n, m], a [B, n], b [B, m] and τ [B]; balance.py has their derivation."""
     k, i, j, X, tau, scale, _w_a, _w_b, _bad = read(
-        logits, temperature, a, b, count, n, m, step, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
+        logits, temperature, a, b, count, n, m, step_k, step_i, step_j, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
     )
     rows, columns = (i < n)[:, None] & (k < count)[None, :], (j < m)[:, None] & (k < count)[None, :]
     f = tl.load(f_in + k[None, :] * n + i[:, None], mask=rows, other=0.0) - tl.log(scale)[None, :]
     g = tl.load(g_in + k[None, :] * m + j[:, None], mask=columns, other=0.0)
     P = tl.exp(X + f[:, None, :] + g[None, :, :])
-    place = k[None, None, :] * n * m + i[:, None, None] * m + j[None, :, None] * step
+    place = k[None, None, :] * step_k + i[:, None, None] * step_i + j[None, :, None] * step_j
     G = tl.load(gradient + place, mask=P > 0, other=0.0).to(NUMBERS)
     r, c = tl.maximum(tl.sum(P, 1), SMALLEST), tl.sum(P, 0)
     g_u, g_v = tl.sum(P * G, 1), tl.sum(P * G, 0)
