@@ -177,11 +177,12 @@ def test_the_page_keeps_its_promises():
     assert page["matching_after"] > 0.95
     assert page["ranking_before"] < 0
     assert page["ranking_after"] > 0.98
-    for loss, *_ in (page["exact"], page["twenty"]):
-        assert loss < 2e-4
-    assert page["exact"][1] < 2e-6
-    assert page["exact"][2] < 1e-5
-    assert min(page["twenty"][1:]) > 0.005
+    last = [sum(losses[-10:]) / 10 for losses, *_ in (page["exact"], page["twenty"])]
+    assert min(page["exact"][0][0], page["twenty"][0][0]) > 3
+    assert max(last) < 0.03
+    assert last[0] == pytest.approx(last[1], rel=0.01)
+    assert max(page["exact"][1:]) < 2e-6
+    assert min(page["twenty"][1:]) > 0.02
     assert page["top_before"] < 0.05
     assert page["top_after"] > 0.85
 
