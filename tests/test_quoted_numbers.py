@@ -50,9 +50,11 @@ class Section:
 
     @property
     def commands(self) -> list[str]:
-        """What is in code in the heading and the text, and the lines of its blocks that a shell would take."""
+        """What is in code in the heading and the text (also over a line's end), and the lines of blocks for a shell."""
         blocks = [line for kind, block in FENCED.findall(self.text) if kind in ("", "sh") for line in SHELL.findall(block)]
-        lines = re.sub(r"(?<!\n)\n(?!\n)", " ", f"{self.title}\n\n{FENCED.sub('', self.text)}")  # code may go over a line's end
+        lines = re.sub(
+            r"(?<!\n)\n(?!\n)", " ", f"{self.title}\n\n{FENCED.sub('', self.text)}"
+        )  # code may go over a line's end
         return [*re.findall(r"`([^`\n]+)`", lines), *blocks]
 
 
