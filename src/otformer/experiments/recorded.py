@@ -29,7 +29,7 @@ DIGITS = 6  # significant digits of a recorded number: finer than every toleranc
 SPEED = {"ms"}  # columns that hold the speed of the machine, which is no result
 MOST_LINES = 20  # drifts of one experiment that are told one by one
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")  # a cell may hold several: [26.9, 37.3]
-WHOLE = re.compile(r"-?\d+")
+INTEGER = re.compile(r"-?\d+")
 Verdicts = dict[str, dict[str, bool]]  # experiment -> claim -> whether it held
 
 
@@ -53,7 +53,7 @@ class Tolerance:
         return all(x == r or self._near(x, r) for x, r in pairs)
 
     def _near(self, new: str, recorded: str) -> bool:
-        if WHOLE.fullmatch(recorded):
+        if INTEGER.fullmatch(recorded):
             return False
         return abs(float(new) - float(recorded)) <= self.absolute + self.relative * abs(float(recorded))
 
@@ -63,10 +63,10 @@ class Tolerance:
 
 # How far a number may move. What another processor does to it was measured by a run on kernels without vector instructions
 # (tests/experiments/test_recorded.py has the command); each tolerance is at least twice the largest move there.
-CONSTRUCTED = Tolerance(relative=1e-5, absolute=1e-8)  # float64 without a fit; moved by 1e-7, or below 1e-9 near rounding
-FITTED = Tolerance(relative=1e-3, absolute=1e-5)  # slopes and least squares amplify rounding: 1e-4, or 2e-6
-SHIPPED = Tolerance(relative=0.02, absolute=0.02)  # float32 networks, near ties change a row's largest entry: 0.8 %, or 0.004
-TRAINED = Tolerance(relative=0.1, absolute=6.0)  # per cent of rows of networks trained in the run: 3 points
+FLOAT64 = Tolerance(relative=1e-5, absolute=1e-8)  # without a fit: moved by 1e-7, or below 1e-9 near rounding
+A_FIT = Tolerance(relative=1e-3, absolute=1e-5)  # slopes and least squares amplify rounding: 1e-4, or 2e-6
+FLOAT32 = Tolerance(relative=0.02, absolute=0.02)  # networks; near ties change a row's largest entry: 0.8 %, or 0.004
+FRESH = Tolerance(relative=0.1, absolute=6.0)  # per cent of rows, of networks trained in the run: 3 points
 OF_A_FIT = {"rates", "general-costs"}
 OF_SHIPPED_NETWORKS = {
     *("generalization", "prompting", "iterative", "generalization-15", "trained", "beyond", "learned-algorithm"),
@@ -82,8 +82,8 @@ def tolerance(experiment: str, column: str) -> Tolerance:
     ± (1e-08 + 0.001 %), ± (0.02 + 2 %)
     """
     if column in OF_TRAINED_NETWORKS:
-        return TRAINED
-    return SHIPPED if experiment in OF_SHIPPED_NETWORKS else FITTED if experiment in OF_A_FIT else CONSTRUCTED
+        return FRESH
+    return FLOAT32 if experiment in OF_SHIPPED_NETWORKS else A_FIT if experiment in OF_A_FIT else FLOAT64
 
 
 def drifts(record: Record, folder: Path = FOLDER) -> list[str]:
@@ -133,7 +133,7 @@ def record(report: Path, folder: Path = FOLDER) -> None:
 
 def _short(cell: str) -> str:
     """A cell with `DIGITS` digits; whole numbers stay whole, and others do not become so."""
-    return NUMBER.sub(lambda x: x[0] if WHOLE.fullmatch(x[0]) else repr(float(f"{float(x[0]):.{DIGITS}g}")), cell)
+    return NUMBER.sub(lambda x: x[0] if INTEGER.fullmatch(x[0]) else repr(float(f"{float(x[0]):.{DIGITS}g}")), cell)
 
 
 def _numbers(run: Record) -> list[dict[str, str]]:
