@@ -25,16 +25,16 @@ def passes() -> None:
     """All precisions in few dimensions and in many, and what a `Rule` changes."""
     for d in (3, 20):
         for precision in (SINGLE, MIXED, DOUBLE):
-            check_pass(case(40, 100, d, "cpu"), 0.01, precision)
-        check_pass(case(40, 100, d, "cpu", ROOT), 0.01, MIXED)
+            check_pass(case(70, 150, d, "cpu"), 0.01, precision)
+        check_pass(case(70, 150, d, "cpu", ROOT), 0.01, MIXED)
         for rule in (PLAIN, DIFFERENT):
-            check_pass(case(40, 100, d, "cpu", rule, labels=3), 0.01, MIXED)
+            check_pass(case(70, 150, d, "cpu", rule, labels=3), 0.01, MIXED)
 
 
 def tiles() -> None:
     """Tiles left out: level and steep potentials, where those that matter are far from the rows."""
     for d, slope in ((1, 0.0), (2, 2.0), (3, 2.0)):
-        flat = case(128, 1024, d, "cpu")
+        flat = case(256, 1024, d, "cpu")
         duals = steep(flat, 5e-4, slope)
         check_pass(flat, 5e-4, MIXED, duals)
         assert share_that_reads_all(flat, 5e-4, duals) < 0.2
@@ -74,14 +74,14 @@ def as_many_points_as_dimensions() -> None:
 def products() -> None:
     for d in (3, 20):
         for precision in (MIXED, DOUBLE):
-            check_products(case(40, 100, d, "cpu"), 0.01, precision)
-        check_products(case(40, 100, d, "cpu", ROOT), 0.01, MIXED)
-        check_products(case(40, 100, d, "cpu", DIFFERENT, labels=3), 0.01, MIXED)
+            check_products(case(70, 150, d, "cpu"), 0.01, precision)
+        check_products(case(70, 150, d, "cpu", ROOT), 0.01, MIXED)
+        check_products(case(70, 150, d, "cpu", DIFFERENT, labels=3), 0.01, MIXED)
 
 
 def solve() -> None:
     """A solution by the public call: its error, as float64 finds it, is below the one reported, and both below tol."""
-    x, y, a, b = problem(0, 100, 90, 2)
+    x, y, a, b = problem(0, 200, 180, 2)
     for dtype, tol, reg in ((torch.float32, 1e-3, 0.1), (torch.float64, 1e-7, 0.2)):
         given = [torch.tensor(t, dtype=dtype) for t in (x, y, a, b)]
         result = of.solve_sample(*given, reg=reg, tol=tol, executor="stream")

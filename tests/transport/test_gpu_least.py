@@ -103,14 +103,14 @@ def check_steep_distances(d: int, device: str) -> None:
 
 def dimensions() -> None:
     for d, k in ((1, 4), (2, 1), (3, 3), (8, 2), (9, 2), (20, 32)):
-        check(case(40, 100, d, "cpu"), k, both=d in (3, 20))
+        check(case(70, 150, d, "cpu"), k, both=d in (3, 20))
 
 
 def rules() -> None:
     for d in (2, 9):
-        check(case(40, 100, d, "cpu", ROOT), 3)
+        check(case(40, 150, d, "cpu", ROOT), 3)
         for rule in (PLAIN, DIFFERENT):
-            check(case(40, 100, d, "cpu", rule, labels=3), 3)
+            check(case(40, 150, d, "cpu", rule, labels=3), 3)
 
 
 def ties() -> None:
