@@ -33,8 +33,8 @@ proofs:
 	@$(PYTHON) proofs/check.py$(if $(filter proofs,$(MAKECMDGOALS)),, --if-installed)
 
 report: .venv/ready
-	@echo "── otformer reproduce: every experiment that is not done yet or has changed, then the report"
-	@OMP_NUM_THREADS=1 $(BIN)/otformer reproduce --resume --out report
+	@echo "── otformer reproduce: every experiment that is not done yet or has changed, the report, and what is not as recorded"
+	@OMP_NUM_THREADS=1 $(BIN)/otformer reproduce --resume --check --out report
 
 docs: .venv/ready
 	@echo "── mkdocs: the site, into build/site/index.html; it builds and opens without a network"

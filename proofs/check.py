@@ -1,13 +1,15 @@
 """Checks the proofs in this folder with Coq: `make proofs`, or `python proofs/check.py [--record] [--if-installed]`.
 
-Every file is compiled in a folder of its own, then Coq is asked on which axioms each theorem rests. An axiom that is not
-one of the real numbers or of machine integers (an `Admitted` lemma is one) is an error. `--record` writes what was checked,
-by which version, to checked.txt, so that a machine without Coq can tell whether the files are still those.
+Every file is compiled (build/proofs keeps what was, until a source, Coq or this file changes), then Coq is asked on which
+axioms each theorem rests. An axiom that is not one of the real numbers or of machine integers (an `Admitted` lemma is one)
+is an error. `--record` writes what was checked, by which version, to checked.txt, so that a machine without Coq can tell
+whether the files are still those.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import re
 import shutil
@@ -19,6 +21,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RECORD = HERE / "checked.txt"
+BUILD = HERE.parent / "build" / "proofs"  # what Coq has compiled
 PACKAGES = "coq libcoq-coquelicot libcoq-interval"  # Debian's names
 
 # In the order of their dependencies; of each file the theorems that README.md speaks of.
@@ -71,11 +74,28 @@ def missing() -> str | None:
     return None
 
 
-def compile_all(place: Path) -> None:
-    """Copies the sources to place and compiles them there."""
-    for name in THEOREMS:
-        shutil.copy(HERE / f"{name}.v", place)
-        compile_file(place, name)
+def compiled() -> Path:
+    """A folder with the sources, compiled: that of an earlier success with the same sources, Coq and this file, if any."""
+    made_from = "\n".join([version(), *digests(), hashlib.sha256(Path(__file__).read_bytes()).hexdigest()])
+    place = BUILD / hashlib.sha256(made_from.encode()).hexdigest()[:16]
+    if place.exists():
+        return place
+    BUILD.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=BUILD))
+    try:
+        for name in THEOREMS:
+            shutil.copy(HERE / f"{name}.v", folder)
+            compile_file(folder, name)
+        with contextlib.suppress(OSError):  # another process may have been first
+            folder.rename(place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return place
+
+
+def version() -> str:
+    """The version of Coq."""
+    return subprocess.run(["coqc", "--print-version"], capture_output=True, text=True, check=True).stdout.split()[0]
 
 
 def axioms(place: Path, files: Iterable[str]) -> set[str]:
@@ -102,11 +122,11 @@ def digests() -> list[str]:
 
 def check() -> list[str]:
     """Checks everything; the lines of checked.txt."""
-    version = subprocess.run(["coqc", "--print-version"], capture_output=True, text=True, check=True).stdout.split()[0]
+    place = compiled()
     with tempfile.TemporaryDirectory() as folder:
-        compile_all(Path(folder))
-        rests = [rests_on(Path(folder), PURE, False), rests_on(Path(folder), NUMERIC, True)]
-    return [f"Coq {version}", *digests(), *rests]
+        asked = shutil.copytree(place, Path(folder, "proofs"))
+        rests = [rests_on(asked, PURE, False), rests_on(asked, NUMERIC, True)]
+    return [f"Coq {version()}", *digests(), *rests]
 
 
 def main() -> int:

@@ -1,13 +1,10 @@
 """The command line: answers, JSON, exit codes, and nothing on disk after bad input."""
 
-import contextlib
-import io
 import json
 import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,31 +12,10 @@ import ot
 import pytest
 from scipy.spatial.distance import cdist
 
+from helpers.command import otformer
 from otformer.cli import common
-from otformer.cli.main import main
 from otformer.learning.recipes import RECIPES
 from otformer.network.schedule import SCHEDULES
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def otformer(*arguments, stdin=""):
-    """The command in this process, as the console script calls it."""
-    out, err = io.StringIO(), io.StringIO()
-    code: object = 0
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        patch.setattr(sys, "argv", ["otformer", *map(str, arguments)])
-        patch.setattr(sys, "stdin", io.StringIO(stdin))
-        try:
-            main()
-        except SystemExit as stop:
-            code = stop.code
-    return Done(code or 0, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture

@@ -40,9 +40,7 @@ def compiled(tmp_path_factory) -> Path:
     """All files, accepted by Coq. What needs it is skipped where there is no Coq."""
     if why := check.missing():
         pytest.skip(f"proofs NOT CHECKED here: {why}")
-    place = tmp_path_factory.mktemp("proofs")
-    check.compile_all(place)
-    return place
+    return shutil.copytree(check.compiled(), tmp_path_factory.mktemp("proofs") / "compiled")
 
 
 @pytest.mark.slow

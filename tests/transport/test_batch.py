@@ -1,14 +1,12 @@
 """of.solve_batch: every problem as if alone, each with its own convergence, broken ones named."""
 
 import math
-import warnings
 
 import numpy as np
 import ot
 import pytest
 import torch
 
-import otformer as of
 from oracles import marginal_error, pot_plan, squared_cost
 from otformer.benchmarks.problems import FAMILIES, make, sentences
 from otformer.transport.ragged.batch import BrokenProblems, solve_batch
@@ -260,42 +258,3 @@ def test_asking_for_the_device_it_would_use_anyway():
     assert isinstance(there.plan, np.ndarray)
     np.testing.assert_array_equal(there.plan, here.plan)
     assert math.isclose(there.value, here.value)
-
-
-def test_few_layers_give_finite_numbers():
-    rng = np.random.default_rng(0)
-    for n, m, mass, layers in ((2, 2, 10.0, 4), (117, 5, 1e5, 5), (9, 9, 1.0, 2)):
-        problem = rng.random((n, m)), np.full(n, mass / n), np.full(m, mass / m)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            (r,) = of.solve_batch([problem], reg=1e-4, max_depth=layers)
-        assert np.isfinite(r.plan).all()
-        assert np.isfinite([r.value, r.value_linear, r.marginal_error]).all()
-
-
-def test_a_broken_problem_survives_a_pickle_and_no_type_of_it_loses_the_others():
-    import pickle
-
-    with pytest.raises(of.BrokenProblems, match="problem 1: ") as caught:
-        of.solve_batch([np.ones((2, 2)), torch.eye(3).to_sparse(), np.eye(2), torch.eye(3, device="meta")])
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert str(again) == str(caught.value)
-    assert [r is None for r in again.results] == [False, True, False, True]
-
-
-def test_threads_leave_no_filter_behind():
-    from concurrent.futures import ThreadPoolExecutor
-
-    before = list(warnings.filters)
-    problems = [np.random.default_rng(k).random((6, 6)) for k in range(40)]
-
-    def run(_):
-        return [r.converged for r in of.solve_batch(problems, reg=1e-3, tol=0.0, max_depth=50)]
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with ThreadPoolExecutor(3) as pool:
-            assert not any(any(done) for done in pool.map(run, range(6)))
-    assert warnings.filters == before
-    with pytest.warns(RuntimeWarning, match="not converged: 40 of 40"):
-        of.solve_batch(problems, reg=1e-3, tol=0.0, max_depth=50)

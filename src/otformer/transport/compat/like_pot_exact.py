@@ -189,8 +189,7 @@ def _check_unneeded(numItermax: Any, numThreads: Any) -> None:
 @torch.no_grad()
 def _solve(a: Any, b: Any, M: Any, center_dual: bool, check_marginals: bool, start: Any) -> _Found:
     a, b = _or_uniform(a), _or_uniform(b)
-    if not check_marginals:
-        b = _scaled(b, a)
+    b = b if check_marginals else _scaled(b, a)
     held_sparsely = hasattr(M, "tocoo") or (isinstance(M, Tensor) and M.layout != torch.strided)
     found = (_solve_sparse if held_sparsely else _solve_dense)(a, b, M, start)
     return found.centred() if center_dual else found
@@ -204,9 +203,8 @@ def _or_uniform(w: Any) -> Any:
 
 def _scaled(b: Any, a: Any) -> Any:
     """b with the mass of a, whatever its own is."""
-    w_a, w_b = (
-        None if w is None else to_numpy(checks.array(name, w)).astype(np.float64) for name, w in (("a", a), ("b", b))
-    )
+    given = (None if w is None else to_numpy(checks.array(name, w)).astype(np.float64) for name, w in (("a", a), ("b", b)))
+    w_a, w_b = given
     if w_b is None or not w_b.sum() > 0:
         return b  # uniform, or refused later
     return w_b * ((1.0 if w_a is None else w_a.sum()) / w_b.sum())

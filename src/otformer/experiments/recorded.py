@@ -1,0 +1,162 @@
+"""Recorded results: what the experiments gave at the default size and seed, and whether a run still gives that.
+
+``results/<name>.csv`` has every number of an experiment to `DIGITS` digits, ``results/checks.json`` the verdict of every
+check. ``otformer reproduce --check`` compares a run with them; `COMMAND` writes them anew from a report of all experiments.
+
+Bits differ between processors and builds of torch, so a number x agrees with the recorded r if |x − r| ≤ a + ρ|r|, where
+ρ and a are the `Tolerance` of its kind. Text, verdicts and whole numbers (sizes, layers, lists sorted) agree only if they
+are equal: 20 of 20 is not 19 of 20.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from otformer.experiments.registry import EXPERIMENTS
+from otformer.experiments.runner import Record
+from otformer.files import write_csv, written
+
+FOLDER = Path(__file__).parent / "results"
+COMMAND = "python -m otformer.experiments.recorded report"  # after `make report`
+DIGITS = 6  # significant digits of a recorded number: finer than every tolerance
+SPEED = {"ms"}  # columns that hold the speed of the machine, which is no result
+MOST_LINES = 20  # drifts of one experiment that are told one by one
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")  # a cell may hold several: [26.9, 37.3]
+INTEGER = re.compile(r"-?\d+")
+Verdicts = dict[str, dict[str, bool]]  # experiment -> claim -> whether it held
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a number may lie from the recorded one: ``absolute + relative · |recorded|``."""
+
+    relative: float
+    absolute: float
+
+    def allows(self, new: str, recorded: str) -> bool:
+        """Whether two cells agree: the text between the numbers, the whole numbers, and the others within the tolerance.
+
+        >>> near = Tolerance(0.01, 0.0)
+        >>> near.allows("[2.0, 101.0]", "[2.0, 100.0]"), near.allows("[2.0, 102.0]", "[2.0, 100.0]"), near.allows("20", "19")
+        (True, False, False)
+        """
+        if NUMBER.split(new) != NUMBER.split(recorded):
+            return False
+        pairs = zip(NUMBER.findall(new), NUMBER.findall(recorded), strict=True)
+        return all(x == r or self._near(x, r) for x, r in pairs)
+
+    def _near(self, new: str, recorded: str) -> bool:
+        if INTEGER.fullmatch(recorded):
+            return False
+        return abs(float(new) - float(recorded)) <= self.absolute + self.relative * abs(float(recorded))
+
+    def __str__(self) -> str:
+        return f"± ({self.absolute:g} + {100 * self.relative:g} %)"
+
+
+# How far a number may move. What another processor does to it was measured by a run on kernels without vector instructions
+# (tests/experiments/test_recorded.py has the command); each tolerance is at least twice the largest move there.
+FLOAT64 = Tolerance(relative=1e-5, absolute=1e-8)  # without a fit: moved by 1e-7, or below 1e-9 near rounding
+A_FIT = Tolerance(relative=1e-3, absolute=1e-5)  # slopes and least squares amplify rounding: 1e-4, or 2e-6
+FLOAT32 = Tolerance(relative=0.02, absolute=0.02)  # networks; near ties change a row's largest entry: 0.8 %, or 0.004
+FRESH = Tolerance(relative=0.1, absolute=6.0)  # per cent of rows, of networks trained in the run: 3 points
+OF_A_FIT = {"rates", "general-costs"}
+OF_SHIPPED_NETWORKS = {
+    *("generalization", "prompting", "iterative", "generalization-15", "trained", "beyond", "learned-algorithm"),
+    *("fox", "translation-attention", "translation-attention-de"),
+}
+OF_TRAINED_NETWORKS = {"rows right in %, each seed"}  # columns
+
+
+def tolerance(experiment: str, column: str) -> Tolerance:
+    """The tolerance of the numbers of a column.
+
+    >>> print(tolerance("sizes", "σ"), tolerance("trained", "seeds: median"), sep=", ")
+    ± (1e-08 + 0.001 %), ± (0.02 + 2 %)
+    """
+    if column in OF_TRAINED_NETWORKS:
+        return FRESH
+    return FLOAT32 if experiment in OF_SHIPPED_NETWORKS else A_FIT if experiment in OF_A_FIT else FLOAT64
+
+
+def drifts(record: Record, folder: Path = FOLDER) -> list[str]:
+    """What is not as recorded in the run of an experiment, a line for each; none if all agrees."""
+    name = record.about["name"]
+    file, verdicts = folder / f"{name}.csv", _verdicts(folder)
+    if name not in verdicts or not file.is_file():
+        return [f"{name}: no results are recorded: {COMMAND}"]
+    found = [*_moved_checks(record.checks, verdicts[name]), *_moved_numbers(name, _numbers(record), _read(file))]
+    more = [f"and {len(found) - MOST_LINES} more"] if len(found) > MOST_LINES else []
+    return [f"{name}: {line}" for line in (*found[:MOST_LINES], *more)]
+
+
+def _moved_checks(new: dict[str, bool], recorded: dict[str, bool]) -> Iterator[str]:
+    for claim in dict.fromkeys((*recorded, *new)):
+        if new.get(claim) != recorded.get(claim):
+            said = {True: "holds", False: "does not hold", None: "is not asked"}
+            yield f"“{claim}” {said[new.get(claim)]}, recorded: {said[recorded.get(claim)]}"
+
+
+def _moved_numbers(name: str, new: list[dict[str, str]], recorded: list[dict[str, str]]) -> Iterator[str]:
+    shapes = [(len(rows), list(rows[0])) for rows in (new, recorded)]
+    if shapes[0] != shapes[1]:
+        yield "numbers.csv has {} rows of {}, recorded: {} of {}".format(*shapes[0], *shapes[1])
+        return
+    for line, (row, was) in enumerate(zip(new, recorded, strict=True), 2):  # line 1 of the file is the header
+        for column, cell in row.items():
+            allowed = tolerance(name, column)
+            if not allowed.allows(cell, was[column]):
+                yield f"numbers.csv, line {line}, {column}: {cell}, recorded: {was[column]} {allowed}"
+
+
+def record(report: Path, folder: Path = FOLDER) -> None:
+    """Write the results of a report as the recorded ones; those of other experiments stay."""
+    verdicts = _verdicts(folder)
+    for name in EXPERIMENTS:
+        if (report / name / "run.json").is_file():
+            run = Record(report / name, json.loads((report / name / "run.json").read_text(encoding="utf-8")))
+            if run.about["seed"] or run.about["full"]:
+                raise ValueError(f"report must have seed 0 and the default size, got another in {report / name}")
+            write_csv(folder / f"{name}.csv", [{key: _short(x) for key, x in row.items()} for row in _numbers(run)])
+            verdicts[name] = run.checks
+    ordered = {name: verdicts[name] for name in EXPERIMENTS if name in verdicts}
+    with written(folder / "checks.json") as file:
+        file.write((json.dumps(ordered, ensure_ascii=False, indent=1) + "\n").encode())
+
+
+def _short(cell: str) -> str:
+    """A cell with `DIGITS` digits; whole numbers stay whole, and others do not become so."""
+    return NUMBER.sub(lambda x: x[0] if INTEGER.fullmatch(x[0]) else repr(float(f"{float(x[0]):.{DIGITS}g}")), cell)
+
+
+def _numbers(run: Record) -> list[dict[str, str]]:
+    return [{column: cell for column, cell in row.items() if column not in SPEED} for row in run.numbers]
+
+
+def _read(file: Path) -> list[dict[str, str]]:
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def _verdicts(folder: Path) -> Verdicts:
+    file = folder / "checks.json"
+    found: Any = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return dict(found)
+
+
+def main(arguments: list[str]) -> None:
+    """Write the recorded results from the report in the folder given."""
+    if len(arguments) != 1 or not Path(arguments[0]).is_dir():
+        raise SystemExit(f"one argument is expected, the folder of a report: {COMMAND}")
+    record(Path(arguments[0]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
