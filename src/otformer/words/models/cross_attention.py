@@ -3,11 +3,12 @@ r"""Cross-attention of a Marian translator as transport: softmax by another rule
 A layer has logits L [T, S], T target positions over S source tokens, and attends with A [T, S] whose rows sum to one. Two
 rules in place of softmax; both give every source token its share of attention, T/S where all are alike.
 
-**balanced.** Columns sum to T/S: A_ti = exp(L_ti + f_t + g_i), doubly stochastic up to the ratio (`nn.DoublyStochastic`,
-BALANCING iterations, each ends with the rows: these are exact). One g serves all positions, so row t depends on the rows
-after it, that is on target tokens that a decoder is yet to guess. **This leaks**: with the whole target given, a position
-can be told of the next token; with a prefix alone, A is another matrix. It also needs the length of the target. For a
-prefix of one position the columns leave no choice, A = 1/S.
+**balanced.** Columns sum to T/S: A_ti = exp(L_ti + f_t + g_i), doubly stochastic up to the ratio. One g serves all positions,
+so row t depends on the rows after it, that is on target tokens that a decoder is yet to guess. **This leaks**: with the whole
+target given, a position can be told of the next token; with a prefix alone, A is another matrix. It also needs the length
+of the target. For a prefix of one position the columns leave no choice, A = 1/S.
+It is what `nn.DoublyStochastic(iterations=BALANCING)` computes, without its checks, which wait for the device. Columns are
+brought to one and then rows to one: the ratio T/S is a constant, which the rows cancel. Rows are exact.
 
 **online.** No row may depend on a later one. Unbalanced transport of the first t rows, the columns held to t/S softly,
 
@@ -16,10 +17,10 @@ prefix of one position the columns leave no choice, A = 1/S.
 has column potentials g = −ρ log(column sum / (t/S)). Rows that were given out are not taken back: row t alone is new, and
 takes g from the mass c that each source token has from the rows before, with an even share 1/S for row t itself:
 
-    A_t = softmax(L_t − ρ log((S c_{t,i} + 1)/t)),      c_{t,i} = Σ_{s<t} A_si.
+    A_t = softmax(L_t − ρ log((S c_{t,i} + 1)/t)),      c_{t,i} = Σ_{s<t} A_si;      log t is the same for all i and cancels.
 
 This is one step of mirror descent on the prefix problem, its penalty linearised at c + 1/S. The first row is softmax.
-A token that has had its share (c = (t − 1)/S) keeps its logit; with ρ = 1 one that has had twice as much has half the odds.
+A token that has had its share (c = (t − 1)/S) keeps its logit; with ρ = 1 the odds go with 1/(S c + 1).
 Rows would have to be made one by one. Instead c is that of the matrix before, starting with softmax, ROUNDS times:
 row t sees rows s < t in every round, so this is causal whatever the number of rounds, and rows 1 … ROUNDS + 1 are exact.
 Decoding prefix by prefix gives the rows of training. It takes the prefix, not a cache of keys: those are the earlier rows.
@@ -35,12 +36,12 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.nn.doubly_stochastic import DoublyStochastic
 
 RULES = ("softmax", "balanced", "online")
 BALANCING = 10  # Sinkhorn iterations of the balanced rule
 ROUNDS = 4  # of the online rule
 STRENGTH = 1.0  # ρ of the online rule, in units of the temperature
+FORBIDDEN = -1e30  # logit of what is not there; −∞ would make nan of a row that has nothing
 Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -61,9 +62,22 @@ def balanced(logits: Tensor, targets: Tensor, sources: Tensor) -> Tensor:
     >>> balanced(logits, there[:, :2], there)[0, 0].sum(0)
     tensor([0.6667, 0.6667, 0.6667])
     """
-    share = targets.sum(-1, keepdim=True) / sources.sum(-1, keepdim=True)  # [B, 1]
-    columns, rows = (sources * share)[:, None], targets[:, None].to(share)
-    return DoublyStochastic(iterations=BALANCING).to(logits.device)(logits.mT, a=columns, b=rows).mT
+    there = targets[:, None, :, None] & sources[:, None, None]
+    return alternated(logits, there, BALANCING)
+
+
+def alternated(logits: Tensor, there: Tensor, iterations: int) -> Tensor:
+    """exp of logits [..., T, S] whose columns and then rows are brought to sum to one, in turn; 0 where not ``there``.
+
+    >>> alternated(torch.tensor([[3.0, 0.0], [3.0, 1.0]]), torch.tensor(True), 30)
+    tensor([[0.6225, 0.3775],
+            [0.3775, 0.6225]])
+    """
+    X = logits.masked_fill(~there, FORBIDDEN)
+    for _ in range(iterations):
+        X = X.log_softmax(-2).masked_fill(~there, FORBIDDEN)
+        X = X.log_softmax(-1).masked_fill(~there, FORBIDDEN)
+    return X.exp()
 
 
 def online(
@@ -77,12 +91,11 @@ def online(
             [0.8833, 0.1167]])
     """
     logits = _hidden(logits, sources)
-    count = sources.sum(-1)[:, None, None, None]
-    place = torch.arange(1, logits.shape[-2] + 1, device=logits.device)[:, None]
+    count = sources.sum(-1)[:, None, None, None]  # S
     A = logits.softmax(-1)
     for _ in range(ROUNDS if rounds is None else rounds):
         before = A.cumsum(-2) - A
-        A = (logits - strength * ((count * before + 1) / place).log()).softmax(-1)
+        A = (logits - strength * (count * before).log1p()).softmax(-1)
     return A
 
 

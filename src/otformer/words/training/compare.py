@@ -26,6 +26,7 @@ from typing import Any
 
 import torch
 
+from otformer.files import writable_folder
 from otformer.jobs import training
 from otformer.tensor_files import write_tensors
 from otformer.words.models.models import load
@@ -40,6 +41,7 @@ NEEDED = ("wmt_newstest/eng-fra.new*", "muse_dict/en-fr.txt.gz", "gold_alignment
 WARM = 800  # steps of rising rate: the recipe's 2,000 would be a large part of so short a training
 PROVISIONAL = 20_000  # steps, while how many there will be is not known: the rate still rises
 PATIENCE = 150.0  # seconds to wait for others
+SYNC = 5  # steps between two waits for the device, while steps are timed
 LOOK = 0.2  # seconds between two looks whether a file is there
 EARLY = 1 / 3  # of the steps: when the weights for the set ``early`` are kept
 
@@ -62,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     run.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     run.add_argument("--seconds", type=float, default=525.0, help="in all, training, scores and start")
-    run.add_argument("--scoring", type=float, default=130.0, help="seconds of these for the scores and the end")
+    run.add_argument("--scoring", type=float, default=120.0, help="seconds of these for the scores and the end")
     run.add_argument("--work", type=Path, default=Path("runs/compare"), help="where processes put their folders")
     one.add_argument("--variant", choices=VARIANTS, required=True)
     one.add_argument("--seed", type=int, required=True)
@@ -109,7 +111,9 @@ def _one(given: argparse.Namespace) -> None:
     _wait(given.out.parent / "go")
     begun, begin = time.monotonic(), run.done
     while time.monotonic() - begun < given.trial and run.done < (given.steps or PROVISIONAL):
-        run.step().item()  # waits for the device
+        loss = run.step()
+        if run.done % SYNC == 0:
+            loss.item()  # waits for the device
     _write(given.out / "rate", {"step": (time.monotonic() - begun) / (run.done - begin)})
     _wait(given.out.parent / "steps")
     run.steps = json.loads((given.out.parent / "steps").read_text())["steps"]
@@ -165,7 +169,8 @@ def _run(given: argparse.Namespace) -> None:
     _gather(given.work, running, "ready")
     _write(given.work / "go", {})
     print(f"all ready after {time.time() - began:.0f} s", flush=True)
-    steps = [line["step"] for line in _gather(given.work, running, "rate").values()]
+    rates = {name: line["step"] for name, line in _gather(given.work, running, "rate").items()}
+    steps = list(rates.values())
     left = until - time.time()
     # If the GPU is shared fairly, all end together after the mean; if processors are what is waited for, after the slowest.
     most = int(left / ((sum(steps) / len(steps) + max(steps)) / 2)) if steps else 0
@@ -183,8 +188,10 @@ def _run(given: argparse.Namespace) -> None:
     failed = [name for name, process in running.items() if process.poll() != 0]
     for process in running.values():
         process.kill()
+    about = {"steps": chosen, "together": rates, "failed": failed}
+    _write(given.out / "summary.json", about)
     alone = {variant: _alone(given, variant) for variant in given.variants}
-    _write(given.out / "summary.json", {"steps": chosen, "seconds_per_step": alone, "together": steps, "failed": failed})
+    _write(given.out / "summary.json", about | {"seconds_per_step": alone})
     print(f"done after {time.time() - began:.0f} s; failed: {failed or 'none'}; a step alone: {alone}")
 
 
@@ -237,13 +244,16 @@ def _collect(given: argparse.Namespace) -> None:
 def _alone(given: argparse.Namespace, variant: str, steps: int = 30) -> float:
     """Seconds of a step where nothing else runs; on a CPU of a few steps only."""
     task = CrossAttention(LANGUAGE_PAIR, given.text, given.device, variant, given.tokens)
-    run = Small(task, given.work / "alone" / variant, PROVISIONAL, given.device, 0)
+    run = Small(task, writable_folder(given.work / "alone" / variant), PROVISIONAL, given.device, 0)
     steps = steps if given.device.startswith("cuda") else 1
-    for k in range(2 * steps):
-        if k == steps:
-            began = time.monotonic()
-        run.step().item()
-    return round((time.monotonic() - began) / steps, 5)
+    seconds = []
+    for _ in range(2):  # the first time warms up
+        began = time.monotonic()
+        for _ in range(steps):
+            loss = run.step()
+        loss.item()
+        seconds.append((time.monotonic() - began) / steps)
+    return round(seconds[-1], 5)
 
 
 def _bleu(given: argparse.Namespace) -> None:

@@ -1,9 +1,9 @@
 """What a trained variant can do (words/training/variants.py): one JSON line for each set of sentences.
 
     loss       nats per token of held-out pairs, with the whole target and from prefixes
-    translate  translations of held-out and newstest2014 sentences, greedy, prefix by prefix; BLEU is taken by `bleu_of`
-    hansards   the probe on the hand-made links of the Hansards: AER of every layer, head and reading
     news       the probe on WMT news with MUSE gold: Hits@1, distance to the plan of the embeddings
+    hansards   the probe on the hand-made links of the Hansards: AER of every layer, head and reading
+    translate  translations of held-out and newstest2014 sentences, greedy, prefix by prefix; BLEU is taken by `bleu_of`
     early      the same for the weights of an earlier step, on fewer pairs
 """
 
@@ -45,10 +45,10 @@ class Sizes:
 def evaluate(model: Model, text: Path, sizes: Sizes) -> Iterator[Line]:
     """A line for each set but ``early``."""
     yield {"set": "loss", **losses(model, held_out(text, LanguagePair.of(LANGUAGE_PAIR), sizes.loss))}
+    yield {"set": "news", "table": news(model, sizes.news)}
+    yield {"set": "hansards", "table": hansards(model, sizes.hansards)}
     for name, pairs in translated_sets(text, sizes.translate).items():
         yield {"set": "translate", "text": name, "made": translate_prefixes(model, [pair.source for pair in pairs])}
-    yield {"set": "hansards", "table": hansards(model, sizes.hansards)}
-    yield {"set": "news", "table": news(model, sizes.news)}
 
 
 def translated_sets(text: Path, size: int) -> dict[str, list[Pair]]:

@@ -27,8 +27,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.nn.doubly_stochastic import DoublyStochastic
-from otformer.words.models.cross_attention import set_rule
+from otformer.words.models.cross_attention import alternated, set_rule
 from otformer.words.training.corpus import Array
 from otformer.words.training.networks import PAD, Translation
 
@@ -82,11 +81,8 @@ def embeddings_plan(embeddings: Tensor, source: Tensor, target: Tensor) -> Tenso
     tensor([[2, 1, 0]])
     """
     x, y = (torch.nn.functional.normalize(embeddings[ids].float(), dim=-1) for ids in (target, source))
-    rows, columns = ((ids != PAD).float() for ids in (target, source))
-    columns = columns * (rows.sum(-1, keepdim=True) / columns.sum(-1, keepdim=True))
-    layer = DoublyStochastic(temperature=PLAN_REG, iterations=PLAN_ITERATIONS).to(x.device)
-    P: Tensor = layer(2 * y @ x.mT, a=columns, b=rows).mT
-    return P
+    there = (target != PAD)[:, :, None] & (source != PAD)[:, None]
+    return alternated(2 * x @ y.mT / PLAN_REG, there, PLAN_ITERATIONS)
 
 
 def divergence(plan: Tensor, attentions: Sequence[Tensor], there: Tensor) -> Tensor:
