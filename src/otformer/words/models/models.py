@@ -83,7 +83,7 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
         raise ValueError(f"model {name} lacks weights: {lost[0]}" + (f" and {len(lost) - 1} more" if len(lost) > 1 else ""))
     network = network.eval().requires_grad_(False).to(place)
     network.config.use_cache = False
-    if config.model_type == "marian" and getattr(config, "cross_attention", None):  # of our own training (training/variants.py)
+    if config.model_type == "marian" and getattr(config, "cross_attention", None):  # see words/training/variants.py
         set_rule(network, config.cross_attention)
     return _looked_at(str(name), config, tokenizer, network)
 

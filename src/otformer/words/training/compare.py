@@ -54,7 +54,7 @@ class Small(Run):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m otformer.words.training.compare", description="compare cross-attentions")
+    parser = argparse.ArgumentParser(prog="python -m otformer.words.training.compare", description="compare variants")
     commands = parser.add_subparsers(dest="command", required=True)
     prepare, run, one, bleu = (commands.add_parser(name) for name in COMMANDS)
     for command in (prepare, run, one, bleu):

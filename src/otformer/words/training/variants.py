@@ -1,4 +1,4 @@
-r"""Translators that differ in their cross-attention alone: text, batches, size and everything else are those of `Translation`.
+r"""Translators that differ in their cross-attention alone: all else is that of `Translation`.
 
     softmax     as shipped
     balanced    doubly stochastic; leaks later target tokens (words/models/cross_attention.py says how)
@@ -6,8 +6,8 @@ r"""Translators that differ in their cross-attention alone: text, batches, size 
     plan        softmax, and in the loss how far attention is from transport between the embeddings
 
 The last leaves the network as it is and adds to the loss, with P [T, S] the entropic plan between the unit embeddings of
-target and source tokens (cost ‖x − y‖², λ = 0.05, uniform weights; rows scaled to one; no gradient goes through it) and Ā the
-mean over the heads of a layer,
+target and source tokens (cost ‖x − y‖², λ = 0.05, uniform weights; rows scaled to one; no gradient goes through it) and Ā
+the mean over the heads of a layer,
 
     WEIGHT · mean over layers and target tokens of KL(P_t ‖ Ā_t).
 
