@@ -4,9 +4,9 @@ A layer has logits L [T, S], T target positions over S source tokens, and attend
 rules in place of softmax; both give every source token its share of attention, T/S where all are alike.
 
 **balanced.** Columns sum to T/S: A_ti = exp(L_ti + f_t + g_i), doubly stochastic up to the ratio. One g serves all
-positions, so row t depends on the rows after it, that is on target tokens that a decoder is yet to guess. **This leaks**: with
-the whole target given, a position can be told of the next token; with a prefix alone, A is another matrix. It also needs the
-length of the target. For a prefix of one position the columns leave no choice, A = 1/S.
+positions, so row t depends on the rows after it, that is on target tokens that a decoder is yet to guess. **This leaks**:
+with the whole target given, a position can be told of the next token; with a prefix alone, A is another matrix. It also needs
+the length of the target. For a prefix of one position the columns leave no choice, A = 1/S.
 It is what `nn.DoublyStochastic(iterations=BALANCING)` computes, without its checks, which wait for the device. Columns are
 brought to one and then rows to one: the ratio T/S is a constant, which the rows cancel. Rows are exact.
 

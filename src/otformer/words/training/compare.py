@@ -2,7 +2,7 @@
 
     python -m otformer.words.training.compare prepare --out carry/translator            # text and tests from OTFORMER_DATA
     python -m otformer.words.training.compare run --text carry/translator --out OUT --seconds 525 --device cuda
-    python -m otformer.words.training.compare bleu --text carry/translator --out OUT    # needs sacrebleu
+    python -m otformer.words.training.compare digest --text carry/translator --out OUT --to FILE.json   # needs sacrebleu
 
 `run` starts a process for each variant and seed. When all are ready they train together for a while to see how fast they
 are; from that comes one number of steps for all (or ``--steps`` says it), so that the slowest is done in time. OUT has
@@ -26,12 +26,13 @@ from typing import Any
 
 import torch
 
-from otformer.files import writable_folder
+from otformer.files import check_writable, writable_folder
 from otformer.jobs import training
 from otformer.tensor_files import write_tensors
 from otformer.words.models.models import load
 from otformer.words.text.text import data_folder
 from otformer.words.training import compare_scores, corpus
+from otformer.words.training.compare_digest import digest
 from otformer.words.training.compare_scores import LANGUAGE_PAIR, Sizes
 from otformer.words.training.export import ship
 from otformer.words.training.loop import Run
@@ -56,16 +57,17 @@ class Small(Run):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m otformer.words.training.compare", description="compare variants")
     commands = parser.add_subparsers(dest="command", required=True)
-    prepare, run, one, bleu = (commands.add_parser(name) for name in COMMANDS)
-    for command in (prepare, run, one, bleu):
+    prepare, run, one, short = (commands.add_parser(name) for name in COMMANDS)
+    for command in (prepare, run, one, short):
         command.add_argument("--out", type=Path, required=True)
-    for command in (run, one, bleu):
+    for command in (run, one, short):
         command.add_argument("--text", type=Path, required=True, help="folder made by prepare")
     run.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     run.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     run.add_argument("--seconds", type=float, default=525.0, help="in all, training, scores and start")
     run.add_argument("--scoring", type=float, default=120.0, help="seconds of these for the scores and the end")
     run.add_argument("--work", type=Path, default=Path("runs/compare"), help="where processes put their folders")
+    short.add_argument("--to", type=Path, required=True, help="the file to write, .json")
     one.add_argument("--variant", choices=VARIANTS, required=True)
     one.add_argument("--seed", type=int, required=True)
     one.add_argument("--until", type=float, required=True, help="when training must end: time.time()")
@@ -256,23 +258,15 @@ def _alone(given: argparse.Namespace, variant: str, steps: int = 30) -> float:
     return round(seconds[-1], 5)
 
 
-def _bleu(given: argparse.Namespace) -> None:
-    """BLEU of the translations in OUT/logs.tar, into OUT/bleu.json."""
-    found: dict[str, dict[str, float]] = {}
-    with tarfile.open(given.out / "logs.tar") as tar:
-        for member in tar.getmembers():
-            if member.name.endswith("scores.jsonl"):
-                text = tar.extractfile(member)
-                lines = [json.loads(line) for line in text.read().decode().splitlines()] if text else []
-                made = {line["text"]: line["made"] for line in lines if line["set"] == "translate"}
-                sets = compare_scores.translated_sets(given.text, max(map(len, made.values()), default=1))
-                name = member.name.partition("/")[0]
-                found[name] = {kind: compare_scores.bleu_of(each, sets[kind]) for kind, each in made.items()}
-    _write(given.out / "bleu.json", found)
-    print(json.dumps(found, indent=1))
+def _digest(given: argparse.Namespace) -> None:
+    """Logs, scores and BLEU of OUT in one file."""
+    check_writable(given.to)
+    found = digest(given.out, given.text)
+    given.to.write_text(json.dumps(found, separators=(",", ":")).replace('{"variant"', '\n{"variant"') + "\n")
+    print(f"{given.to}: {len(found['runs'])} runs of {found['steps']} steps, {given.to.stat().st_size / 1e3:.0f} kB")
 
 
-COMMANDS = {"prepare": _prepare, "run": _run, "one": _one, "bleu": _bleu}
+COMMANDS = {"prepare": _prepare, "run": _run, "one": _one, "digest": _digest}
 
 if __name__ == "__main__":
     main()

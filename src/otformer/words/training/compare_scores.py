@@ -1,10 +1,12 @@
 """What a trained variant can do (words/training/variants.py): one JSON line for each set of sentences.
 
-loss       nats per token of held-out pairs, with the whole target and from prefixes
-news       the probe on WMT news with MUSE gold: Hits@1, distance to the plan of the embeddings
-hansards   the probe on the hand-made links of the Hansards: AER of every layer, head and reading
-translate  translations of held-out and newstest2014 sentences, greedy, prefix by prefix; BLEU is taken by `bleu_of`
-early      the same for the weights of an earlier step, on fewer pairs
+    loss       nats per token of held-out pairs, with the whole target and from prefixes
+    news       the probe on WMT news with MUSE gold: Hits@1, distance to the plan of the embeddings
+    hansards   the probe on the hand-made links of the Hansards: AER of every layer, head and reading
+    translate  translations of held-out and newstest2014 sentences, greedy, prefix by prefix; BLEU is taken by `bleu_of`
+    early      as news, for the weights of an earlier step, on fewer pairs
+
+What is needed most comes first, in case the time runs out.
 """
 
 from __future__ import annotations
