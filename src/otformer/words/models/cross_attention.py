@@ -5,8 +5,8 @@ rules in place of softmax; both give every source token its share of attention, 
 
 **balanced.** Columns sum to T/S: A_ti = exp(L_ti + f_t + g_i), doubly stochastic up to the ratio. One g serves all
 positions, so row t depends on the rows after it, that is on target tokens that a decoder is yet to guess. **This leaks**:
-with the whole target given, a position can be told of the next token; with a prefix alone, A is another matrix. It also needs
-the length of the target. For a prefix of one position the columns leave no choice, A = 1/S.
+with the whole target given, a position can be told of the next token; with a prefix alone, A is another matrix. The length
+of the target is needed as well, and for a prefix of one position the columns leave no choice, A = 1/S.
 It is what `nn.DoublyStochastic(iterations=BALANCING)` computes, without its checks, which wait for the device. Columns are
 brought to one and then rows to one: the ratio T/S is a constant, which the rows cancel. Rows are exact.
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from otformer.files import check_writable, writable_folder
+from otformer.files import writable_folder
 from otformer.jobs import training
 from otformer.tensor_files import write_tensors
 from otformer.words.models.models import load
@@ -82,8 +82,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command."""
-    given = _parser().parse_args(arguments)
-    COMMANDS[given.command](given)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    try:
+        COMMANDS[given.command](given)
+    except ValueError as error:
+        parser.error(str(error))
 
 
 def _prepare(given: argparse.Namespace) -> None:
@@ -260,7 +264,6 @@ def _alone(given: argparse.Namespace, variant: str, steps: int = 30) -> float:
 
 def _digest(given: argparse.Namespace) -> None:
     """Logs, scores and BLEU of OUT in one file."""
-    check_writable(given.to)
     found = digest(given.out, given.text)
     given.to.write_text(json.dumps(found, separators=(",", ":")).replace('{"variant"', '\n{"variant"') + "\n")
     print(f"{given.to}: {len(found['runs'])} runs of {found['steps']} steps, {given.to.stat().st_size / 1e3:.0f} kB")

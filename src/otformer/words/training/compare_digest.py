@@ -2,8 +2,8 @@
 
     {"steps", "seconds_per_step": {variant: s}, "together": {run: s}, "runs": [run, …]}
 
-Of a run: ``variant``, ``seed``, ``finished``, ``done`` steps; ``curve``, [step, loss, seconds] of the log; ``loss``, nats per
-held-out token; ``bleu`` by text; ``news``, ``hansards`` and ``early``, lines of the probe's table as lists under ``columns``.
+Of a run: ``variant``, ``seed``, ``finished``, ``done`` steps; ``curve``, [step, loss, seconds] of the log; ``loss``, nats
+per held-out token; ``bleu`` by text; ``news``, ``hansards`` and ``early``, lines of the probe's table under ``columns``.
 """
 
 from __future__ import annotations
