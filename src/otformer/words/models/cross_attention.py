@@ -37,7 +37,6 @@ from torch import Tensor
 
 from otformer import checks
 
-RULES = ("softmax", "balanced", "online")
 BALANCING = 10  # Sinkhorn iterations of the balanced rule
 ROUNDS = 4  # of the online rule
 STRENGTH = 1.0  # ρ of the online rule, in units of the temperature
@@ -99,6 +98,9 @@ def online(
     return A
 
 
+CROSS_RULES: dict[str, Rule] = {"softmax": softmax, "balanced": balanced, "online": online}
+
+
 def _hidden(logits: Tensor, sources: Tensor) -> Tensor:
     return logits.masked_fill(~sources[:, None, None], -torch.inf)
 
@@ -108,10 +110,9 @@ def set_rule(network: Any, name: str) -> Any:
 
     The network then wants whole prefixes (``use_cache=False``).
     """
-    checks.choice("cross_attention", name, RULES)
+    rule = CROSS_RULES[checks.choice("cross_attention", name, CROSS_RULES)]
     network.config.cross_attention = name
     network.config.use_cache = False
-    rule: Rule = {"softmax": softmax, "balanced": balanced, "online": online}[name]
     decoder, seen = network.get_decoder(), _Targets(network.config.pad_token_id)
     decoder.register_forward_pre_hook(seen, with_kwargs=True)
     for layer in decoder.layers:

@@ -57,7 +57,7 @@ class Small(Run):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m otformer.words.training.compare", description="compare variants")
     commands = parser.add_subparsers(dest="command", required=True)
-    prepare, run, one, short = (commands.add_parser(name) for name in COMMANDS)
+    prepare, run, one, short = (commands.add_parser(name) for name in DOINGS)
     for command in (prepare, run, one, short):
         command.add_argument("--out", type=Path, required=True)
     for command in (run, one, short):
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
-        COMMANDS[given.command](given)
+        DOINGS[given.command](given)
     except ValueError as error:
         parser.error(str(error))
 
@@ -269,7 +269,7 @@ def _digest(given: argparse.Namespace) -> None:
     print(f"{given.to}: {len(found['runs'])} runs of {found['steps']} steps, {given.to.stat().st_size / 1e3:.0f} kB")
 
 
-COMMANDS = {"prepare": _prepare, "run": _run, "one": _one, "digest": _digest}
+DOINGS = {"prepare": _prepare, "run": _run, "one": _one, "digest": _digest}
 
 if __name__ == "__main__":
     main()

@@ -19,7 +19,7 @@ from typing import Any
 from otformer.jobs.training import LOG
 from otformer.words.training.compare_scores import bleu_of, translated_sets
 
-COLUMNS = ("method", "reading", "layer", "head", "Hits@1", "Hits@1_low", "Hits@1_high", "distance", "marginal_error")
+PROBED = ("method", "reading", "layer", "head", "Hits@1", "Hits@1_low", "Hits@1_high", "distance", "marginal_error")
 MORE = {"news": ("row_entropy", "uniform", "sentences", "pairs"), "hansards": ("AER", "AER_low", "AER_high"), "early": ()}
 DIGITS = 4
 
@@ -35,7 +35,7 @@ def digest(out: Path, text: Path) -> dict[str, Any]:
     summary = json.loads((out / "summary.json").read_text())
     runs = [_run(files[f"{name}/scores.jsonl"], files[f"{name}/{LOG}"], text) for name in names]
     about = {name: summary.get(name) for name in ("steps", "seconds_per_step", "together")}
-    return about | {"columns": {name: [*COLUMNS, *more] for name, more in MORE.items()}, "runs": runs}
+    return about | {"columns": {name: [*PROBED, *more] for name, more in MORE.items()}, "runs": runs}
 
 
 def _text(tar: tarfile.TarFile, member: tarfile.TarInfo) -> str:
@@ -55,7 +55,7 @@ def _run(scores: str, log: str, text: Path) -> dict[str, Any]:
     run["bleu"] = {name: round(bleu_of(each, sets[name]), 2) for name, each in made.items()}
     for name, more in MORE.items():
         table = by_set[name]["table"] if name in by_set else []
-        run[name] = [_line(line, (*COLUMNS, *more)) for line in table if name != "early" or not line["head"]]
+        run[name] = [_line(line, (*PROBED, *more)) for line in table if name != "early" or not line["head"]]
     return run | {"early_step": by_set["early"]["step"] if "early" in by_set else None}
 
 

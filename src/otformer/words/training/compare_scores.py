@@ -27,7 +27,6 @@ from otformer.words.training.evaluate import every_kth, held_out
 from otformer.words.training.prefixes import losses, translate_prefixes
 
 LANGUAGE_PAIR = "en-fr"
-READINGS = ("cross-input", "cross-output")
 KEPT = ("method", "reading", "layer", "head", "sentences", "pairs", "uniform", "distance", "marginal_error", "row_entropy")
 ESTIMATED = ("MRR", "Hits@1")
 Line = dict[str, Any]
@@ -76,14 +75,14 @@ def hansards(model: Model, size: int) -> list[Line]:
     place = data_folder() / "gold_alignments" / "hansards_en-fr"
     pairs = [Pair(*map(fold, pair)) for pair in read_pairs(place / "test.en-fr.src-tgt")][:size]
     gold = read_gold(place / "test.en-fr.talp", one_based=True)[:size]
-    tally = probe_chunk(model, pairs, gold=gold, settings=Settings(by="spaces", readings=READINGS))
+    tally = probe_chunk(model, pairs, gold=gold, settings=Settings(by="spaces"))
     return _short(tabulate([tally]), "AER", "AER_low", "AER_high")
 
 
 def news(model: Model, size: int, seed: int = 0) -> list[Line]:
     """The probe's table with Hits@1, of ``size`` news pairs."""
     pairs = sample(prepare(news_pairs(LANGUAGE_PAIR)), size, seed)
-    tally = probe_chunk(model, pairs, muse(LANGUAGE_PAIR), settings=Settings(readings=READINGS))
+    tally = probe_chunk(model, pairs, muse(LANGUAGE_PAIR))
     return _short(tabulate([tally]))
 
 
