@@ -7,8 +7,9 @@
 `run` starts a process for each variant and seed. When all are ready they train together for a while to see how fast they
 are; from that comes one number of steps for all (or ``--steps`` says it), so that the slowest is done in time. OUT has
 ``logs.tar``, with a folder for each process (``log.csv``: step, loss, seconds; ``scores.jsonl``: compare_scores.py), brought
-up to date while they run; ``summary.json``: the steps, and what a step takes where a variant has the GPU to itself; and the
-weights of seed 0 in the small form of export.py. A process that does not reach its steps in time says so in its scores.
+up to date while they run; ``summary.json``: the steps, and the seconds of a step of each process while all run; and the
+weights of the first seed in the small form of export.py. A process that does not reach its steps in time says so in its
+scores.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from typing import Any
 
 import torch
 
-from otformer.files import writable_folder
 from otformer.jobs import training
 from otformer.tensor_files import write_tensors
 from otformer.words.models.models import load
@@ -194,11 +194,8 @@ def _run(given: argparse.Namespace) -> None:
     failed = [name for name, process in running.items() if process.poll() != 0]
     for process in running.values():
         process.kill()
-    about = {"steps": chosen, "together": rates, "failed": failed}
-    _write(given.out / "summary.json", about)
-    alone = {variant: _alone(given, variant) for variant in given.variants}
-    _write(given.out / "summary.json", about | {"seconds_per_step": alone})
-    print(f"done after {time.time() - began:.0f} s; failed: {failed or 'none'}; a step alone: {alone}")
+    _write(given.out / "summary.json", {"steps": chosen, "together": rates, "failed": failed})
+    print(f"done after {time.time() - began:.0f} s; failed: {failed or 'none'}")
 
 
 def _start(given: argparse.Namespace, variant: str, seed: int, until: float) -> subprocess.Popen[bytes]:
@@ -245,21 +242,6 @@ def _collect(given: argparse.Namespace) -> None:
         weights = given.work / f"{variant}-{given.seeds[0]}" / training.MODEL
         if weights.exists():
             shutil.copy(weights, given.out / f"{variant}.safetensors")
-
-
-def _alone(given: argparse.Namespace, variant: str, steps: int = 30) -> float:
-    """Seconds of a step where nothing else runs; on a CPU of a few steps only."""
-    task = CrossAttention(LANGUAGE_PAIR, given.text, given.device, variant, given.tokens)
-    run = Small(task, writable_folder(given.work / "alone" / variant), PROVISIONAL, given.device, 0)
-    steps = steps if given.device.startswith("cuda") else 1
-    seconds = []
-    for _ in range(2):  # the first time warms up
-        began = time.monotonic()
-        for _ in range(steps):
-            loss = run.step()
-        loss.item()
-        seconds.append((time.monotonic() - began) / steps)
-    return round(seconds[-1], 5)
 
 
 def _digest(given: argparse.Namespace) -> None:

@@ -1,6 +1,6 @@
 """The logs and scores of a comparison (words/training/compare.py) in one small file, with BLEU.
 
-    {"steps", "seconds_per_step": {variant: s}, "together": {run: s}, "runs": [run, …]}
+    {"steps", "together": {run: seconds of a step, all at once}, "columns": {table: names}, "runs": [run, …]}
 
 Of a run: ``variant``, ``seed``, ``finished``, ``done`` steps; ``curve``, [step, loss, seconds] of the log; ``loss``, nats
 per held-out token; ``bleu`` by text; ``news``, ``hansards`` and ``early``, lines of the probe's table under ``columns``.
@@ -34,7 +34,7 @@ def digest(out: Path, text: Path) -> dict[str, Any]:
     names = sorted({name.partition("/")[0] for name in files if name.endswith("/scores.jsonl")})
     summary = json.loads((out / "summary.json").read_text())
     runs = [_run(files[f"{name}/scores.jsonl"], files[f"{name}/{LOG}"], text) for name in names]
-    about = {name: summary.get(name) for name in ("steps", "seconds_per_step", "together")}
+    about = {name: summary.get(name) for name in ("steps", "together")}
     return about | {"columns": {name: [*PROBED, *more] for name, more in MORE.items()}, "runs": runs}
 
 
