@@ -134,6 +134,10 @@ _ALL = (
         "Optimal transport between word embeddings aligns translated words: Hits@1 is nearly 0.9 over 10,000 sentence "
         "pairs. Ours: it finds more of them than nearest neighbours do on the same words.",
         "paper, section 4.2 and figure 7"),
+    _experiment("transport-translator", "section 4.1", 2, "Translators whose cross-attention is a transport",
+        "The paper reads transport off attention that was trained without it. If cross-attention has to be a transport, or "
+        "its plan is in the loss, does a translator align better, in earlier layers, and at what cost?",
+        "the project, and paper, section 4.1"),
 )
 # fmt: on
 

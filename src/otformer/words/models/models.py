@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.words.models.cross_attention import set_rule
 from otformer.words.models.subwords import encode, encode_pair
 
 
@@ -82,6 +83,8 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
         raise ValueError(f"model {name} lacks weights: {lost[0]}" + (f" and {len(lost) - 1} more" if len(lost) > 1 else ""))
     network = network.eval().requires_grad_(False).to(place)
     network.config.use_cache = False
+    if config.model_type == "marian" and getattr(config, "cross_attention", None):  # see words/training/variants.py
+        set_rule(network, config.cross_attention)
     return _looked_at(str(name), config, tokenizer, network)
 
 

@@ -1,0 +1,248 @@
+"""Does a translator whose cross-attention must be a transport align better, earlier, and at what cost?
+
+Translators that differ in their cross-attention alone, two seeds each, trained on one GPU by
+``python -m otformer.words.training.compare``: words/training/variants.py has the variants, words/models/cross_attention.py
+the rules and what leaks. Logs and scores are shipped as one file; here they become a table, a figure and claims.
+
+A claim about a variant holds if both of its seeds are on that side of both of softmax: seeds differ, and two are few.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from statistics import mean
+from typing import Any
+
+from otformer import figures
+from otformer.experiments.experiment import Context, Finding, Outcome, Row
+from otformer.words.training.networks import Translation
+
+STORED = "transport_translator.json"  # in words/data: what `compare digest` wrote
+BASE, CAUSAL, OTHERS = "softmax", ("online", "plan"), ("online", "balanced", "plan")
+TINTS = {"softmax": figures.GREY, "online": figures.BLUE, "balanced": figures.ORANGE, "plan": figures.GREEN}
+PLACES = {"cross-input": "input", "cross-output": "output"}
+LEAK = 0.01  # nats per token by which rounding may move a loss
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One trained translator: a variant and a seed, with its entry of the shipped file."""
+
+    entry: dict[str, Any]
+    columns: dict[str, list[str]]
+
+    @property
+    def variant(self) -> str:
+        return str(self.entry["variant"])
+
+    def table(self, name: str) -> list[Row]:
+        """The probe's table on ``news``, ``hansards`` or ``early``."""
+        return [dict(zip(self.columns[name], line, strict=True)) for line in self.entry[name]]
+
+    def layers(self, reading: str, name: str = "news") -> list[Row]:
+        """The mean over heads of every layer."""
+        return [line for line in self.table(name) if line["reading"] == reading and line["head"] == 0]
+
+    @cached_property
+    def numbers(self) -> Row:
+        """What the claims are about; the best of a layer or head is chosen on the sentences it is scored on."""
+        means = [line for reading in PLACES for line in self.layers(reading)]
+        early = [line for reading in PLACES for line in self.layers(reading, "early")]
+        heads = [line for line in self.table("news") if line["head"]]
+        links = [line for line in self.table("hansards") if line["head"]]
+        embeddings = next(line for line in self.table("news") if line["method"] == "transport")
+        return {
+            "Hits@1, best layer": max(line["Hits@1"] for line in means),
+            "Hits@1, first layer": max(line["Hits@1"] for line in means if line["layer"] == 1),
+            "Hits@1, best head": max(line["Hits@1"] for line in heads),
+            "Hits@1, best layer, early": max((line["Hits@1"] for line in early), default=None),
+            "AER, best head": min((line["AER"] for line in links), default=None),
+            "distance, nearest layer": min(line["distance"] for line in means),
+            "marginal error, mean of layers": mean(line["marginal_error"] for line in means),
+            "Hits@1, OT on embeddings": embeddings["Hits@1"],
+            "BLEU, held-out": self.entry["bleu"].get("held-out"),
+            "BLEU, newstest2014": self.entry["bleu"].get("newstest2014"),
+            "nats, whole target": self.entry["loss"]["teacher"],
+            "nats, prefixes": self.entry["loss"]["prefix"],
+        }
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """All of them."""
+
+    steps: int
+    seconds: dict[str, float]  # of a step, by run: eight processes at once on one GPU
+    runs: list[Trained]
+
+    @classmethod
+    def read(cls) -> Trainings:
+        """The shipped file."""
+        stored = json.loads(files("otformer.words").joinpath("data", STORED).read_text(encoding="utf-8"))
+        runs = [Trained(entry, stored["columns"]) for entry in stored["runs"]]
+        return cls(stored["steps"], stored["together"], runs)
+
+    def of(self, variant: str) -> list[Trained]:
+        return [run for run in self.runs if run.variant == variant]
+
+    def values(self, variant: str, name: str) -> list[float]:
+        """A number of every seed."""
+        return [run.numbers[name] for run in self.of(variant) if run.numbers[name] is not None]
+
+    def above(self, variant: str, name: str) -> bool:
+        """Whether every seed of the variant is above every one of softmax."""
+        return min(self.values(variant, name)) > max(self.values(BASE, name))
+
+    def below(self, variant: str, name: str) -> bool:
+        return max(self.values(variant, name)) < min(self.values(BASE, name))
+
+    def cost(self, variant: str) -> float:
+        """Time of a step over that of softmax, mean of the seeds, while all of them ran."""
+        own, base = (mean(self.seconds[f"{one}-{run.entry['seed']}"] for run in self.of(one)) for one in (variant, BASE))
+        return own / base
+
+
+def run(context: Context) -> Outcome:
+    found = Trainings.read()
+    rows = [line for one in context.each(found.runs) for line in _rows(one)]
+    settings = {"steps": found.steps, "runs": len(found.runs), "seconds per step": found.seconds}
+    return Outcome(rows, _draw(found), _told(found), _checks(found), settings, _found(found))
+
+
+def _rows(one: Trained) -> list[Row]:
+    """A line for each layer and reading, with the numbers of the whole network behind."""
+    lines: list[Row] = []
+    for reading, place in PLACES.items():
+        links = {line["layer"]: line for line in one.layers(reading, "hansards")}
+        for line in one.layers(reading):
+            own: Row = {"variant": one.variant, "seed": one.entry["seed"], "reading": place, "layer": line["layer"]}
+            own |= {name: line[name] for name in ("Hits@1", "Hits@1_low", "Hits@1_high", "distance", "marginal_error")}
+            own |= {"row_entropy": line["row_entropy"], "AER": links.get(line["layer"], {}).get("AER")}
+            lines.append(own | one.numbers)
+    return lines
+
+
+def _checks(found: Trainings) -> dict[str, bool]:
+    gaps = {
+        one: [run.numbers["nats, prefixes"] - run.numbers["nats, whole target"] for run in found.of(one)] for one in TINTS
+    }
+    checks = {
+        f"softmax, online and plan do not leak: held-out loss from prefixes is that with the whole target, to {LEAK:g}": all(
+            abs(gap) < LEAK for one in (BASE, *CAUSAL) for gap in gaps[one]
+        ),
+        "balanced leaks: from prefixes it loses over 0.1 nats per token": all(gap > 0.1 for gap in gaps["balanced"]),
+    }
+    for one in OTHERS:
+        checks |= {
+            f"{one} aligns better than softmax: Hits@1 of its best layer": found.above(one, "Hits@1, best layer"),
+            f"{one} aligns earlier: Hits@1 of its first layer": found.above(one, "Hits@1, first layer"),
+            f"{one} aligns better by its best head: AER": found.below(one, "AER, best head"),
+            f"{one} is nearer to the plan of its embeddings": found.below(one, "distance, nearest layer"),
+            f"{one} translates worse: BLEU on held-out text": found.below(one, "BLEU, held-out"),
+        }
+    return checks
+
+
+# Words
+
+
+def _both(found: Trainings, variant: str, name: str, form: Callable[[float], str]) -> str:
+    return " and ".join(map(form, found.values(variant, name)))
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:.2f}"
+
+
+def _bleu(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _told(found: Trainings) -> str:
+    """A sentence for each variant, with both seeds."""
+    told = [f"{found.steps:,} steps each; both seeds of every variant; per cent unless said."]
+    for one in TINTS:
+        told.append(
+            f"{one}: Hits@1 of the best layer {_both(found, one, 'Hits@1, best layer', _percent)}, of the first "
+            f"{_both(found, one, 'Hits@1, first layer', _percent)}, of the best head "
+            f"{_both(found, one, 'Hits@1, best head', _percent)}; AER of the best head "
+            f"{_both(found, one, 'AER, best head', _percent)}; distance to the plan of the embeddings at the nearest layer "
+            f"{_both(found, one, 'distance, nearest layer', _plain)}; mean marginal error "
+            f"{_both(found, one, 'marginal error, mean of layers', _plain)}; BLEU "
+            f"{_both(found, one, 'BLEU, held-out', _bleu)} held-out, "
+            f"{_both(found, one, 'BLEU, newstest2014', _bleu)} on newstest2014; nats per held-out token "
+            f"{_both(found, one, 'nats, whole target', _plain)} with the whole target, "
+            f"{_both(found, one, 'nats, prefixes', _plain)} from prefixes; a step takes {found.cost(one):.2f} times that of "
+            "softmax."
+        )
+    return " ".join(told)
+
+
+def _found(found: Trainings) -> Finding:
+    def each(name: str, scale: float = 100, digits: int = 0, variants: Sequence[str] = (BASE, *CAUSAL)) -> str:
+        return ", ".join(f"{one} {scale * mean(found.values(one, name)):.{digits}f}" for one in variants)
+
+    better = [one for one in CAUSAL if found.above(one, "Hits@1, best layer")]
+    leaking = {name: mean(found.values("balanced", name)) for name in found.of("balanced")[0].numbers}
+    return Finding(
+        f"Of the variants that do not leak, {' and '.join(better) or 'none'} finds more translated words than softmax; "
+        "doubly stochastic attention leaks",
+        f"Hits@1 (%), mean of two seeds, of the best layer: {each('Hits@1, best layer')}; of the first: "
+        f"{each('Hits@1, first layer')}. BLEU on held-out text: {each('BLEU, held-out', 1, 1)}. Doubly stochastic attention "
+        f"finds {100 * leaking['Hits@1, best layer']:.0f} %, but is told later words: its loss is "
+        f"{leaking['nats, whole target']:.1f} nats a token with the whole target and {leaking['nats, prefixes']:.1f} "
+        f"without, its BLEU {leaking['BLEU, held-out']:.1f}. Small translators after {found.steps:,} steps; the shipped one "
+        f"had {Translation.steps:,}.",
+        f"Hits@1 (%) of the best layer: {each('Hits@1, best layer')}",
+    )
+
+
+# The figure
+
+
+def _draw(found: Trainings) -> figures.Figure:
+    made, axes = figures.figure(12.2, 7.0, 2, 3)
+    for ax, (reading, place) in zip(axes[0], PLACES.items(), strict=False):
+        _by_layer(ax, found, reading, "Hits@1", 100)
+        ax.set(title=f"Hits@1 by layer, read at the {place}", ylabel="per cent", ylim=(0, 101))
+    _by_layer(axes[0, 2], found, "cross-output", "distance", 1)
+    uniform = mean(run.layers("cross-output")[0]["uniform"] for run in found.runs)
+    axes[0, 2].axhline(uniform, color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
+    axes[0, 2].set(title="Distance to the plan, at the output", ylabel="total variation", ylim=(0, 1.02))
+    _bars(axes[1, 0], found, ("BLEU, held-out", "BLEU, newstest2014"), "BLEU, prefix by prefix", 1)
+    _bars(axes[1, 1], found, ("AER, best head",), "AER of the best head, Hansards (%)", 100)
+    _bars(axes[1, 2], found, ("nats, whole target", "nats, prefixes"), "Loss per held-out token (nats)", 1)
+    handles, labels = axes[0, 2].get_legend_handles_labels()
+    made.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return made
+
+
+def _by_layer(axes: Any, found: Trainings, reading: str, name: str, scale: float) -> None:
+    """Both seeds of every variant: lines of one colour."""
+    for variant, tint in TINTS.items():
+        for k, one in enumerate(found.of(variant)):
+            lines = one.layers(reading)
+            label = ("_" if k else "") + (variant if variant in (BASE, *CAUSAL) else f"{variant} (leaks)")
+            axes.plot([x["layer"] for x in lines], [scale * x[name] for x in lines], "o-", color=tint, lw=1.3, label=label)
+    axes.set_xlabel("layer")
+
+
+def _bars(axes: Any, found: Trainings, names: Sequence[str], title: str, scale: float) -> None:
+    """A group of bars for each name: means of the seeds, with a dot for each seed."""
+    for place, name in enumerate(names):
+        for k, (variant, tint) in enumerate(TINTS.items()):
+            values = [scale * value for value in found.values(variant, name)]
+            x = place + 0.2 * (k - 1.5)
+            axes.bar(x, mean(values), 0.18, color=tint)
+            axes.plot([x] * len(values), values, ".", color=figures.INK, ms=5)
+    axes.set_xticks(range(len(names)), [name.partition(", ")[2] for name in names])
+    axes.set_title(title)
+    axes.grid(visible=False, axis="x")

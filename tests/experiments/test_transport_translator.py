@@ -1,0 +1,80 @@
+"""Translators with transport for cross-attention: what the experiment makes of the shipped scores."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from otformer.experiments.experiment import Context, Outcome
+from otformer.experiments.transport_translator import STORED, TINTS, Trained, Trainings, run
+
+
+@pytest.fixture(scope="module")
+def stored() -> Any:
+    return json.loads(files("otformer.words").joinpath("data", STORED).read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return run(Context())
+
+
+def test_all_were_trained_alike(stored: Any) -> None:
+    """Every variant with the same seeds, every run to its last step, on the same sentences."""
+    seeds = {variant: sorted(run["seed"] for run in stored["runs"] if run["variant"] == variant) for variant in TINTS}
+    assert len(set(map(tuple, seeds.values()))) == 1
+    assert all(len(own) >= 2 for own in seeds.values())
+    assert all(run["finished"] and run["done"] == stored["steps"] for run in stored["runs"])
+    place = stored["columns"]["news"].index("pairs")
+    assert len({line[place] for run in stored["runs"] for line in run["news"]}) == 1
+
+
+def test_a_row_for_every_layer_and_reading(stored: Any, outcome: Outcome) -> None:
+    assert len(outcome.rows) == len(stored["runs"]) * 2 * 6
+    for row in outcome.rows:
+        assert row["Hits@1_low"] <= row["Hits@1"] <= row["Hits@1_high"]
+        assert row["Hits@1, best layer"] >= row["Hits@1"]
+        assert row["AER, best head"] <= 1
+        assert row["distance, nearest layer"] <= row["distance"]
+
+
+def test_what_asks_for_columns_gets_nearer_to_them(outcome: Outcome) -> None:
+    """Words are pooled from pieces and special tokens left out, so the error is not 0 even where columns are exact."""
+    errors = {variant: [row["marginal_error"] for row in outcome.rows if row["variant"] == variant] for variant in TINTS}
+    means = {variant: sum(values) / len(values) for variant, values in errors.items()}
+    assert max(means, key=lambda variant: means[variant]) == "softmax"
+    assert means["balanced"] < means["online"]
+
+
+def test_nothing_leaks_but_from_balanced(outcome: Outcome) -> None:
+    told = [claim for claim in outcome.checks if "leak" in claim]
+    assert len(told) == 2
+    assert all(outcome.checks[claim] for claim in told)
+
+
+def made(variant: str, seed: int, hits: float) -> Trained:
+    """A run of one layer."""
+    columns = ["method", "reading", "layer", "head", "Hits@1", "distance", "marginal_error", "row_entropy", "AER"]
+    lines = [
+        [method, reading, 1, head, hits - 0.1 * (head == 0), 0.5, 0.1, 0.2, 1 - hits]
+        for method, reading in (("attention", "cross-input"), ("attention", "cross-output"), ("transport", "embeddings"))
+        for head in (0, 1)
+    ]
+    scores = {"bleu": {"held-out": 1.0, "newstest2014": 2.0}, "loss": {"teacher": 1.0, "prefix": 1.5}}
+    entry = {"variant": variant, "seed": seed, "news": lines, "hansards": lines, "early": [], **scores}
+    return Trained(entry, dict.fromkeys(("news", "hansards", "early"), columns))
+
+
+def test_a_variant_is_above_only_with_both_seeds() -> None:
+    softmax = [made("softmax", 0, 0.5), made("softmax", 1, 0.6)]
+    apart = Trainings(1, {}, [*softmax, made("online", 0, 0.7), made("online", 1, 0.65)])
+    mixed = Trainings(1, {}, [*softmax, made("online", 0, 0.7), made("online", 1, 0.55)])
+    assert apart.above("online", "Hits@1, best layer")
+    assert apart.below("online", "AER, best head")
+    assert not mixed.above("online", "Hits@1, best layer")
+    assert not mixed.below("online", "Hits@1, best layer")
+    assert made("online", 0, 0.7).numbers["Hits@1, best layer"] == pytest.approx(0.6)  # the mean of heads
+    assert made("online", 0, 0.7).numbers["Hits@1, best head"] == pytest.approx(0.7)
