@@ -34,7 +34,8 @@ def variables() -> str:
 def page(title: str, body: str) -> str:
     """A whole HTML page around a body that is HTML; the title is text."""
     template = files("otformer.show").joinpath("page.html").read_text(encoding="utf-8")
-    for name, text in {"LOOK": variables(), "TITLE": escape(title), "BODY": body}.items():
+    texts = {"LOOK": variables(), "HEAT": HEAT, "MARK": MARK, "TITLE": escape(title), "BODY": body}  # the body last
+    for name, text in texts.items():
         template = template.replace(f"/*{name}*/", text)
     return template
 
