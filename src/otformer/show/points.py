@@ -25,7 +25,7 @@ class Points:
     y: Array
     plan: Array
     title: str
-    caption: str = "x filled, y open; the darker a line, the more of what its x sends"
+    caption: str = "x filled, y open; the stronger a line, the more of what its x sends"
 
     def placed(self) -> tuple[Array, Array]:
         """Both sides in the unit square, first coordinate to the right, second upwards."""

@@ -14,7 +14,7 @@ from otformer import checks
 from otformer.network.features import Features
 from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
-from otformer.transport.problem.asked import asked
+from otformer.transport.problem.asked import told
 from otformer.transport.problem.problem import Goal, Problem
 from otformer.transport.problem.read import exact_executor, read_cost, read_points
 from otformer.transport.problem.result import Result
@@ -129,16 +129,16 @@ def solve(
     """
     if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
-        return _told(_exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time), 0.0, M)
+        return told(_exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time), 0.0, M)
     if max_time is not None:
         raise ValueError(NO_TIME_LIMIT.format(max_time))
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         result = solve_unbalanced(M, a, b, reg=reg, reg_m=unbalanced, tol=tol, max_depth=max_depth, mask=mask)
-        return _told(result, reg, M, unbalanced=unbalanced)
+        return told(result, reg, M, unbalanced=unbalanced)
     problem = read_cost(M, a, b, reg, potentials, mask)
     chosen = None if solver is None and isinstance(schedule, str) and schedule == "auto" else given_solver(solver, schedule)
-    return _told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, M)
+    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, M)
 
 
 @eager
@@ -201,17 +201,17 @@ def solve_sample(
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         executor = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
         problem = read_points(X_a, X_b, a, b, ANY_REG, potentials, mask, metric, executor, labels=labels, allow=allow)
-        return _told(_exact(problem, tol, max_time), 0.0, metric, X_a, X_b)
+        return told(_exact(problem, tol, max_time), 0.0, metric, X_a, X_b)
     if max_time is not None:
         raise ValueError(NO_TIME_LIMIT.format(max_time))
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, executor, False, labels, allow)
         result = solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
-        return _told(result, reg, metric, X_a, X_b, unbalanced)
+        return told(result, reg, metric, X_a, X_b, unbalanced)
     problem = read_points(X_a, X_b, a, b, reg, potentials, mask, metric, executor, labels=labels, allow=allow)
     chosen = None if ordinary else given_solver(solver, schedule)
-    return _told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, metric, X_a, X_b)
+    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, metric, X_a, X_b)
 
 
 @eager
@@ -259,15 +259,9 @@ def solve_streamed(
             raise ValueError("unbalanced goes without potentials")
         problem = read_points(X_a, X_b, a, b, reg, None, None, cost, "stream", False, labels, allow)
         result = solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
-        return _told(result, reg, cost, X_a, X_b, unbalanced)
+        return told(result, reg, cost, X_a, X_b, unbalanced)
     problem = read_points(X_a, X_b, a, b, reg, potentials, None, cost, "stream", labels=labels, allow=allow)
-    return _told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass)), reg, cost, X_a, X_b)
-
-
-def _told(result: Result, *given: Any, **more: Any) -> Result:
-    """The result with what was asked, for who looks at it."""
-    result.parts["asked"] = asked(*given, **more)
-    return result
+    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass)), reg, cost, X_a, X_b)
 
 
 def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -16,6 +16,16 @@ COST_NAMES = {
     "inner": "−x·y",
 }  # fmt: skip
 GIVEN_SUMS, PRICED_SUMS = "over plans with the given row and column sums", "and a price for every sum that is missed"
+
+
+class HasParts(Protocol):
+    """A result, which this file may not import: it imports this one."""
+
+    @property
+    def parts(self) -> dict[str, Any]: ...
+
+
+R = TypeVar("R", bound=HasParts)
 
 
 class Asked(NamedTuple):
@@ -48,20 +58,20 @@ class Asked(NamedTuple):
         return f"{name} of points with {self.dim} coordinate{'s' * (self.dim != 1)}"
 
 
-def asked(reg: Any, cost: Any, X_a: Any = None, X_b: Any = None, unbalanced: Any = None) -> Asked:
-    """Of arguments that a solve has accepted; λ and points are copied, as whoever gave them may change them."""
+def told(result: R, reg: Any, cost: Any, X_a: Any = None, X_b: Any = None, unbalanced: Any = None) -> R:
+    """The result with what was asked, of arguments that a solve has accepted.
+
+    λ and points are copied, as whoever gave them may change them. All in one function: every small solve goes through it.
+    """
     reg = reg.detach().clone() if isinstance(reg, Tensor) else reg
     if X_a is None:
-        return Asked(cost if isinstance(cost, Features) else None, reg, unbalanced is None)
-    x, y = _array("X_a", X_a), _array("X_b", X_b)
-    dim = x.shape[-1]
-    points = (_copy(x), _copy(y)) if dim <= 2 and max(len(x), len(y)) <= KEPT_POINTS else None
-    return Asked(cost, reg, unbalanced is None, dim, points)
-
-
-def _array(name: str, t: Any) -> Any:
-    return t if isinstance(t, (np.ndarray, Tensor)) else checks.tensor(name, t)
-
-
-def _copy(t: Any) -> Any:
-    return t.detach().clone() if isinstance(t, Tensor) else t.copy()
+        asked = Asked(cost if isinstance(cost, Features) else None, reg, unbalanced is None)
+    else:
+        x, y = (t if isinstance(t, (np.ndarray, Tensor)) else checks.tensor("points", t) for t in (X_a, X_b))
+        dim, points = x.shape[-1], None
+        if dim <= 2 and max(len(x), len(y)) <= KEPT_POINTS:
+            x, y = (t.detach().clone() if isinstance(t, Tensor) else t.copy() for t in (x, y))
+            points = x, y
+        asked = Asked(cost, reg, unbalanced is None, dim, points)
+    result.parts["asked"] = asked
+    return result
