@@ -1,6 +1,6 @@
-"""Pictures of the trace page, the probe page and the report for the docs.
+"""Pictures of the trace page, a result's page, the probe page and the report for the docs.
 
-python tests/browser/screens.py [trace] [probe] [report]    writes docs/screens/NAME-WIDTH-light.png and -dark.png
+python tests/browser/screens.py [trace] [result] [probe] [report]    writes docs/screens/NAME-WIDTH-light.png and -dark.png
 
 ``report`` takes report/index.html, which `make report` makes; explorer_screens.py has the explorer's.
 """
@@ -31,6 +31,12 @@ def trace(folder: Path) -> Path:
     return folder / "trace.html"
 
 
+def result(folder: Path) -> Path:
+    x, y = torch.rand(2, 40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    of.solve_sample(x, y, reg=0.005).save(folder / "result.html")
+    return folder / "result.html"
+
+
 def probe(folder: Path) -> Path:
     return of.words.show("en-fr", [FOX]).save(folder / "probe.html")
 
@@ -40,7 +46,7 @@ def report(_: Path) -> Path:
 
 
 PAGES: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "trace": (trace, "#layer=40"), "probe": (probe, "#layer=5"), "report": (report, ""),
+    "trace": (trace, "#layer=40"), "result": (result, ""), "probe": (probe, "#layer=5"), "report": (report, ""),
 }  # fmt: skip
 
 

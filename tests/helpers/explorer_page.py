@@ -9,7 +9,7 @@ from helpers.browser import Browser
 STILL = "#layer=5"  # a link: no figure starts by itself
 
 
-def wait(browser: Browser, condition: str, seconds: float = 15) -> None:
+def wait(browser: Browser, condition: str, seconds: float = 60) -> None:
     """Until an expression is true."""
     end = time.monotonic() + seconds
     while not browser.js(f"return Boolean({condition})"):
@@ -53,7 +53,7 @@ def ink(browser: Browser, canvas: str) -> str:
 
 
 def drag(browser: Browser, moves: int) -> None:
-    """Take the first x and draw it along, a move in each frame."""
+    """Take the first x and draw it along, a move in each frame; window.dragged: what frames took, window.shown: when."""
     browser.js(
         """const c = document.getElementById('play-points'), box = c.getBoundingClientRect();
         c.setPointerCapture = () => {};
@@ -63,7 +63,11 @@ def drag(browser: Browser, moves: int) -> None:
         const send = (type, dx) => c.dispatchEvent(new PointerEvent(type, {pointerId: 1, bubbles: true,
           clientX: box.left + at[0] + dx, clientY: box.top + at[1]}));
         send('pointerdown', 0); explorer.times.length = 0;
-        for (let k = 1; k <= arguments[0]; k++) { send('pointermove', k); await new Promise(requestAnimationFrame); }
+        window.shown = [];
+        for (let k = 1; k <= arguments[0]; k++) {
+          send('pointermove', k);
+          window.shown.push(await new Promise(requestAnimationFrame));
+        }
         window.dragged = [...explorer.times];
         send('pointerup', arguments[0]);""",
         moves,

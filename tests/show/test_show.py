@@ -98,7 +98,7 @@ def test_blocks_are_sums_of_what_they_cover_for_every_kind_of_plan():
 
 def test_huge_plans_are_never_formed(monkeypatch):
     n = 3000
-    r = of.solve_streamed(uniform(5, n, 2).float(), uniform(6, n, 2).float(), reg=0.5, tol=1e-2)
+    r = of.solve_streamed(uniform(5, n, 3).float(), uniform(6, n, 3).float(), reg=0.5, tol=1e-2)
     monkeypatch.setattr(type(r.plan), "rows", lambda *_: pytest.fail("the plan was formed"))
     html = r._repr_html_()
     assert len(html) < 2000
@@ -106,6 +106,54 @@ def test_huge_plans_are_never_formed(monkeypatch):
     assert "9e+06 entries" in printed(r)
     with pytest.raises(ValueError, match=r"Result cannot be drawn: the plan has 9e\+06 entries"):
         r.plot()
+
+
+def drawn_lines(page: str) -> list[tuple[float, ...]]:
+    """Both ends of every line between points on a page."""
+    found = re.findall(r'd="M([\d.e-]+) ([\d.e-]+)L([\d.e-]+) ([\d.e-]+)"', page)
+    return [tuple(map(float, line)) for line in found]
+
+
+@pytest.mark.parametrize("kind", ["stream", "dense", "exact"])
+def test_points_are_kept_and_of_many_some_are_drawn(kind, tmp_path):
+    pytest.importorskip("numba")
+    n = 1500
+    x = uniform(7, n, 2).numpy()
+    options = dict(reg=0) if kind == "exact" else dict(reg=1e-7, tol=0.1, executor=kind)
+    r = of.solve_sample(x, x[::-1] + np.array([2, 0]), **options)
+    r.save(tmp_path / "first.html")
+    x += 5  # what becomes of the caller's points afterwards is not drawn
+    r.save(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert page == (tmp_path / "first.html").read_text("utf-8")
+    assert "1,000 of 1,500" in page
+    assert len(page) < 200_000
+    lines = drawn_lines(page)
+    assert 190 <= len(lines) <= 400
+    # Every x goes to its own copy, 2 to the right: all lines are level, and of one length.
+    assert max(abs(a[1] - a[3]) for a in lines) < 0.5
+    assert np.ptp([a[2] - a[0] for a in lines]) < 1
+
+
+def test_a_page_says_what_was_asked_and_shows_the_sums(tmp_path):
+    x, a = np.array([[0.0], [1.0]]), [0.75, 0.25]
+    of.solve_sample(x, x, a=a, b=a, reg=0.125).save(tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert "λ = 0.125" in page
+    assert "squared Euclidean distances of points with 1 coordinate" in page
+    assert len(drawn_lines(page)) > 0
+    titles = re.findall("<title>(x [12], y [12]): ([^<]+)</title>", page)
+    plan = of.solve_sample(x, x, a=a, b=a, reg=0.125).plan
+    assert [float(number) for _, number in titles] == pytest.approx(plan.ravel().tolist(), rel=1e-3)
+    bars = re.search(r'opacity="\.4" d="([^"]+)"', page)[1]
+    rows = [float(each) for each in re.findall(r"h([\d.]+)v[\d.]+h-", bars)]
+    columns = [float(each) for each in re.findall(r"v-([\d.]+)h[\d.]+v", bars)]
+    for sums in (rows, columns):
+        assert sums[0] / sums[1] == pytest.approx(3, rel=1e-2)
+    of.solve(np.eye(2), reg=0.1, unbalanced=1.0).save(tmp_path / "u.html")
+    assert "a price for every sum that is missed" in (tmp_path / "u.html").read_text("utf-8")
+    cosine = of.cosine(torch.eye(3).double(), torch.eye(3).double())
+    assert "of the features given" in of.solve(cosine, reg=0.1)._card().about
 
 
 def test_cards_are_bounded():

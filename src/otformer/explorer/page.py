@@ -14,7 +14,7 @@ from otformer.files import written
 
 LARGEST = 400_000  # bytes
 MODULES = (
-    *("math", "schedules", "matching", "learned", "state", "points", "draw", "links", "app", "player"),
+    *("math", "schedules", "matching", "learned", "state", "points", "draw", "links", "app", "tables", "player"),
     *("play", "number", "same", "broken", "trained", "words", "tour", "main"),
 )
 _IMPORT = re.compile(r"^import (\{.*\}) from \"\./(\w+)\.js\";$", re.MULTILINE)

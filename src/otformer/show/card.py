@@ -22,8 +22,8 @@ class Picture(Protocol):
     def title(self) -> str: ...
     @property
     def caption(self) -> str: ...
-    def svg(self) -> str:
-        """An ``<svg>`` element that is legible on light and dark pages; outside text in it is escaped."""
+    def svg(self, page: bool = False) -> str:
+        """An ``<svg>`` element that is legible on light and dark, larger for a page; outside text in it is escaped."""
         ...
 
     def text(self) -> list[str]:
@@ -41,6 +41,7 @@ class Card:
 
     title : its kind.   facts : names and values.   pictures : the first is what `Shown.plot` draws.
     verdict : one line, and ``good``, whether it is good news (None: neither).   note : why something is not shown.
+    heading, about : of a page, the title if empty; and what was asked.
     """
 
     title: str
@@ -49,11 +50,12 @@ class Card:
     verdict: str = ""
     good: bool | None = None
     note: str = ""
+    heading: str = ""
+    about: str = ""
 
     def html(self) -> str:
         """A ``<div>`` without style sheets or scripts, in the colours of the text around it."""
-        mark = {True: f'<b style="color:{look.GOOD}">✓</b> ', False: f'<b style="color:{look.MARK}">✗</b> ', None: ""}
-        head = f"<div><b>{escape(self.title)}</b> &nbsp;{mark[self.good]}{escape(self.verdict)}</div>"
+        head = f"<div><b>{escape(self.title)}</b> &nbsp;{self._mark()}{escape(self.verdict)}</div>"
         names = {name: f'<dt style="opacity:.75;font-weight:normal;margin:0">{escape(name)}</dt>' for name in self.facts}
         rows = "".join(f'{names[name]}<dd style="margin:0">{escape(value)}</dd>' for name, value in self.facts.items())
         facts = f'<dl style="display:grid;grid-template-columns:max-content 1fr;gap:0 1em;margin:.3em 0 .6em">{rows}</dl>'
@@ -67,6 +69,27 @@ class Card:
         row = f'<div style="display:flex;flex-wrap:wrap;gap:1em 1.6em;overflow-x:auto">{shown}</div>' if shown else ""
         note = f'<div style="opacity:.75">{escape(self.note)}</div>' if self.note else ""
         return f'<div style="font:13px/1.5 system-ui,sans-serif;max-width:100%">{head}{facts}{row}{note}</div>'
+
+    def page(self) -> str:
+        """The same as a whole HTML page without scripts, in the look of the other pages (show/page.html)."""
+        title = self.heading or self.title
+        verdict = f'<p class="verdict">{self._mark()}{escape(self.verdict)}</p>' if self.verdict else ""
+        facts = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in self.facts.items())
+        drawn = ((picture, picture.svg(page=True)) for picture in self.pictures)
+        cards = "".join(
+            f'<figure class="card"><h2>{escape(picture.title)}</h2>{svg}<figcaption>{escape(picture.caption)}'
+            f"{'; point at one for its number' if '<title>' in svg else ''}</figcaption></figure>"
+            for picture, svg in drawn
+            if svg
+        )
+        about, note = (f"<p>{escape(text)}</p>" if text else "" for text in (self.about, self.note))
+        body = f'<h1>{escape(title)}</h1>{about}{verdict}<dl>{facts}</dl><div class="grid">{cards}</div>{note}'
+        return look.page(f"otformer: {title}", body)
+
+    def _mark(self) -> str:
+        """A tick, a cross, or nothing."""
+        signs = {True: (look.GOOD, "✓"), False: (look.MARK, "✗")}
+        return "" if self.good is None else '<b style="color:{}">{}</b> '.format(*signs[self.good])
 
     def rich(self) -> Any:
         """The same for `rich.print`."""
@@ -118,7 +141,7 @@ class Shown:
         if suffix in (".html", ".htm"):
             card = self._card(**options)
             with written(file) as out:
-                out.write(look.page(f"otformer: {card.title}", card.html()).encode())
+                out.write(card.page().encode())
         elif suffix in PICTURES:
             figures.save(lambda: self._picture(**options), file)
         else:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from otformer.show.look import HEAT, TEXT
+from otformer.show.look import HEAT, TEXT, svg
 
 WIDE, TALL = 232, 150  # px
 BARS = "▁▂▃▄▅▆▇█"
@@ -27,7 +27,7 @@ class Curve:
         both = zip(self.layers, self.values, strict=True)
         return [(k, math.log10(max(value, SMALLEST))) for k, value in both if math.isfinite(value)]
 
-    def svg(self) -> str:
+    def svg(self, page: bool = False) -> str:
         """The line, with powers of ten on the left and the layers below."""
         logs = self._logs()
         if not logs:
@@ -46,8 +46,7 @@ class Curve:
         end = f'<text x="{left + room}" y="{TALL - 4}" text-anchor="end" {TEXT}>{last}</text>'
         line = f'<path d="M{path}" fill="none" stroke="{HEAT}" stroke-width="2"/>'
         ends = f"{self.values[0]:.2g} at layer {self.layers[0]}, {self.values[-1]:.2g} at layer {self.layers[-1]}"
-        name = f'role="img" aria-label="{self.title}: {ends}"'
-        return f'<svg width="{WIDE}" height="{TALL}" {name}>{grid}{line}{first}{end}</svg>'
+        return svg(WIDE, TALL, f"{self.title}: {ends}", f"{grid}{line}{first}{end}", page)
 
     def text(self) -> list[str]:
         """One line of bars, the tallest for the largest number."""

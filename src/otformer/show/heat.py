@@ -11,11 +11,13 @@ import numpy as np
 
 from otformer.figures import SEQUENTIAL
 from otformer.show.coarse import Array, block_size
-from otformer.show.look import HEAT, MARK, SIDE, TEXT
+from otformer.show.look import HEAT, MARK, PAGE_SIDE, SIDE, TEXT, svg
 
 SHADES = " ░▒▓█"
 LEVELS = 20  # of opacity
 LETTERS = 14  # of a label; the rest is cut off
+TIPS = 1024  # most cells of a page that say their number when pointed at
+BAR, GAP = 0.1, 4  # of the longer side: the longest bar; px between the matrix and the bars
 LABELLED = 24  # most rows (columns) with a label each
 END = f'text-anchor="end" {TEXT}'
 FRAME = 'fill="none" stroke="currentColor" stroke-opacity=".35"'
@@ -26,7 +28,7 @@ class Heat:
     """Numbers from 0 to ``top``, [rows, columns], of a matrix of ``shape`` whose blocks they may be (coarse.py).
 
     sides : names of the two sides.   labels : a text for every row and every column of the whole matrix.
-    marked : the column that is outlined in each row, or None.
+    marked : the column that is outlined in each row, or None.   sums : bars on two edges, sums of rows and of columns.
     """
 
     matrix: Array
@@ -36,13 +38,19 @@ class Heat:
     sides: tuple[str, str] = ("x", "y")
     labels: tuple[Sequence[str], Sequence[str]] | None = None
     marked: Sequence[int] | None = None
+    sums: bool = False
 
     @property
     def caption(self) -> str:
         """What one cell is, and what full colour stands for."""
         sizes = [block_size(whole, cells) for whole, cells in zip(self.shape, self.matrix.shape, strict=True)]
         cell = "" if sizes == [1, 1] else f"a cell is {sizes[0]} × {sizes[1]} entries added up, "
-        return f"{cell}full colour {self._top:.3g}, by square roots"
+        bars = f"; bars: sums of rows and of columns, the longest {self._longest:.3g}" if self.sums else ""
+        return f"{cell}full colour {self._top:.3g}, by square roots{bars}"
+
+    @property
+    def _longest(self) -> float:
+        return float(max(self.matrix.sum(0).max(), self.matrix.sum(1).max()))
 
     @property
     def _top(self) -> float:
@@ -58,37 +66,73 @@ class Heat:
             return []
         return [text if len(text) <= LETTERS else text[: LETTERS - 1] + "…" for text in map(str, self.labels[side])]
 
-    def svg(self) -> str:
-        """One path for each level of opacity, on a transparent ground."""
+    def svg(self, page: bool = False) -> str:
+        """One path for each level of opacity, on a transparent ground; on a page one for each cell, with its number."""
         n, m = self.matrix.shape
-        cell = min(18.0, SIDE / max(n, m))
+        side = PAGE_SIDE if page else SIDE
+        cell, bar = side / max(n, m, 11.5), side * BAR if self.sums else 0.0
         rows, columns = self._texts(0), self._texts(1)
         left, below = (max([16.0, *(6 + 6.6 * len(text) for text in texts)]) for texts in (rows, columns))
-        wide, tall = m * cell, n * cell
-        parts = [f'<g transform="translate({left:g} 1) scale({cell:.4g})" fill="{HEAT}">', *self._paths()]
+        top, wide, tall = 1 + bar, m * cell, n * cell
+        parts = [f'<g transform="translate({left:g} {top:.4g}) scale({cell:.4g})" fill="{HEAT}">']
+        parts += self._tips() if page and self.matrix.size <= TIPS else self._paths()
         parts += [_outline(i, j) for i, j in enumerate(self.marked or ())]
-        parts += ["</g>", f'<rect x="{left:g}" y="1" width="{wide:.4g}" height="{tall:.4g}" {FRAME}/>']
+        parts += ["</g>", f'<rect x="{left:g}" y="{top:.4g}" width="{wide:.4g}" height="{tall:.4g}" {FRAME}/>']
+        parts += self._bars(left, top, cell, bar) if self.sums else []
         for k, text in enumerate(rows):
-            parts.append(f'<text x="{left - 4:g}" y="{1 + (k + 0.5) * cell:.4g}" {END} dy=".35em">{escape(text)}</text>')
+            parts.append(f'<text x="{left - 4:g}" y="{top + (k + 0.5) * cell:.4g}" {END} dy=".35em">{escape(text)}</text>')
         for k, text in enumerate(columns):
-            at = f"translate({left + (k + 0.5) * cell:.4g} {tall + 6:.4g}) rotate(-90)"
+            at = f"translate({left + (k + 0.5) * cell:.4g} {top + tall + 5:.4g}) rotate(-90)"
             parts.append(f'<text transform="{at}" {END} dy=".35em">{escape(text)}</text>')
         if not rows:
-            parts.append(f'<text x="{left - 5:g}" y="{1 + tall / 2:.4g}" {END} dy=".35em">{escape(self.sides[0])}</text>')
+            parts.append(f'<text x="{left - 5:g}" y="{top + tall / 2:.4g}" {END} dy=".35em">{escape(self.sides[0])}</text>')
         if not columns:
-            place = f'x="{left + wide / 2:.4g}" y="{tall + 13:.4g}" text-anchor="middle"'
+            place = f'x="{left + wide / 2:.4g}" y="{top + tall + 12:.4g}" text-anchor="middle"'
             parts.append(f"<text {place} {TEXT}>{escape(self.sides[1])}</text>")
-        name = escape(f"{self.title}: {self.shape[0]} × {self.shape[1]}, {self.caption}", quote=True)
-        size = f'width="{left + wide + 2:.4g}" height="{tall + below + 2:.4g}"'
-        return f'<svg {size} role="img" aria-label="{name}">{"".join(parts)}</svg>'
+        name = f"{self.title}: {self.shape[0]} × {self.shape[1]}, {self.caption}"
+        return svg(left + wide + bar + 2, top + tall + below + 2, name, "".join(parts), page)
+
+    def _levels(self) -> Array:
+        return np.round(self.shades() * LEVELS).astype(int)
 
     def _paths(self) -> list[str]:
-        levels = np.round(self.shades() * LEVELS).astype(int)
+        levels = self._levels()
         found = []
         for level in range(1, LEVELS + 1):
             cells = "".join(f"M{j} {i}h1v1h-1z" for i, j in np.argwhere(levels == level).tolist())
             found += [f'<path fill-opacity="{level / LEVELS:g}" d="{cells}"/>'] if cells else []
         return found
+
+    def _tips(self) -> list[str]:
+        """Every cell on its own, with its names and number as what a browser shows when it is pointed at."""
+        levels, (rows, columns) = self._levels(), (self._names(0), self._names(1))
+        return [
+            f'<path fill-opacity="{levels[i, j] / LEVELS:g}" d="M{j} {i}h1v1h-1z">'
+            f"<title>{escape(f'{rows[i]}, {columns[j]}: {self.matrix[i, j]:.4g}')}</title></path>"
+            for i, j in np.ndindex(self.matrix.shape)
+        ]
+
+    def _names(self, side: int) -> list[str]:
+        """What a row (column) is called: its label, or its number from 1, or the numbers of its block."""
+        size, whole = block_size(self.shape[side], self.matrix.shape[side]), self.shape[side]
+        if self.labels is not None and size == 1:
+            return [str(text) for text in self.labels[side]]
+        spans = [(k * size + 1, min((k + 1) * size, whole)) for k in range(self.matrix.shape[side])]
+        return [f"{self.sides[side]} {a}" if a == b else f"{self.sides[side]} {a} to {b}" for a, b in spans]
+
+    def _bars(self, left: float, top: float, cell: float, bar: float) -> list[str]:
+        """Sums of the rows on the right, of the columns on top, on one scale."""
+        scale = (bar - GAP) / (self._longest or 1)
+        right, thick, inset = left + self.matrix.shape[1] * cell + GAP, 0.76 * cell, 0.12 * cell
+        lines = [
+            f"M{right:.5g} {top + i * cell + inset:.5g}h{scale * s:.4g}v{thick:.4g}h{-scale * s:.4g}z"
+            for i, s in enumerate(self.matrix.sum(1).tolist())
+        ]
+        lines += [
+            f"M{left + j * cell + inset:.5g} {top - GAP:.5g}v{-scale * s:.4g}h{thick:.4g}v{scale * s:.4g}z"
+            for j, s in enumerate(self.matrix.sum(0).tolist())
+        ]
+        return [f'<path fill="currentColor" opacity=".4" d="{"".join(lines)}"/>']
 
     def text(self) -> list[str]:
         """Two characters a cell, with labels where there are any."""

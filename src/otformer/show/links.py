@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from otformer.show.look import HEAT
+from otformer.show.look import HEAT, svg
 
 WORDS = 60  # most of a side
 LONGEST = 24  # letters of a word; the rest is cut off
@@ -32,7 +32,7 @@ class Links:
         left, right = ([_cut(word) for word in side[:WORDS]] for side in (self.left, self.right))
         return left, right, {(i, j): score for (i, j), score in self.scores.items() if max(i, j) < WORDS}
 
-    def svg(self) -> str:
+    def svg(self, page: bool = False) -> str:
         """Curves between the words; a word without a link is pale. Pointing at a curve names its words and score."""
         left, right, links = self._shown()
         wide = [max([2.0, *(7.4 * sum(1 + (ord(c) > 0x2E7F) for c in word) for word in side)]) for side in (left, right)]
@@ -51,13 +51,10 @@ class Links:
                 pale = "" if k in linked else ' fill-opacity=".6"'
                 place = f'x="{x:.4g}" y="{STEP * k + 14}" dy=".35em" text-anchor="{anchor}"'
                 words.append(f"<text {place}{pale}>{escape(word)}</text>")
-        name = escape("; ".join(f"{left[i]} – {right[j]}" for i, j in links) or "no links", quote=True)
-        size = f'width="{b + wide[1] + 8:.4g}" height="{STEP * max(len(left), len(right), 1) + 8}"'
+        name = "; ".join(f"{left[i]} – {right[j]}" for i, j in links) or "no links"
         curves = f'<g fill="none" stroke="{HEAT}" stroke-width="2">{"".join(parts)}</g>'
-        return (
-            f'<svg {size} role="img" aria-label="{name}">{curves}'
-            f'<g font-size="13" fill="currentColor">{"".join(words)}</g></svg>'
-        )
+        inside = f'{curves}<g font-size="13" fill="currentColor">{"".join(words)}</g>'
+        return svg(b + wide[1] + 8, STEP * max(len(left), len(right), 1) + 8, name, inside, page)
 
     def text(self) -> list[str]:
         """A line per word on the left, with the words it is linked to."""

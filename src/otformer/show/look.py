@@ -12,7 +12,7 @@ from importlib.resources import files
 
 from otformer.figures import BLUE, GREEN, INK, ORANGE, SKY, YELLOW
 
-SIDE = 208  # px of the longer side of a picture
+SIDE, PAGE_SIDE = 208, 400  # px of the longer side of a picture: in a notebook, and on a page of its own
 TEXT = 'font-size="11" fill="currentColor"'  # of every word in an SVG
 HEAT, MARK, GOOD = BLUE, ORANGE, GREEN  # on light and on dark: cells and lines; what is marked; a tick
 LIGHT = {
@@ -34,6 +34,14 @@ def variables() -> str:
 def page(title: str, body: str) -> str:
     """A whole HTML page around a body that is HTML; the title is text."""
     template = files("otformer.show").joinpath("page.html").read_text(encoding="utf-8")
-    for name, text in {"LOOK": variables(), "TITLE": escape(title), "BODY": body}.items():
+    texts = {"LOOK": variables(), "HEAT": HEAT, "MARK": MARK, "TITLE": escape(title), "BODY": body}  # the body last
+    for name, text in texts.items():
         template = template.replace(f"/*{name}*/", text)
     return template
+
+
+def svg(wide: float, tall: float, label: str, inside: str, page: bool) -> str:
+    """An ``<svg>`` element of this size in px; on a page it shrinks with the page, and grows by a third at most."""
+    box = f'viewBox="0 0 {wide:.4g} {tall:.4g}" role="img" aria-label="{escape(label, quote=True)}"'
+    size = f'style="width:min(100%,{wide * 4 / 3:.0f}px)"' if page else f'width="{wide:.4g}" height="{tall:.4g}"'
+    return f"<svg {size} {box}>{inside}</svg>"

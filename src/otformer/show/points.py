@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from otformer import checks
-from otformer.show.coarse import Array
-from otformer.show.look import HEAT, MARK, SIDE
+from otformer.show.coarse import ENTRIES, Array
+from otformer.show.look import HEAT, MARK, PAGE_SIDE, SIDE, svg
 
 LINES = 400  # most lines, the heaviest
-MOST = 1000  # points of a side in a picture
+MOST = 1000  # points of a side in a picture; of more, this many are drawn, evenly spaced in their order
+JOINED, PARTNERS = 200, 2  # of more: how many x have lines, and to how many y each
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +25,7 @@ class Points:
     y: Array
     plan: Array
     title: str
-    caption: str = "x filled, y open"
+    caption: str = "x filled, y open; the stronger a line, the more of what its x sends"
 
     def placed(self) -> tuple[Array, Array]:
         """Both sides in the unit square, first coordinate to the right, second upwards."""
@@ -49,21 +51,25 @@ class Points:
         found = zip(i.tolist(), j.tolist(), shares[i, j].tolist(), strict=True)
         return [each for each in found if each[2] > 0.02]
 
-    def svg(self) -> str:
-        """Lines, then the points, x filled and y open."""
-        x, y = ([(8 + a * SIDE, 8 + (1 - b) * SIDE) for a, b in side.tolist()] for side in self.placed())
+    def svg(self, page: bool = False) -> str:
+        """Lines, then the points, x filled and y open; the more there are, the smaller."""
+        room = PAGE_SIDE if page else SIDE
+        size = max(1.2, min(3.0, 45 / max(len(self.x), len(self.y)) ** 0.5)) * (room / SIDE) ** 0.5
+        x, y = ([(8 + a * room, 8 + (1 - b) * room) for a, b in side.tolist()] for side in self.placed())
+        found = self.lines()
+        strength = min(0.8, 80 / max(len(found), 1))  # many lines are each paler, so that the points under them are seen
         parts = [
-            f'<path d="M{x[i][0]:.4g} {x[i][1]:.4g}L{y[j][0]:.4g} {y[j][1]:.4g}" stroke-opacity="{share:.2g}"/>'
-            for i, j, share in self.lines()
+            f'<path d="M{x[i][0]:.4g} {x[i][1]:.4g}L{y[j][0]:.4g} {y[j][1]:.4g}" stroke-opacity="{strength * share:.2g}"/>'
+            for i, j, share in found
         ]
-        filled = "".join(f'<circle cx="{a:.4g}" cy="{b:.4g}" r="3"/>' for a, b in x)
-        hollow = "".join(f'<circle cx="{a:.4g}" cy="{b:.4g}" r="3.5"/>' for a, b in y)
+        filled = "".join(f'<circle cx="{a:.4g}" cy="{b:.4g}" r="{size:.2g}"/>' for a, b in x)
+        hollow = "".join(f'<circle cx="{a:.4g}" cy="{b:.4g}" r="{1.15 * size:.2g}"/>' for a, b in y)
         name = f"{len(x)} points x and {len(y)} points y, joined where the plan is heavy"
-        return (
-            f'<svg width="{SIDE + 16}" height="{SIDE + 16}" role="img" aria-label="{name}">'
+        inside = (
             f'<g stroke="currentColor" stroke-width="1.2">{"".join(parts)}</g><g fill="{HEAT}">{filled}</g>'
-            f'<g fill="none" stroke="{MARK}" stroke-width="1.6">{hollow}</g></svg>'
+            f'<g fill="none" stroke="{MARK}" stroke-width="{size / 2:.2g}">{hollow}</g>'
         )
+        return svg(room + 16, room + 16, name, inside, page)
 
     def text(self) -> list[str]:
         """Nothing: a terminal has too few characters for a plane."""
@@ -98,6 +104,38 @@ def checked_points(name: str, value: Any, size: int) -> Array:
     if len(t) != size or t.shape[1] not in (1, 2):
         expected = f"{name} must hold {size} points of 1 or 2 coordinates to be drawn"
         raise ValueError(f"{expected}, got shape {tuple(t.shape)}")
-    if size > MOST:
-        raise ValueError(f"{name} must hold at most {MOST} points to be drawn, got {size}")
     return t.numpy()
+
+
+def sampled(x: Array, y: Array, row: Callable[[int], Array], title: str) -> Points:
+    """Points of which there are too many: some of each side, and some of those x with lines to the y that get most of them.
+
+    row : the masses (m,) that x_i sends, for a given i. At most 4 million numbers are read by it.
+
+    >>> x = np.arange(3000.0)[:, None]
+    >>> drawn = sampled(x, x, lambda i: np.eye(1, 3000, i)[0], "the identity")
+    >>> drawn.caption
+    'x filled, y open; 1,000 of 3,000 and 1,000 of 3,000 points, lines of 200 x to the y that get most of each'
+    >>> all(drawn.x[i] == drawn.y[j] for i, j, _ in drawn.lines())
+    True
+    """
+    rows = _spaced(len(x), MOST)
+    joined = _spaced(len(rows), max(1, min(JOINED, ENTRIES // len(y))))
+    masses = [row(i) for i in rows[joined].tolist()]
+    best = [heaviest[each[heaviest] > 0] for each in masses for heaviest in (np.argsort(each)[-PARTNERS:],)]
+    columns = np.union1d(_spaced(len(y), MOST), np.concatenate(best))
+    plan = np.zeros((len(rows), len(columns)))
+    for i, to, each in zip(joined, best, masses, strict=True):
+        plan[i, np.searchsorted(columns, to)] = each[to]
+    counts = f"{len(rows):,} of {len(x):,} and {len(columns):,} of {len(y):,} points"
+    said = f"x filled, y open; {counts}, lines of {len(joined)} x to the y that get most of each"
+    return Points(x[rows], y[columns], plan, title, said)
+
+
+def _spaced(size: int, most: int) -> Array:
+    """At most ``most`` of 0, …, size − 1, evenly spaced.
+
+    >>> _spaced(10, 4).tolist(), _spaced(3, 4).tolist()
+    ([0, 2, 5, 7], [0, 1, 2])
+    """
+    return np.arange(min(size, most)) * size // min(size, most)

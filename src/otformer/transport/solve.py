@@ -14,6 +14,7 @@ from otformer import checks
 from otformer.network.features import Features
 from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
+from otformer.transport.problem.asked import told
 from otformer.transport.problem.problem import Goal, Problem
 from otformer.transport.problem.read import exact_executor, read_cost, read_points
 from otformer.transport.problem.result import Result
@@ -128,15 +129,16 @@ def solve(
     """
     if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
-        return _exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time)
+        return told(_exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time), 0.0, M)
     if max_time is not None:
         raise ValueError(NO_TIME_LIMIT.format(max_time))
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
-        return solve_unbalanced(M, a, b, reg=reg, reg_m=unbalanced, tol=tol, max_depth=max_depth, mask=mask)
+        result = solve_unbalanced(M, a, b, reg=reg, reg_m=unbalanced, tol=tol, max_depth=max_depth, mask=mask)
+        return told(result, reg, M, unbalanced=unbalanced)
     problem = read_cost(M, a, b, reg, potentials, mask)
     chosen = None if solver is None and isinstance(schedule, str) and schedule == "auto" else given_solver(solver, schedule)
-    return solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen)
+    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, M)
 
 
 @eager
@@ -198,20 +200,18 @@ def solve_sample(
     if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         executor = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
-        return _exact(
-            read_points(X_a, X_b, a, b, ANY_REG, potentials, mask, metric, executor, labels=labels, allow=allow),
-            tol,
-            max_time,
-        )
+        problem = read_points(X_a, X_b, a, b, ANY_REG, potentials, mask, metric, executor, labels=labels, allow=allow)
+        return told(_exact(problem, tol, max_time), 0.0, metric, X_a, X_b)
     if max_time is not None:
         raise ValueError(NO_TIME_LIMIT.format(max_time))
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
         problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, executor, False, labels, allow)
-        return solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
+        result = solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
+        return told(result, reg, metric, X_a, X_b, unbalanced)
     problem = read_points(X_a, X_b, a, b, reg, potentials, mask, metric, executor, labels=labels, allow=allow)
     chosen = None if ordinary else given_solver(solver, schedule)
-    return solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen)
+    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, metric, X_a, X_b)
 
 
 @eager
@@ -258,9 +258,10 @@ def solve_streamed(
         if potentials is not None:
             raise ValueError("unbalanced goes without potentials")
         problem = read_points(X_a, X_b, a, b, reg, None, None, cost, "stream", False, labels, allow)
-        return solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
+        result = solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
+        return told(result, reg, cost, X_a, X_b, unbalanced)
     problem = read_points(X_a, X_b, a, b, reg, potentials, None, cost, "stream", labels=labels, allow=allow)
-    return solve_problem(problem, Goal.read(tol, max_depth, problem.mass))
+    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass)), reg, cost, X_a, X_b)
 
 
 def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:

@@ -5,6 +5,7 @@ import { UNBROKEN, apart, makeProblem, sums } from "./math.js";
 import { player } from "./player.js";
 import { pointsOf } from "./points.js";
 import { PRESETS, SWITCHES, defaults } from "./state.js";
+import { fillTables, foldable, ofCurves, ofMatrix } from "./tables.js";
 
 const LARGEST = 60;                          // points of section 1 that are taken over
 const SAME = 1e-3;                           // attention that is apart by less is called the same
@@ -40,6 +41,7 @@ export function mountBroken(app) {
     set: brokenLayer => app.set({ brokenLayer }),
     text: () => `layer ${app.state.brokenLayer} of ${setting(app).depth}, schedule ${setting(app).schedule}`,
   });
+  foldable(app, "break-table");
   app.section($("break"), () => { draw(app); bar.show(); }, () => app.still || bar.start());
   return bar;
 }
@@ -80,10 +82,18 @@ function draw(app) {
   }));
   const far = scientific(100 * apart(maps[0], maps[1], n));
   $("broken-note").textContent = `broken, layer ${layers[1]}: ${far} % of a row's attention is elsewhere than in the whole network`;
+  $("whole-matrix").setAttribute("aria-label", `attention of the whole network, ${n} by ${m}, layer ${layers[0]}`);
+  $("broken-matrix").setAttribute("aria-label", $("broken-note").textContent);
   const series = runs.map((run, k) => ({ colour: css(k ? "--orange" : "--blue"), wide: k === 1, points: app.errors(run) }));
   curves($("break-curves"), series, { depth, at: layers[1], label: "marginal error" });
   legend($("break-legend"), [["whole", "--blue"], ["broken", "--orange"]]);
   verdict(app, runs, depth, n);
+  $("break-curves").setAttribute("aria-label", `marginal error of both networks by layer. ${$("break-verdict").textContent}`);
+  fillTables("break-table", () => [
+    ofMatrix(`The whole network, layer ${layers[0]}`, maps[0], points.names),
+    ofMatrix(`The broken network, layer ${layers[1]}`, maps[1], points.names),
+    ofCurves("Marginal error by layer", ["whole", "broken"], series.map(each => each.points), scientific),
+  ]);
 }
 
 function verdict(app, runs, depth, n) {      // what the last layer says, in a sentence

@@ -48,8 +48,8 @@ export function drawPoints(canvas, points, A, chosen) {
     g.textAlign = "center";
     if (n <= 40) inRows(g, at.x, points.names[0]);
     g.textAlign = "left";
-    g.fillText("x", 3, h * 0.2 + 4);
-    g.fillText("y", 3, h * 0.8 + 4);
+    g.fillText("x", 3, h * 0.2 + 22);          // under the dots, the first of which may stand at the edge
+    g.fillText("y", 3, h * 0.8 + 22);
   }
   return at;
 }

@@ -1,13 +1,14 @@
 // Section 1: the points, the attention at a layer, and the errors of all schedules.
-import { $, element, legend } from "./app.js";
+import { $, legend } from "./app.js";
 import { COLOURS, css, curves, matrixWithSums, scientific } from "./draw.js";
 import { drawPoints, drawWords, nearest } from "./links.js";
 import { marginalError, sums } from "./math.js";
 import { player } from "./player.js";
 import { ABOUT_SCHEDULES, SCHEDULES } from "./schedules.js";
 import { PRESETS, readList, wordsOf, writePoints } from "./state.js";
+import { fillTables, foldable, ofCurves, ofMatrix } from "./tables.js";
 
-const SHOWN_IN_TABLE = 30;                   // rows and columns
+const CURVES = [...SCHEDULES, "sinkhorn"];
 const STEP = 0.02;                           // of a point that is moved by an arrow key
 let chosen = null, at = null, box = null;    // the point that is held, where points are drawn, where the matrix is
 
@@ -26,7 +27,7 @@ export function mountPlay(app) {
     const { n, m } = app.problem, cell = cellAt(event, n, m);
     if (cell) note(app, cell);
   };
-  $("play-table").ontoggle = () => app.redraw();
+  foldable(app, "play-table");
   app.section($("play"), () => { draw(app); bar.show(); }, () => app.still || bar.start());
   return bar;
 }
@@ -126,7 +127,10 @@ function draw(app) {
   $("play-matrix").setAttribute("aria-label", `${what}, ${n} by ${m}, at layer ${layer}; column sums are ${far}`);
   caption(app);
   if (!app.dragging) errors(app);
-  table(app, shown);
+  fillTables("play-table", () => [
+    ofMatrix(`${what} at layer ${layer}`, shown, points.names),
+    ofCurves("Marginal error by layer", CURVES, CURVES.map(name => app.errors(app.run({ schedule: name }))), scientific),
+  ]);
 }
 
 function caption(app) {
@@ -139,37 +143,13 @@ function caption(app) {
 }
 
 function errors(app) {
-  const names = [...SCHEDULES, "sinkhorn"], { state } = app;
-  const series = [state.schedule, ...names.filter(name => name !== state.schedule)].map(name => ({
+  const { state } = app;
+  const series = [state.schedule, ...CURVES.filter(name => name !== state.schedule)].map(name => ({
     name, colour: css(COLOURS[name]), dash: name === "sinkhorn" ? [5, 4] : [], wide: name === state.schedule,
     points: app.errors(app.run({ schedule: name })),
   })).reverse();
   curves($("play-curves"), series, { depth: state.depth, at: app.shown, label: "marginal error" });
-  legend($("play-legend"), names.map(name => [name, COLOURS[name], name === "sinkhorn"]));
-}
-
-function table(app, matrix) {
-  if (!$("play-table").open) return;
-  fillTable($("play-table").querySelector("div"), matrix, app.points.names, app.problem.m);
-}
-
-// A matrix as an HTML table, at most 30 rows and columns of it; names are text, never markup.
-export function fillTable(place, matrix, names, m) {
-  const [rows, columns] = names.map(side => side.slice(0, SHOWN_IN_TABLE)), made = element("table");
-  const cell = (row, tag, text, scope) => {
-    const each = row.appendChild(element(tag, { textContent: text }));
-    if (scope) each.scope = scope;
-  };
-  const head = made.createTHead().insertRow();
-  cell(head, "td", rows.length < names[0].length ? `first ${rows.length} of ${names[0].length}` : "");
-  columns.forEach(name => cell(head, "th", name, "col"));
-  const body = made.createTBody();
-  rows.forEach((name, i) => {
-    const row = body.insertRow();
-    cell(row, "th", name, "row");
-    columns.forEach((_, j) => cell(row, "td", matrix[i * m + j].toFixed(3)));
-  });
-  place.replaceChildren(made);
+  legend($("play-legend"), CURVES.map(name => [name, COLOURS[name], name === "sinkhorn"]));
 }
 
 // Dragging by pointer, and by keys: N and P choose a point, arrows move it.

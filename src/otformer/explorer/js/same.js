@@ -4,6 +4,7 @@ import { css, heat, matrixWithSums, open, upright } from "./draw.js";
 import { HEADS, Run, UNBROKEN, entries, makeProblem, registers, sums } from "./math.js";
 import { player } from "./player.js";
 import { SCHEDULES, layersOf } from "./schedules.js";
+import { fillTables, foldable, ofMatrix } from "./tables.js";
 
 const DEPTH = 288;                           // of the network that sorts
 const regOf = schedule => schedule === "paper" ? 0.1 : 1e-6;   // the paper's γ at 1e-6 is 0 in float64
@@ -16,6 +17,7 @@ export function mountSame(app) {
     label: "n", least: 5, most: () => 200, get: () => app.state.many, set: many => app.set({ many }), period: 180,
     text: () => `n = ${app.state.many}`,
   });
+  foldable(app, "same-table");
   app.section($("same"), () => { draw(app); bar.show(); }, () => app.still || bar.start());
   return bar;
 }
@@ -61,9 +63,13 @@ function draw(app) {
   matrixWithSums($("same-matrix"), { matrix: A, n, m: n, names: null, cells, sums: sums(A, n, n) });
   const done = `n = ${n}: ${right} of ${n} numbers in their place after ${DEPTH} layers.`;
   $("same-note").textContent = layer < DEPTH ? `layer ${layer} of ${DEPTH} …` : done;
+  const counted = order.map((_, k) => String(k + 1));
+  $("same-matrix").setAttribute("aria-label", `attention of ${n} numbers over ${n} places. ${$("same-note").textContent}`);
+  fillTables("same-table", () => [ofMatrix(`Attention of number i over place j, layer ${layer}`, A, [counted, counted])]);
   drawWeights(net.layers[DEPTH - 1].reg);
   $("same-weights-note").textContent = `${run.count.toLocaleString("en")} numbers in ${DEPTH} layers, checksum ${run.text}. Left: P of ` +
     "the head rows, right: of columns (last layer; blue: above 0, orange: below).";
+  $("same-weights").setAttribute("aria-label", `${$("same-weights-note").textContent} Section 2 has them as a table.`);
 }
 
 function argmax(A, i, n) {

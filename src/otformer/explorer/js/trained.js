@@ -5,6 +5,7 @@ import { Learned } from "./learned.js";
 import { Run, makeProblem } from "./math.js";
 import { player } from "./player.js";
 import { layersOf } from "./schedules.js";
+import { fillTables, foldable, ofCurves, ofMatrix } from "./tables.js";
 
 const LONGEST = 30, REG = 1e-3, DEPTH = 20;
 const NAMES = ["constructed", "sort-beyond", "paper-attention"], COLOURS = ["--blue", "--orange", "--purple"];
@@ -17,6 +18,7 @@ export function mountTrained(app) {
     faster: false, period: 300,
     text: () => `layer ${app.state.learned} of ${DEPTH}`,
   });
+  foldable(app, "learned-table");
   app.section($("learned"), () => { draw(app); bar.show(); }, () => app.still || bar.start());
   return bar;
 }
@@ -59,7 +61,13 @@ function draw(app) {
   const series = right.map((values, k) => ({
     colour: css(COLOURS[k]), points: values.map((t, l) => [l, t]), dash: k === 2 ? [6, 3] : [],
   }));
+  const ends = NAMES.map((name, k) => `${name} ${Math.round(right[k][DEPTH] * n)} of ${n}`).join(", ");
+  $("learned-curves").setAttribute("aria-label", `rows right, by layer; after layer ${DEPTH}: ${ends}`);
   const percent = t => scientific(100 * t) + " %";
   curves($("learned-curves"), series, { depth: DEPTH, at: layer, label: "rows right", linear: true, top: 1, ticks: percent });
   legend($("learned-legend"), NAMES.map((name, k) => [name, COLOURS[k], k === 2]));
+  fillTables("learned-table", () => [
+    ...NAMES.map((name, k) => ofMatrix(`${name}, layer ${layer}: places on the rows, numbers on the columns`, maps[k][layer], names)),
+    ofCurves("Rows right, by layer", NAMES, series.map(each => each.points), percent),
+  ]);
 }

@@ -4,9 +4,9 @@ import { matrixWithSums } from "./draw.js";
 import { bytesOf } from "./learned.js";
 import { drawWords } from "./links.js";
 import { Run, apart, makeProblem, sums } from "./math.js";
-import { fillTable } from "./play.js";
 import { player } from "./player.js";
 import { layersOf } from "./schedules.js";
+import { fillTables, foldable, ofMatrix } from "./tables.js";
 
 const REG = 0.05, DEPTH = 300, TOP = 255;
 const plans = new Map(), unpacked = new Map();
@@ -19,7 +19,7 @@ export function mountWords(app) {
   $("pair").onchange = () => app.set({ pair: Number($("pair").value) });
   $("reading").onchange = () => app.set({ reading: $("reading").value });
   $("attention-head").onchange = () => app.set({ attentionHead: $("attention-head").value });
-  $("words-table").ontoggle = () => app.redraw();
+  foldable(app, "words-table");
   const bar = player($("words-player"), {
     label: "layer of the translator", least: 1, most: () => translator.layers, get: () => app.state.attentionLayer,
     set: attentionLayer => app.set({ attentionLayer }), faster: false, period: 900,
@@ -84,5 +84,5 @@ function draw(app) {
   $("words-plan-note").textContent = `Transport plan of static vectors, λ = ${REG}: ${found(plan, links, n)}.`;
   $("words-matrix").setAttribute("aria-label", $("words-note").textContent);
   $("words-plan").setAttribute("aria-label", $("words-plan-note").textContent);
-  if ($("words-table").open) fillTable($("words-table").querySelector("div"), A, names, n);
+  fillTables("words-table", () => [ofMatrix("Attention, French words on the rows", A, names), ofMatrix("Transport plan", plan, names)]);
 }

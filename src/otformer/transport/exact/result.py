@@ -75,6 +75,13 @@ class ExactResult(Result):
         proof = {"no plan costs less than": f"{self.bound:.8g}", "pairs with mass": f"{len(self.pairs[0]):,}"}
         return proof | {"found by": f"{self.method}; {self._rounds}"}
 
+    _kind = "Exact"
+
+    def _row(self, i: int) -> Array:
+        rows, columns, masses = (np.asarray(t.detach().cpu() if isinstance(t, Tensor) else t) for t in self.pairs)
+        here = rows == i
+        return np.bincount(columns[here], masses[here], len(self.potentials[1]))
+
     def _drawn(self, cells: int) -> Array | None:
         shape = len(self.potentials[0]), len(self.potentials[1])
         return blocks_of_pairs(self.pairs, shape, cells)

@@ -15,12 +15,14 @@ from otformer import checks
 from otformer.show.card import Card, Picture, Shown
 from otformer.show.coarse import CELLS, ENTRIES, Array, blocks
 from otformer.show.heat import Heat, checked_labels
-from otformer.show.points import MOST, Points, checked_points
+from otformer.show.points import MOST, Points, checked_points, sampled
+from otformer.transport.problem.asked import Asked
 
 if TYPE_CHECKING:
     from otformer.transport.exact.rounding import Rounded
 
-FINE = 1024  # cells on a side of a picture by matplotlib
+PAGE_CELLS, FINE = 64, 1024  # cells on a side: of a page, of a picture by matplotlib
+JOINED_POINTS = "transport plan between the points"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -184,29 +186,52 @@ class Result(Shown):
         return self._plot(ax, x=x, y=y, labels=labels, cells=FINE)
 
     def save(self, path: str | Path, x: Any = None, y: Any = None, *, labels: Any = None) -> None:
-        """Write what a notebook shows as a page (.html), or what `plot` draws as a picture (.png, .svg, .pdf)."""
-        self._save(path, x=x, y=y, labels=labels)
+        """Write a page (.html) that shows the plan, or what `plot` draws as a picture (.png, .svg, .pdf).
+
+        Of `solve_sample` and `solve_streamed` a page shows the points as well, if they have one or two coordinates: up to
+        20,000 of each side are kept by the result; more, and those of `solve`, are drawn where they are given here.
+        """
+        cells = PAGE_CELLS if Path(path).suffix.lower() in (".html", ".htm") else FINE
+        self._save(path, x=x, y=y, labels=labels, cells=cells)
 
     def _card(self, x: Any = None, y: Any = None, labels: Any = None, cells: int = CELLS) -> Card:
         n, m = shape = len(self.potentials[0]), len(self.potentials[1])
-        pictures: list[Picture] = []
         if (x is None) != (y is None):
             raise ValueError(f"{'x' if x is None else 'y'} is missing: points are given on both sides, or not at all")
-        if x is not None:
-            sides = checked_points("x", x, n), checked_points("y", y, m)
-            whole = self._drawn(MOST)
-            pictures += [] if whole is None else [Points(*sides, whole, "transport plan between the points")]
+        asked: Asked | None = self.parts.get("asked")
+        given = None if x is None else (checked_points("x", x, n), checked_points("y", y, m))
+        sides = given
+        if given is None and asked is not None and asked.points is not None:
+            sides = checked_points("x", asked.points[0], n), checked_points("y", asked.points[1], m)
         labels, drawn = checked_labels(labels, shape), self._drawn(cells)
-        if drawn is not None:
-            pictures.append(Heat(drawn, "transport plan", shape, labels=labels))
+        pictures: list[Picture] = [] if drawn is None else [Heat(drawn, "transport plan", shape, labels=labels, sums=True)]
+        if sides is not None and n * m:  # first where they were given to be drawn
+            pictures.insert(0 if given is not None else len(pictures), self._joined(*sides))
         size = "has no entries" if not n * m else f"has {n * m:.3g} entries, more than {ENTRIES:.2g}"
         note = "" if pictures else f"the plan {size}, and is not drawn"
         facts = {"plan": f"{n:,} × {m:,}", "mass": f"{self.mass:.6g}", "value": f"{self.value:.8g}"}
-        return Card(type(self).__name__, facts | self._effort(), pictures, self.status, bool(self.converged), note)
+        about = "" if asked is None else asked.said()
+        facts |= {"λ": f"{float(asked.reg):.4g}"} if asked is not None and float(asked.reg) else {}
+        heading = f"{self._kind} transport plan, {n:,} × {m:,}"
+        facts |= self._effort()
+        return Card(type(self).__name__, facts, pictures, self.status, bool(self.converged), note, heading, about)
+
+    _kind = "Entropic"
+
+    def _joined(self, x: Array, y: Array) -> Points:
+        """The points, and lines where the plan is heavy; of more than a thousand some of both."""
+        whole = self._drawn(MOST) if max(len(x), len(y)) <= MOST else None
+        return sampled(x, y, self._row, JOINED_POINTS) if whole is None else Points(x, y, whole, JOINED_POINTS)
+
+    def _row(self, i: int) -> Array:
+        """Row i of the plan, (m,)."""
+        plan = self.plan
+        row = plan.rows(i, i + 1)[0] if hasattr(plan, "rows") else plan[i]
+        return np.asarray(row.detach().cpu() if isinstance(row, Tensor) else row, np.float64)
 
     def _effort(self) -> dict[str, str]:
         """What it took, for the card."""
-        return {"layers": f"{self.depth} of {self.method}"}
+        return {"layers": f"{self.depth}, {self.method}"}
 
     def _drawn(self, cells: int) -> Array | None:
         """The plan in blocks; None if it is too large to be formed for that."""

@@ -18,9 +18,9 @@ from otformer.words.text.text import Pair, parse_pairs
 IS_TRANSPORT = 0.1  # most total variation to the plan of an attention that is called transport
 IS_FLAT = 0.1  # most total variation from uniform of a plan with which nothing can be told apart
 SAYS = {  # what `PairProbe.kind` means
-    "transport": "One layer of this attention is transport",
-    "towards": "No layer of this attention is transport, but one goes the plan's way",
-    "not": "No layer of this attention is transport",
+    "transport": "The mean over heads is transport in one layer",
+    "towards": "The mean over heads is transport in no layer, but goes the plan's way in one",
+    "not": "The mean over heads is transport in no layer",
     "flat": "Whether this attention is transport cannot be told here",
 }
 
@@ -65,6 +65,16 @@ class PairProbe:
         return min(self.rows, key=lambda row: float(row["distance"]))
 
     @property
+    def nearest_head(self) -> tuple[str, int, int, float]:
+        """Reading, layer and head, both from 1, of the single head nearest to the plan, and its distance."""
+        found = []
+        for name, alike in self.likeness.items():
+            far = alike[:, :-1, LIKENESS.index("distance")]  # [layers, heads]
+            layer, head = np.unravel_index(far.argmin(), far.shape)
+            found.append((name, int(layer) + 1, int(head) + 1, float(far.min())))
+        return min(found, key=lambda each: each[3])
+
+    @property
     def kind(self) -> str:
         """Whether the mean over heads is transport at any layer, that is at the nearest one; a word of `SAYS`.
 
@@ -79,14 +89,14 @@ class PairProbe:
         near = self.nearest
         if self.kind == "flat":
             return f"{SAYS['flat']}: the plan of the embeddings is within {100 * near['uniform']:.1f} % of uniform."
-        layers = self.likeness[near["reading"]]
-        heads = min(alike[:, :-1, LIKENESS.index("distance")].min() for alike in self.likeness.values())
+        layers, (reading, layer, head, alone) = self.likeness[near["reading"]], self.nearest_head
         last = layers[-1, -1, LIKENESS.index("distance")]
+        but = ", though a single head is" if self.kind != "transport" and alone <= IS_TRANSPORT else ""
         return (
-            f"{SAYS[self.kind]}: {100 * near['distance']:.1f} % of the mass lies elsewhere than in the plan of the "
-            f"embeddings where it is nearest ({near['reading']}, layer {near['layer']} of {len(layers)}, mean over heads; "
-            f"last layer {100 * last:.1f} %; nearest single head {100 * heads:.1f} %), and attention that knows nothing has "
-            f"{100 * near['uniform']:.1f} %."
+            f"{SAYS[self.kind]}{but}: {100 * near['distance']:.1f} % of the mass lies elsewhere than in the plan of the "
+            f"embeddings where the mean is nearest ({near['reading']}, layer {near['layer']} of {len(layers)}; last layer "
+            f"{100 * last:.1f} %); {100 * alone:.1f} % of the nearest single head ({reading}, layer {layer}, head {head}); "
+            f"attention that knows nothing has {100 * near['uniform']:.1f} %."
         )
 
     def record(self) -> dict[str, Any]:
