@@ -10,7 +10,7 @@ from oracles import problem
 
 
 def test_a_small_problem_takes_few_functions_and_one_look_at_the_cost():
-    """At most twenty functions of the package, one that keeps what was asked, and no conversion between numpy and torch on the way."""
+    """At most twenty functions of the package, one that keeps what was asked, and nothing goes from numpy to torch."""
     x, y, *_ = problem(10, 20, 20, 2)
     of.solve_sample(x, y, reg=0.01)
     functions: set[Any] = set()
