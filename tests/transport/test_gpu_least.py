@@ -104,7 +104,7 @@ def check_steep_distances(d: int, device: str) -> None:
 
 
 def dimensions() -> None:
-    for d, k in ((1, 4), (2, 1), (3, 3), (8, 2), (9, 2), (20, 32)):
+    for d, k in ((1, 4), (3, 1), (8, 2), (20, 32)):
         check(case(70, 150, d, "cpu"), k, both=d in (3, 20))
 
 
@@ -131,7 +131,7 @@ def steep_distances() -> None:
 
 
 def far_moves() -> None:
-    for d in (1, 2, 3):
+    for d in (1, 3):
         given = case(40, 300, d, "cpu")
         for least.ROUGH_UP_TO in (512, 0):
             check(given, 3, moving(given.y, 3.0))
