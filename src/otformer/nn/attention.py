@@ -30,7 +30,7 @@ class SinkhornAttention(nn.MultiheadAttention):
     temperature : τ.
     tol : every column sum is within a factor 1 ± tol of what it should be; rows are exact. Gradients are implicit.
     max_depth : passes over the matrix, at most.
-    executor : "dense" holds the n × m matrix of every head, "stream" never does, "auto" streams from 2²⁰ entries a head on,
+    executor : "dense" holds the n × m matrix of every head, "stream" never does, "auto" streams from 2¹⁸ entries a head on,
         where it can: need_weights=False, no attn_mask but the causal one, no dropout on a CPU.
 
     Causal masks: balanced, they are refused, for a doubly stochastic lower triangular matrix is the identity. With

@@ -47,7 +47,7 @@ from otformer.transport.streaming.solve import PATIENCE
 BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**27}  # of the matrices, held at once
 BLOCK_ROWS = 64  # of a block, at least, before fewer problems are taken together
 SINGLE_ERROR = 1e-5  # of column sums, as a factor: as far as passes in float32 go
-BIAS_MEMORY = 8  # residuals that are mixed
+BIAS_MEMORY = 32  # residuals that are mixed
 STUCK = 300  # passes in float64 without a better error, after which there is none
 STAGE_OFF = 0.1  # error of a column sum, as a factor, at which a stage above the final temperature ends
 
@@ -79,7 +79,7 @@ class Passes:
         if self.y is None:
             finite = torch.where(self.x.isfinite(), self.x, 0.0)
             return float(finite.max() - finite.min())
-        sizes = [torch.linalg.vector_norm(t, dim=2).max() for t in (self.x, self.y)]
+        sizes = [torch.linalg.vector_norm(t.detach(), dim=2).max() for t in (self.x, self.y)]
         return 2 * float(sizes[0] * sizes[1])
 
     def reached(self) -> Tensor:

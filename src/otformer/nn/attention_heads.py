@@ -18,7 +18,7 @@ from torch import Tensor
 from otformer.nn.attention_bias import KeyBias, Passes, Wanted, wanted_columns
 from otformer.nn.balance import balance
 
-STREAM_FROM = 2**20  # entries of the matrix of a head
+STREAM_FROM = 2**18  # entries of the matrix of a head
 FEATURES_OF = {torch.bfloat16: 3, torch.float32: 1, torch.float64: 1}  # that a bias takes
 NOT_THERE = -1e30  # the bias of a key that is not there: a feature must not be −∞
 WIDTH_OF = 8  # what fused kernels want the number of features to be a multiple of
