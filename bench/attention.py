@@ -1,6 +1,6 @@
 """SinkhornAttention beside softmax attention: time, memory and column sums of one layer; and a task that both learn.
 
-    python bench/attention.py [--device cuda] [--tokens 1024 4096 16384] [--heads 1] [--dtype bfloat16] [--scale 1] [--tol 1e-5]
+    python bench/attention.py [--device cuda] [--tokens 1024 4096 16384] [--heads 1] [--dtype bfloat16] [--tol 1e-5]
     python bench/attention.py --learn sort copy
 
 One layer of head_dim 64 on random tokens, forward and the backward of a random linear loss, by public calls with

@@ -147,9 +147,7 @@ class SinkhornAttention(nn.MultiheadAttention):
         own = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
         weights = own if self.in_proj_weight is None else self.in_proj_weight.chunk(3)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        return [
-            F.linear(t, w, b) for t, w, b in zip((given.query, given.key, given.value), weights, biases, strict=True)
-        ]
+        return [F.linear(t, w, b) for t, w, b in zip((given.query, given.key, given.value), weights, biases, strict=True)]
 
     def _heads(self, given: attention_inputs.Given, q: Tensor, k: Tensor, v: Tensor) -> Heads:
         """Each head of each sequence as a problem of its own, added keys among its keys."""

@@ -12,9 +12,10 @@ The derivative in A_ij, with a multiplier for each row, vanishes where
 
     T(g)_j = κ (g_j − log(c_j(g)/b_j)),      κ = ρ/(1 + ρ)  (1 for ρ = ∞),
 
-and one look at all rows, each with its softmax, gives c: a pass. g_j − log c_j is −log Σ_i exp(X_ij)/Σ_k exp(X_ik + g_k), two
-logsumexps in turn: it moves by no more than g does (sup norm), so T contracts by κ. Anderson mixing is for speed. The error
-is max_j |log(c_j/b_j) + g_j/ρ|, computed at the g that is returned: by it every column sum is off, as a factor.
+and one look at all rows, each with its softmax, gives c: a pass. g_j − log c_j = −log Σ_i exp(X_ij + f_i) with
+f_i = −log Σ_k exp(X_ik + g_k): two logsumexps in turn, neither of which moves by more than its argument does (sup norm), so
+T contracts by κ. Anderson mixing is for speed. The error is max_j |log(c_j/b_j) + g_j/ρ|, computed at the g that is
+returned: every column sum is within that factor, e^±error, of what it should be, b_j e^(−g_j/ρ).
 
 **Gradient.** With E = A ∘ dX and S = diag((1 + 1/ρ) c) − AᵀA, differentiating the columns gives S dg = −(Eᵀ1 − AᵀE1). S is
 symmetric, so a loss with gradient y in g needs w = S⁻¹y, and has the gradient
@@ -44,7 +45,7 @@ from otformer.transport.solvers.annealing import temperatures
 from otformer.transport.streaming.plan import SINGLE_RESIDUAL
 from otformer.transport.streaming.solve import PATIENCE
 
-BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**27}  # of the matrices, held at once
+BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**24}  # of the matrices, held at once
 BLOCK_ROWS = 64  # of a block, at least, before fewer problems are taken together
 SINGLE_ERROR = 1e-5  # of column sums, as a factor: as far as passes in float32 go
 BIAS_MEMORY = 32  # residuals that are mixed

@@ -21,6 +21,7 @@ from otformer.nn.balance import balance
 STREAM_FROM = 2**18  # entries of the matrix of a head
 FEATURES_OF = {torch.bfloat16: 3, torch.float32: 1, torch.float64: 1}  # that a bias takes
 NOT_THERE = -1e30  # the bias of a key that is not there: a feature must not be −∞
+NO_KEY = "attn_mask, with key_padding_mask, leaves query {} no key to attend to, in head {} of the batch's"
 WIDTH_OF = 8  # what fused kernels want the number of features to be a multiple of
 
 
@@ -94,7 +95,7 @@ def _check_logits(X: Tensor) -> None:
     top = X.detach().amax(2)
     if bool((top == -torch.inf).any()):
         k, i = (top == -torch.inf).nonzero()[0].tolist()
-        raise ValueError(f"attn_mask, with key_padding_mask, leaves query {i} no key to attend to, in head {k} of the batch's")
+        raise ValueError(NO_KEY.format(i, k))
     if not bool(top.isfinite().all()):
         raise ValueError(f"query and key must have finite products, got some beyond {X.dtype}: scale them down")
 
@@ -117,7 +118,8 @@ def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
     q = F.pad(F.pad(heads.q.to(dtype), (0, more), value=1.0), (0, width - d - more))
     k = F.pad(torch.cat([heads.k.to(dtype), torch.stack(pieces, 2)], 2), (0, width - d - more))
     v = F.pad(heads.v.to(dtype), (0, width - d))
-    out = F.scaled_dot_product_attention(*(t[None] for t in (q, k, v)), dropout_p=dropout, is_causal=heads.causal, scale=1.0)
+    q, k, v = q[None], k[None], v[None]  # problems as heads
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=heads.causal, scale=1.0)
     return out[0, :, :, :d].masked_fill(~heads.rows[:, :, None], 0.0).to(heads.v.dtype)
 
 
@@ -127,4 +129,4 @@ def _check_first_keys(heads: Heads) -> None:
     lost = heads.rows & (torch.arange(heads.rows.shape[1], device=first.device) < first)
     if bool(lost.any()):
         k, i = lost.nonzero()[0].tolist()
-        raise ValueError(f"attn_mask, with key_padding_mask, leaves query {i} no key to attend to, in head {k} of the batch's")
+        raise ValueError(NO_KEY.format(i, k))
