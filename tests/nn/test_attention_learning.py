@@ -1,0 +1,37 @@
+"""`SinkhornAttention` in training: the tasks of bench/attention.py beside softmax attention, and on two ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+
+from attention import learn
+
+STEPS = 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["copy", "sort"])
+def test_it_learns_what_softmax_attention_learns(task):
+    (plain, _), (loss, right) = learn(task, "softmax", STEPS), learn(task, "balanced", STEPS)
+    assert loss < 1.1 * plain
+    assert right > (0.99 if task == "copy" else 0.85)
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_does(tmp_path: Path):
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    worker = Path(__file__).with_name("distributed_attention.py")
+    ranks = [
+        subprocess.Popen([sys.executable, str(worker), str(rank), str(tmp_path / "meet")], env=env, stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    for process in ranks:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said.decode()
