@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
 
 from attention import learn
 
 STEPS = 100
+PAGE = Path(__file__).parents[2] / "docs" / "layers.md"
+
+
+def test_the_page_keeps_its_promise():
+    section = PAGE.read_text("utf-8").split("## `SinkhornAttention`")[1]
+    page: dict = {}
+    exec(re.findall(r"```python\n(.*?)```", section, flags=re.S)[0], page)
+    assert float(page["received"].detach().max()) > 2
+    torch.testing.assert_close(page["received_equally"], torch.ones(1, 50))
 
 
 @pytest.mark.slow
