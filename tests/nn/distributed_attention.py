@@ -1,4 +1,4 @@
-"""One rank of two: an encoder layer with SinkhornAttention in DistributedDataParallel follows the same on the whole batch."""
+"""One rank of two: an encoder layer with SinkhornAttention in DistributedDataParallel follows one on the whole batch."""
 
 from __future__ import annotations
 

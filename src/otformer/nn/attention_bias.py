@@ -110,12 +110,18 @@ class Passes:
             yield rows, logits.softmax(2).masked_fill_(~self.rows[:, rows, None], 0.0)
 
     def columns(self, g: Tensor, heat: float = 1.0) -> Tensor:
-        """c = Aᵀ1, [B, m]."""
-        return torch.stack([A.sum(1) for _, A in self.blocks(g, heat)]).sum(0)
+        """c = Aᵀ1, [B, m], in float64."""
+        total = torch.zeros_like(self.own, dtype=torch.float64)
+        for _, A in self.blocks(g, heat):
+            total += A.sum(1)
+        return total
 
     def gram(self, g: Tensor, w: Tensor) -> Tensor:
         """AᵀA w for w [B, m]."""
-        return torch.stack([(A.mT @ (A @ w[:, :, None]))[:, :, 0] for _, A in self.blocks(g)]).sum(0)
+        total = torch.zeros_like(self.own, dtype=torch.float64)
+        for _, A in self.blocks(g):
+            total += (A.mT @ (A @ w[:, :, None]))[:, :, 0]
+        return total.to(w)
 
 
 @dataclass(frozen=True)
@@ -192,7 +198,7 @@ def _mixed(
     best, least, step_from_best = g, torch.full_like(g[:, 0], torch.inf), torch.zeros_like(g)
     seen = 0  # the pass that last brought a better error
     for depth in range(1, most + 1):
-        c = passes.columns(g.to(passes.own.dtype), heat).double()
+        c = passes.columns(g.to(passes.own.dtype), heat)
         f = torch.where(there, log_b - c.clamp_min(tiny).log() - slack * g, 0.0)
         error = f.abs().amax(1)
         f = f / (1 + slack)
@@ -225,7 +231,7 @@ def _pull(passes: Passes, g: Tensor, y: Tensor, rho: float) -> tuple[Tensor, Ten
 
 def _conjugate_gradients(passes: Passes, g: Tensor, y: Tensor, slack: float, enough: float) -> Tensor:
     """w [B, m] with S w = y; 0 for keys without attention. What is done stands still."""
-    c = passes.columns(g)
+    c = passes.columns(g).to(g)
     scale = torch.where(c > 0, ((1 + slack) * c.clamp_min(torch.finfo(c.dtype).tiny)).rsqrt(), 0.0)
     null = c.sqrt() / c.sum(1, keepdim=True).sqrt() if slack == 0 else torch.zeros_like(c)
 
