@@ -4,8 +4,9 @@ Forward solves all problems of a batch to ``tol``; backward is the implicit deri
 iterations. Solving is in float64 where float32 does not reach ``tol``; outputs have the dtype of the input.
 """
 
+from otformer.nn.attention import SinkhornAttention
 from otformer.nn.doubly_stochastic import DoublyStochastic
 from otformer.nn.sorting import SoftQuantile, SoftRank, SoftSort, SoftTopK
 from otformer.nn.transport import Transport
 
-__all__ = ["DoublyStochastic", "SoftQuantile", "SoftRank", "SoftSort", "SoftTopK", "Transport"]
+__all__ = ["DoublyStochastic", "SinkhornAttention", "SoftQuantile", "SoftRank", "SoftSort", "SoftTopK", "Transport"]

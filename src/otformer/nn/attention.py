@@ -1,0 +1,185 @@
+"""`SinkhornAttention`: torch.nn.MultiheadAttention whose keys are attended to equally, exactly or as far as it pays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from otformer import callers, checks
+from otformer.nn import attention_inputs
+from otformer.nn.attention_heads import Heads, heads_attend
+
+
+class SinkhornAttention(nn.MultiheadAttention):
+    r"""Multi-head attention whose matrices have column sums too: a drop-in for ``torch.nn.MultiheadAttention``.
+
+    In each head, with X_ij = q_i·k_j/(τ √d) + masks, rows of sum 1 and b_j = (queries there)/(keys there), A maximises
+
+        Σ_ij A_ij X_ij − Σ_ij A_ij log A_ij      over A ≥ 0 with A1 = 1 and Aᵀ1 = b,
+
+    n times the entropic plan of uniform weights: doubly stochastic where there are as many queries as keys. With
+    ``unbalanced=ρ`` columns are not fixed but cost (ρ/τ) KL(Aᵀ1|b). Either way A_ij ∝ exp(X_ij + g_j): softmax attention
+    with a bias for each key, found to ``tol`` in every forward; ρ → 0 is softmax attention (nn/attention_bias.py).
+
+    All arguments and parameters are those of ``MultiheadAttention``, whose ``state_dict`` loads here and back, and
+    unbalanced : ρ, in the units of q·k/√d; None for exact columns.
+    temperature : τ.
+    tol : every column sum is within a factor 1 ± tol of what it should be; rows are exact. Gradients are implicit.
+    max_depth : passes over the matrix, at most.
+    executor : "dense" holds the n × m matrix of every head, "stream" never does, "auto" streams from 2¹⁸ entries a head on,
+        where it can: need_weights=False, no attn_mask but the causal one, no dropout on a CPU.
+
+    Causal masks: balanced, they are refused, for a doubly stochastic lower triangular matrix is the identity. With
+    ``unbalanced`` they hold for A, but g_j is made with all queries: *what comes later does reach what comes earlier*
+    through g, and a warning says so. Such attention is no basis for a model that predicts the next token.
+
+    >>> attention = SinkhornAttention(8, 2, batch_first=True)
+    >>> x = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(0))
+    >>> out, weights = attention(x, x, x)
+    >>> out.shape, weights.shape
+    (torch.Size([1, 5, 8]), torch.Size([1, 5, 5]))
+    >>> [torch.allclose(weights.sum(axis), torch.ones(5), atol=1e-5) for axis in (1, 2)]
+    [True, True]
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+        *,
+        unbalanced: float | None = None,
+        temperature: float = 1.0,
+        tol: float = 1e-6,
+        max_depth: int = 10_000,
+        executor: str = "auto",
+    ) -> None:
+        checks.count("embed_dim", embed_dim)
+        if embed_dim % checks.count("num_heads", num_heads):
+            raise ValueError(f"num_heads must divide embed_dim = {embed_dim}, got {num_heads}")
+        if not 0 <= checks.not_negative("dropout", dropout) < 1:
+            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}")
+        super().__init__(
+            embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
+        )
+        # TransformerEncoderLayer reads this before it computes softmax attention itself, in one kernel, from our weights.
+        self._qkv_same_embed_dim = False
+        self.unbalanced = None if unbalanced is None else checks.positive("unbalanced", unbalanced)
+        self.temperature, self.tol = checks.positive("temperature", temperature), checks.positive("tol", tol)
+        self.max_depth = checks.count("max_depth", max_depth, least=2)
+        self.executor = checks.choice("executor", executor, ("auto", "dense", "stream"))
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+        query_padding_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `MultiheadAttention.forward`: (output, weights), weights None unless ``need_weights``.
+
+        key_padding_mask, attn_mask : True, or −inf, forbids; other numbers are added to X. What is masked is not read.
+        is_causal : row i sees keys up to i; attn_mask is then not looked at, and may be left out.
+        query_padding_mask : (N, L), True for queries that are not there: they take no part, and their weights are 0. By
+            default the key_padding_mask where query and key are the same tensor, otherwise none.
+        """
+        if any(isinstance(t, Tensor) and t.is_nested for t in (query, key, value)):
+            return self._nested(query, key, value, key_padding_mask, attn_mask, is_causal, need_weights)
+        alone = isinstance(query, Tensor) and query.ndim == 2
+        same = query is key and key is value
+        given = attention_inputs.read(
+            query, key, value, key_padding_mask, query_padding_mask, attn_mask, is_causal,
+            (self.embed_dim, self.kdim, self.vdim), self.num_heads, self.batch_first,
+        )  # fmt: skip
+        self._accept(given)
+        q, k, v = self._projected(given, same)
+        core = torch.compiler.disable(heads_attend) if torch.compiler.is_compiling() else heads_attend
+        out, weights = core(self._heads(given, q, k, v), self, need_weights)
+        out = self.out_proj(out.unflatten(0, (-1, self.num_heads)).transpose(1, 2).flatten(2))
+        if weights is not None:
+            weights = weights.unflatten(0, (-1, self.num_heads))
+            weights = weights.mean(1) if average_attn_weights else weights
+            weights = weights[0] if alone else weights
+        return out[0] if alone else out if self.batch_first else out.transpose(0, 1), weights
+
+    def _accept(self, given: attention_inputs.Given) -> None:
+        """What depends on the module and the input together."""
+        checks.positive("temperature", self.temperature)  # it is an attribute that can be set
+        weight = self.out_proj.weight
+        if given.query.dtype != weight.dtype and not torch.is_autocast_enabled(given.query.device.type):
+            raise ValueError(f"query must be {weight.dtype} as the weights are, or under autocast, got {given.query.dtype}")
+        if not given.causal:
+            return
+        if self.unbalanced is None and given.query.shape[1] <= given.key.shape[1] and not self._added:
+            raise ValueError(
+                "attn_mask is causal, and unbalanced is None: a doubly stochastic lower triangular matrix is the identity; "
+                "give unbalanced, or no causal mask"
+            )
+        callers.warn(
+            "with a causal mask attention looks back only, but the biases of its keys are made with later queries too: "
+            "later tokens change earlier outputs"
+        )
+
+    @property
+    def _added(self) -> int:
+        """Keys that are added to those given."""
+        return (self.bias_k is not None) + self.add_zero_attn
+
+    def _projected(self, given: attention_inputs.Given, same: bool) -> list[Tensor]:
+        """q [N, L, E], k and v [N, S, E]."""
+        if self.in_proj_weight is not None and same:
+            return list(F.linear(given.query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1))
+        own = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
+        weights = own if self.in_proj_weight is None else self.in_proj_weight.chunk(3)
+        biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        return [F.linear(t, w, b) for t, w, b in zip((given.query, given.key, given.value), weights, biases, strict=True)]
+
+    def _heads(self, given: attention_inputs.Given, q: Tensor, k: Tensor, v: Tensor) -> Heads:
+        """Each head of each sequence as a problem of its own, added keys among its keys."""
+        N, H = len(q), self.num_heads
+        mask, causal, own = given.mask, given.causal, given.own
+        if self.bias_k is not None and self.bias_v is not None:
+            k, v = (torch.cat([t, more.expand(N, 1, -1).to(t)], 1) for t, more in ((k, self.bias_k), (v, self.bias_v)))
+        if self.add_zero_attn:
+            k, v = (F.pad(t, (0, 0, 0, 1)) for t in (k, v))
+        if self._added:  # every query sees these
+            if causal:
+                later = torch.ones(q.shape[1], own.shape[1], dtype=torch.bool, device=q.device).triu(1)
+                mask, causal = torch.zeros(later.shape, device=q.device).masked_fill(later, -torch.inf)[None], False
+            own, mask = F.pad(own, (0, self._added)), None if mask is None else F.pad(mask, (0, self._added))
+        q = q * (1 / (math.sqrt(self.head_dim) * self.temperature))
+        q, k, v = (t.unflatten(2, (H, -1)).transpose(1, 2).flatten(0, 1) for t in (q, k, v))
+        return Heads(q, k, v, own.repeat_interleave(H, 0), given.rows.repeat_interleave(H, 0), mask, causal)
+
+    def _nested(
+        self, query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, is_causal: bool, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Sequences of different lengths; the output is nested again, and there are no weights, as torch has none."""
+        if padding is not None or mask is not None or need_weights:
+            raise ValueError("nested tensors go without key_padding_mask and attn_mask, and with need_weights=False")
+        padded, absent = attention_inputs.nested(query, key, value)
+        given = padded if self.batch_first else padded.transpose(0, 1)
+        out, _ = self.forward(given, given, given, absent, need_weights=False, is_causal=is_causal)
+        out = out if self.batch_first else out.transpose(0, 1)
+        return torch.nested.as_nested_tensor([t[~gone] for t, gone in zip(out, absent, strict=True)]), None
+
+    def extra_repr(self) -> str:
+        columns = "" if self.unbalanced is None else f", unbalanced={self.unbalanced:g}"
+        return f"embed_dim={self.embed_dim}, num_heads={self.num_heads}{columns}, tol={self.tol:g}"

@@ -1,0 +1,132 @@
+r"""The heads of `SinkhornAttention`, all problems of one size: with their matrices, or without.
+
+Streamed, the bias of a key is one more feature of it, [q_i, 1]·[k_j, g_j] = q_i·k_j + g_j, so the last step is torch's own
+fused attention. In bfloat16 g has three features, g = g' + g'' + g''', each the rounding error of those before: a bias with
+eight digits of two would put the column sums off by a percent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from otformer.nn.attention_bias import KeyBias, Passes, Wanted, wanted_columns
+from otformer.nn.balance import balance
+
+STREAM_FROM = 2**18  # entries of the matrix of a head
+FEATURES_OF = {torch.bfloat16: 3, torch.float32: 1, torch.float64: 1}  # that a bias takes
+NOT_THERE = -1e30  # the bias of a key that is not there: a feature must not be −∞
+NO_KEY = "attn_mask, with key_padding_mask, leaves query {} no key to attend to, in head {} of the batch's"
+WIDTH_OF = 8  # what fused kernels want the number of features to be a multiple of
+
+
+@dataclass(frozen=True)
+class Heads:
+    """B problems: queries [B, n, d], scaled; keys [B, m, d] and values [B, m, d]."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    own: Tensor  # [B, m], added to the logits of a key, −∞ for one that is not there
+    rows: Tensor  # [B, n], true for a query that is there
+    mask: Tensor | None  # [1 or B, n, m], added to the logits
+    causal: bool
+
+
+def heads_attend(heads: Heads, module: Any, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+    """Outputs [B, n, d], 0 for queries that are not there; and the matrices [B, n, m], where needed."""
+    for name, t in (("query", heads.q), ("key", heads.k), ("value", heads.v)):
+        if not bool(t.isfinite().all()):
+            raise ValueError(f"{name} must be finite, and its projection within {t.dtype}, got nan or inf in the projection")
+    dropout = module.dropout if module.training else 0.0
+    rho = torch.inf if module.unbalanced is None else module.unbalanced / module.temperature
+    wanted = Wanted(rho, module.tol, module.max_depth)
+    if 0 in heads.q.shape:
+        empty = heads.q.new_zeros(*heads.rows.shape, heads.own.shape[1])
+        return heads.q, empty if need_weights else None
+    with torch.autocast(heads.q.device.type, enabled=False):
+        if _streams(heads, module.executor, need_weights, dropout):
+            return streamed(heads, wanted, dropout), None
+        A = matrices(heads, wanted).to(heads.v.dtype)
+        A = F.dropout(A, dropout) if dropout else A
+        return A @ heads.v, A if need_weights else None
+
+
+def _streams(heads: Heads, executor: str, need_weights: bool, dropout: float) -> bool:
+    """Whether to do without matrices; an error where that is asked for and cannot be."""
+    reasons = {
+        "need_weights=True returns it": need_weights,
+        "an attn_mask that is not causal, or one with added keys, is as large": heads.mask is not None,
+        "dropout on a CPU draws its entries": bool(dropout) and not heads.q.is_cuda,
+    }
+    why = next((reason for reason, holds in reasons.items() if holds), None)
+    if executor == "stream" and why:
+        raise ValueError(f"executor='stream' does not hold the matrix, but {why}")
+    large = heads.rows.shape[1] * heads.own.shape[1] >= STREAM_FROM
+    return executor == "stream" or (executor == "auto" and large and why is None)
+
+
+def matrices(heads: Heads, wanted: Wanted) -> Tensor:
+    """A [B, n, m], in float32 at least."""
+    dtype = torch.promote_types(heads.q.dtype, torch.float32)
+    X = heads.q.to(dtype) @ heads.k.to(dtype).mT + heads.own[:, None].to(dtype)
+    if heads.mask is not None:
+        X = X + heads.mask.to(dtype)
+    n, m = X.shape[1:]
+    if heads.causal:
+        X = X.masked_fill(torch.ones(n, m, dtype=torch.bool, device=X.device).triu(1), -torch.inf)
+    X = X.masked_fill(~heads.rows[:, :, None], 0.0)
+    _check_logits(X)
+    passes = Passes(X, None, torch.where(heads.own > -torch.inf, 0.0, -torch.inf), heads.rows)
+    if wanted.rho == torch.inf:
+        one = torch.ones(1, dtype=torch.float64, device=X.device)
+        return balance(X, one, heads.rows.double(), wanted_columns(passes), wanted.tol, wanted.max_depth)
+    g = KeyBias.apply(X, None, passes.own, heads.rows, False, wanted)
+    return (X + g[:, None].to(dtype)).softmax(2).masked_fill(~heads.rows[:, :, None], 0.0)
+
+
+def _check_logits(X: Tensor) -> None:
+    """No nan, no +∞, and no row without a key."""
+    top = X.detach().amax(2)
+    if bool((top == -torch.inf).any()):
+        k, i = (top == -torch.inf).nonzero()[0].tolist()
+        raise ValueError(NO_KEY.format(i, k))
+    if not bool(top.isfinite().all()):
+        raise ValueError(f"query and key must have finite products, got some beyond {X.dtype}: scale them down")
+
+
+def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
+    """A V [B, n, d], no A formed but a block of rows at a time, or a tile in torch's kernels."""
+    passes = Passes(heads.q, heads.k, heads.own, heads.rows, heads.causal)
+    if not math.isfinite(passes.to(torch.promote_types(heads.q.dtype, torch.float32)).spread()):
+        raise ValueError(f"query and key must have finite products, got some beyond {heads.q.dtype}: scale them down")
+    if heads.causal:
+        _check_first_keys(heads)
+    g = KeyBias.apply(heads.q, heads.k, heads.own, heads.rows, heads.causal, wanted)
+    dtype = heads.v.dtype if heads.v.dtype in FEATURES_OF else torch.float32
+    bias = torch.where(heads.own > -torch.inf, heads.own + g, NOT_THERE)
+    pieces = [bias.to(dtype)]
+    for _ in range(FEATURES_OF[dtype] - 1):  # the first has the gradient
+        pieces.append((bias.detach() - sum(p.detach().double() for p in pieces)).to(dtype))
+    d, more = heads.v.shape[2], len(pieces)
+    width = -(d + more) // WIDTH_OF * -WIDTH_OF
+    q = F.pad(F.pad(heads.q.to(dtype), (0, more), value=1.0), (0, width - d - more))
+    k = F.pad(torch.cat([heads.k.to(dtype), torch.stack(pieces, 2)], 2), (0, width - d - more))
+    v = F.pad(heads.v.to(dtype), (0, width - d))
+    q, k, v = q[None], k[None], v[None]  # problems as heads
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=heads.causal, scale=1.0)
+    return out[0, :, :, :d].masked_fill(~heads.rows[:, :, None], 0.0).to(heads.v.dtype)
+
+
+def _check_first_keys(heads: Heads) -> None:
+    """Under a causal mask a query that is there sees a key if the first key that is there is not after it."""
+    first = (heads.own > -torch.inf).to(torch.uint8).argmax(1, keepdim=True)
+    lost = heads.rows & (torch.arange(heads.rows.shape[1], device=first.device) < first)
+    if bool(lost.any()):
+        k, i = lost.nonzero()[0].tolist()
+        raise ValueError(NO_KEY.format(i, k))

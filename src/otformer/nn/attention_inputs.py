@@ -1,0 +1,99 @@
+"""What `SinkhornAttention` is given, in one form: batch first, masks as numbers to add, and what is there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from otformer.nn.inputs import kind
+
+
+@dataclass(frozen=True)
+class Given:
+    """Sequences [N, L, E] and [N, S, E'], masks read."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    own: Tensor  # [N, S], added to the logits of a key; −∞ for one that is not there
+    rows: Tensor  # [N, L], true for a query that is there
+    mask: Tensor | None  # [1 or N·heads, L, S], added to the logits
+    causal: bool  # the mask is the causal one, and not among the numbers above
+
+
+def read(
+    query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, query_padding_mask: Tensor | None,
+    attn_mask: Tensor | None, is_causal: bool, dims: tuple[int, int, int], heads: int, batch_first: bool,
+) -> Given:  # fmt: skip
+    """The forward arguments of `SinkhornAttention`, checked by shape and type; ``dims``: of query, key and value."""
+    itself, alone = query is key, isinstance(query, Tensor) and query.ndim == 2
+    for name, t, dim in zip(("query", "key", "value"), (query, key, value), dims, strict=True):
+        order = "L, E" if alone else "N, L, E" if batch_first else "L, N, E"
+        if not isinstance(t, Tensor) or not t.is_floating_point() or t.ndim != 3 - alone or t.shape[-1] != dim:
+            raise ValueError(f"{name} must be a tensor of floats of shape ({order}) with E = {dim}, got {kind(t)}")
+    query, key, value = (t[None] if alone else t if batch_first else t.transpose(0, 1) for t in (query, key, value))
+    (N, L), S = query.shape[:2], key.shape[1]
+    if key.shape[0] != N or value.shape[:2] != (N, S):
+        shapes = ", ".join(str(tuple(t.shape[:2])) for t in (query, key, value))
+        raise ValueError(f"query, key and value must have one batch, key and value one length, got (N, L) = {shapes}")
+    own = query.new_zeros(N, S, dtype=torch.float32)
+    if key_padding_mask is not None:
+        own = _added("key_padding_mask", key_padding_mask, ((S,) if alone else (N, S),), query).reshape(N, S)
+    rows = torch.ones(N, L, dtype=torch.bool, device=query.device)
+    if query_padding_mask is not None:
+        shape = (L,) if alone else (N, L)
+        rows = _added("query_padding_mask", query_padding_mask, (shape,), query).reshape(N, L) > -torch.inf
+    elif itself:  # a token that is no key is no query
+        rows = own > -torch.inf
+    mask = None
+    if attn_mask is not None and not is_causal:
+        mask = _added("attn_mask", attn_mask, ((L, S), (N * heads, L, S)), query).reshape(-1, L, S)
+        if not mask.requires_grad and _causal(mask):
+            mask, is_causal = None, True
+    return Given(*_present(query, key, value, own, rows), own, rows, mask, is_causal)
+
+
+def _added(name: str, mask: Any, shapes: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
+    """Numbers to add to logits, in float32 at least; −∞ where a boolean mask is true."""
+    fits = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.is_floating_point())
+    if not fits or tuple(mask.shape) not in shapes:
+        expected = " or ".join(map(str, shapes))
+        raise ValueError(f"{name} must be a boolean or float tensor of shape {expected}, got {kind(mask)}")
+    if mask.device != like.device:
+        raise ValueError(f"{name} must be on {like.device}, got {mask.device}")
+    if mask.dtype == torch.bool:
+        return torch.zeros(mask.shape, device=like.device).masked_fill(mask, -torch.inf)
+    if bool((mask.isnan() | mask.isposinf()).any()):
+        raise ValueError(f"{name} must be finite, or -inf where attention is forbidden, got nan or inf")
+    return mask.to(torch.promote_types(mask.dtype, torch.float32))
+
+
+def _causal(mask: Tensor) -> bool:
+    """Whether a mask [B, L, S] forbids what is after the diagonal, and nothing else, and adds nothing."""
+    later = torch.ones(mask.shape[1:], dtype=torch.bool, device=mask.device).triu(1)
+    return min(mask.shape[1:]) > 1 and bool((mask == torch.zeros_like(mask).masked_fill(later, -torch.inf)).all())
+
+
+def _present(query: Tensor, key: Tensor, value: Tensor, own: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Padding as 0: it is not read, not even for the gradients of the projections."""
+    keys = own > -torch.inf
+    if not bool(keys.any(1).all()):
+        raise ValueError(f"key_padding_mask leaves no key of sequence {int((~keys.any(1)).nonzero()[0, 0])}")
+    if not bool(rows.any(1).all()):
+        raise ValueError(f"query_padding_mask leaves no query of sequence {int((~rows.any(1)).nonzero()[0, 0])}")
+    if bool(keys.all()) and bool(rows.all()):
+        return query, key, value
+    clean = [t.masked_fill(~there[:, :, None], 0.0) for t, there in ((query, rows), (key, keys), (value, keys))]
+    return clean[0], clean[1], clean[2]
+
+
+def nested(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """A nested query that is key and value too, as a padded tensor [N, L, E] and where it has no token [N, L]."""
+    if not (query is key and key is value):
+        raise ValueError("nested tensors are for self-attention: query, key and value must be the same, got several")
+    lengths = torch.tensor([len(t) for t in query.unbind()], device=query.device)
+    padded = query.to_padded_tensor(0.0)
+    return padded, torch.arange(padded.shape[1], device=query.device) >= lengths[:, None]
