@@ -1,0 +1,2 @@
+"""Other faults."""
+OTHERS = {}
