@@ -31,7 +31,7 @@ FRESH = 10  # of so many kills one is of a process of its own
 TRIES = 20  # for a moment before the end: the time of a command varies
 STARTED = 0.4  # share of the time of a process of its own after which it may be killed; until then it imports
 KINDS = ("kills", "terms", "operations")
-HEAD = f"{'command':<10} {'kills':>5} {'moments, s':>13} {'SIGTERM':>8} {'operations':>11} {'equal':>9} {'half':>5} {'left':>5}"
+HEAD = "command    kills    moments, s  SIGTERM  operations     equal  half  left"
 
 
 class Player:

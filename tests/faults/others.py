@@ -1,2 +1,3 @@
 """Other faults."""
+
 OTHERS = {}

@@ -23,8 +23,10 @@ class Place:
         for each in (folder, self.out, self.tmp):
             each.mkdir()
 
-    def start(self, line: str, stdin: str = os.devnull, fresh: bool = False, before: Callable[[], None] = lambda: None) -> int:
-        """Start a command line in a child of this process, where ``before`` is called first; a ``fresh`` one imports anew."""
+    def start(
+        self, line: str, stdin: str = os.devnull, fresh: bool = False, before: Callable[[], None] = lambda: None
+    ) -> int:
+        """Start a command line in a child of this process, in which ``before`` is called; a ``fresh`` one imports anew."""
         sys.stdout.flush()
         sys.stderr.flush()
         child = os.fork()
@@ -67,7 +69,7 @@ class Place:
 def warm() -> None:
     """Import what the commands import, and compile what they compile, once for all children."""
     import matplotlib.backends.backend_agg
-    import matplotlib.backends.backend_svg
+    import matplotlib.backends.backend_svg  # noqa: F401
     import numpy as np
     import transformers.models.marian.modeling_marian  # noqa: F401
 

@@ -1,6 +1,8 @@
-"""``python -m faults.small ARGUMENTS``: the command line at sizes that take a second: fewer samples, layers and pixels."""
+"""``python -m faults.small ARGUMENTS``: the command line at sizes that take a second: fewer samples and layers, plain figures."""
 
 from __future__ import annotations
+
+from typing import Any
 
 
 def shrink() -> None:
@@ -17,6 +19,15 @@ def shrink() -> None:
     recipes._SHORT.update(batch=8, samples=100)
     sizes.SIZES, sizes.DEPTH, rates.DEPTH = (8, 4), 100, 200
     figures._SETTINGS["savefig.dpi"] = 30
+
+    def plain(numbers: Any) -> Any:
+        """A line that other numbers would change, in a moment."""
+        figure, axes = figures.figure(3, 2)
+        axes.plot(list(repr(numbers).encode()))
+        axes.set(xticks=[], yticks=[])
+        return figure
+
+    sizes._draw = rates._draw = plain
 
 
 if __name__ == "__main__":

@@ -10,9 +10,10 @@ import sys
 import pytest
 
 from otformer.benchmarks import harness
-from otformer.files import held, written_folder
+from otformer.files import written_folder
 from otformer.jobs.jobs import ChunkFolder, Job, run
 from otformer.learning.train import train
+from otformer.locks import held
 
 KILLED = """
 import os, signal, sys

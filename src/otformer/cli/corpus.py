@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from otformer.cli.common import bar, interruptible, warnings_as_notes
+from otformer.locks import part_of
 
 if TYPE_CHECKING:
     from otformer.words.text.gold import Gold
@@ -79,7 +80,8 @@ def _regular(name: str, stack: ExitStack) -> Path:
         raise ValueError(f"{name} is a folder, not a file")
     if name != "-" and file.is_file():
         return file
-    copy = Path(stack.enter_context(tempfile.TemporaryDirectory()), "standard-input" if name == "-" else file.name)
+    whole = Path(tempfile.gettempdir(), f"otformer-{'standard-input' if name == '-' else file.name}")
+    copy = stack.enter_context(part_of(whole, mode=0o600))
     with nullcontext(sys.stdin.buffer) if name == "-" else file.open("rb") as source, copy.open("wb") as target:
         _copy(source, target, "standard input" if name == "-" else name)
     return copy

@@ -26,7 +26,8 @@ from typing import Any
 import torch
 
 from otformer import checks
-from otformer.files import held, written
+from otformer.files import written
+from otformer.locks import held
 
 ENGINES = ("local", "ray")
 Item = tuple[str, ...]  # a Pair, perhaps with more
