@@ -27,6 +27,7 @@ class Command:
 
 
 REPRODUCE, TRAIN = "reproduce sizes rates --out report", "train --recipe sort-beyond-3 --steps 45 --out run"
+PROBE = "probe {given}/model {given}/text --dictionary {given}/words --languages en-fr --pairs 200 --out probed"
 COMMANDS = {
     "reproduce": Command(REPRODUCE, f"{REPRODUCE} --resume", f"{REPRODUCE} --seed 1"),
     "train": Command(TRAIN, f"{TRAIN} --resume", growing=("run/log.csv",)),
@@ -36,8 +37,8 @@ COMMANDS = {
         stdin="{given}/text",
     ),
     "probe": Command(
-        *["probe {given}/model {given}/text --dictionary {given}/words --languages en-fr --out probed"] * 2,
-        "probe {given}/model {given}/other --dictionary {given}/words --languages en-fr --out probed",
+        *[PROBE] * 2,
+        f"{PROBE} --seed 1",
     ),
     "exact": Command(
         *["solve {given}/x.npy {given}/y.npy --exact --out plan.npz"] * 2,
