@@ -74,6 +74,10 @@ def contents(folder: Path) -> dict[str, bytes]:
             if path.is_dir():
                 found |= {} if any(path.iterdir()) else {f"{name}/": b""}
             else:
-                data = path.read_bytes()
-                found[name] = without_times(data) if path.suffix in (".json", ".html") else data
+                found[name] = comparable(name, path.read_bytes())
     return found
+
+
+def comparable(name: str, data: bytes) -> bytes:
+    """The bytes of a file that two runs have in common: all, but for times in a report."""
+    return without_times(data) if name.endswith((".json", ".html")) else data

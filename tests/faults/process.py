@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import tempfile
@@ -23,47 +24,61 @@ class Place:
         for each in (folder, self.out, self.tmp):
             each.mkdir()
 
+    def beside(self) -> Place:
+        """Another in the same folders that says what it says elsewhere."""
+        other = copy.copy(self)
+        other.said = self.folder / "said-too"
+        return other
+
+    def forgotten(self) -> list[str]:
+        """What is left in TMPDIR."""
+        return [f"TMPDIR/{path.relative_to(self.tmp)}" for path in self.tmp.rglob("*")]
+
     def start(
         self, line: str, stdin: str = os.devnull, fresh: bool = False, before: Callable[[], None] = lambda: None
     ) -> int:
         """Start a command line in a child of this process, in which ``before`` is called; a ``fresh`` one imports anew."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
-        if child:
-            return child
-        code: object = FAILED
-        try:
-            self._stand(stdin)
+        words = line.format(given=self.given).split()
+
+        def command() -> None:
             before()
-            words = line.format(given=self.given).split()
             if fresh:
                 os.execv(sys.executable, [sys.executable, "-m", "faults.small", *words])
             from otformer.cli.__main__ import main
 
             sys.argv = ["otformer", *words]
             main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code or 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(code if isinstance(code, int) else FAILED)
 
-    def _stand(self, stdin: str) -> None:
-        """A session of its own, these streams, this folder, this TMPDIR."""
+        return forked(command, self, self.said, stdin.format(given=self.given))
+
+
+def forked(work: Callable[[], None], place: Place, said: Path, stdin: str = os.devnull) -> int:
+    """The id of a child that works in a place: a session of its own, its folder and TMPDIR, and these streams."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child:
+        return child
+    code: object = FAILED
+    try:
         os.setsid()
-        said = os.open(self.said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.dup2(os.open(stdin.format(given=self.given), os.O_RDONLY), 0)
-        os.dup2(said, 1)
-        os.dup2(said, 2)
+        written = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        for number, stream in enumerate((os.open(stdin, os.O_RDONLY), written, written)):
+            os.dup2(stream, number)
         sys.stdin, sys.stdout, sys.stderr = (open(number, mode) for number, mode in enumerate("rww"))  # noqa: SIM115
-        os.chdir(self.out)
-        os.environ |= {"TMPDIR": str(self.tmp), "PYTHONPATH": f"{SRC}{os.pathsep}{TESTS}"}
+        os.chdir(place.out)
+        os.environ |= {"TMPDIR": str(place.tmp), "PYTHONPATH": f"{SRC}{os.pathsep}{TESTS}"}
         tempfile.tempdir = None
+        work()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code if isinstance(code, int) else FAILED)
 
 
 def warm() -> None:

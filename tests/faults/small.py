@@ -1,4 +1,4 @@
-"""``python -m faults.small ARGUMENTS``: the command line at sizes that take a second: fewer samples and layers, plain figures."""
+"""``python -m faults.small ARGUMENTS``: the command line at sizes of a second: few samples and layers, plain figures."""
 
 from __future__ import annotations
 
