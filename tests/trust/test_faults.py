@@ -202,3 +202,21 @@ def test_the_same_tensors_are_the_same_bytes(tmp_path):
     found, texts = read_tensors(tmp_path / "file")
     assert texts == {name: str(value) for name, value in about.items()}
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_nothing_is_measured_by_a_clock_that_can_be_set():
+    """`time.time` and today's date jump with the clock; `monotonic` and `perf_counter` do not. A table names its day."""
+    import otformer
+
+    src = Path(otformer.__file__).parent
+    used = {file.relative_to(src).as_posix() for file in src.rglob("*.py") if _set_clock(file.read_text("utf-8"))}
+    assert used == {"benchmarks/report.py"}
+
+
+def _set_clock(text):
+    import ast
+
+    calls = {ast.unparse(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+    named = {alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    clocks = {"time.time", "time.time_ns", "datetime.date.today", "datetime.datetime.now", "datetime.now", "date.today"}
+    return bool(calls & clocks) or bool(named & {"time", "time_ns", "datetime", "date"})
