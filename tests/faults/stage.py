@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -53,13 +52,13 @@ def dies_at(number: int, count: Callable[[int], None] = lambda number: None) -> 
 
 
 def keep_versions(out: Path, kept: Path) -> None:
-    """From now on keep a copy of every file that is put in its place."""
+    """From now on keep every file that is put in its place, by a second name of it."""
     replace = os.replace
 
     def keep(source: Any, target: Any) -> None:
         replace(source, target)
         key = str(Path(target).relative_to(out.resolve())).replace("/", "|")
-        shutil.copyfile(target, kept / f"{time.monotonic_ns()}-{key}")
+        os.link(target, kept / f"{time.monotonic_ns()}-{key}")
 
     os.replace = keep  # type: ignore[assignment]
 
