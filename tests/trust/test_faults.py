@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -220,3 +221,22 @@ def _set_clock(text):
     named = {alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) for alias in node.names}
     clocks = {"time.time", "time.time_ns", "datetime.date.today", "datetime.datetime.now", "datetime.now", "date.today"}
     return bool(calls & clocks) or bool(named & {"time", "time_ns", "datetime", "date"})
+
+
+def test_a_copy_of_standard_input_makes_no_file_but_itself_in_tmpdir(tmp_path, monkeypatch):
+    """`tempfile` would try TMPDIR by a file of its own, which a process killed there leaves."""
+    from otformer.cli import corpus
+
+    made = []
+    real = os.open
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(os, "open", lambda path, *rest, **more: made.append(str(path)) or real(path, *rest, **more))
+    (tmp_path / "pipe").write_text("the cat ||| le chat\n")
+    with ExitStack() as stack, (tmp_path / "pipe").open() as source:
+        monkeypatch.setattr(sys, "stdin", source)
+        copy = corpus._regular("-", stack)
+        assert copy.read_text() == "the cat ||| le chat\n"
+        assert copy.stat().st_mode & 0o777 == 0o600
+    assert {path for path in made if path.startswith(str(tmp_path))} == {str(copy)}
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
