@@ -74,6 +74,8 @@ def disk(stage: Stage, first: int) -> Found:
                 if not mounted:
                     yield "not tried: no tmpfs can be mounted here", []
                     return
+                if (old := stage.older(name)) is not None:
+                    shutil.copytree(old, place.out, dirs_exist_ok=True)
                 code, found = _with_room(share, known, place)
             refused += code != 0
             wrong += [f"{each}, with {share:.0%} of the room" for each in found]
@@ -83,8 +85,6 @@ def disk(stage: Stage, first: int) -> Found:
 def _with_room(share: float, known: Undisturbed, place: Place) -> tuple[int, list[str]]:
     """Fill the disk but for this share of the result, run the command, make room and run it again."""
     command, filler = known.command, place.out / ".filler"
-    if known.old is not None:
-        shutil.copytree(known.old, place.out, dirs_exist_ok=True)
     before, needs = contents(place.out), sum(map(len, known.left.values()))
     filler.write_bytes(bytes(max(0, shutil.disk_usage(place.out).free - int(share * needs))))
     code = waited(place.start(command.first, command.stdin))

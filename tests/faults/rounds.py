@@ -8,6 +8,7 @@ import signal
 import time
 import zlib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -43,7 +44,7 @@ class Round:
 def play(
     known: Undisturbed,
     place: Place,
-    old: bool,
+    old: Path | None,
     after: float = HANG,
     sent: int = signal.SIGKILL,
     fresh: bool = False,
@@ -51,8 +52,8 @@ def play(
 ) -> Round:
     """Kill the command after so many seconds, or before its file operation number ``at``; then give it again."""
     command, half = known.command, list[str]()
-    if old and known.old is not None:
-        shutil.copytree(known.old, place.out, dirs_exist_ok=True)
+    if old is not None:
+        shutil.copytree(old, place.out, dirs_exist_ok=True)
     with Watch(place.out) as watch:
         began = time.monotonic()
         child = place.start(command.first, command.stdin, fresh, lambda: dies_at(at))
@@ -82,7 +83,7 @@ class Player:
 
     def round(self, kind: str, seed: int) -> Round:
         """One round: its moment, and whether an older result is there, follow from the seed."""
-        old = bool(seed % 2)
+        old = self.stage.older(self.known.name) if seed % 2 else None
         if kind == "operations":
             order = np.random.default_rng(0).permutation(self.known.operations) + 1
             return play(self.known, self.stage.place(), old, at=int(order[seed % len(order)]))

@@ -73,7 +73,6 @@ class Undisturbed:
     seconds: float
     operations: int
     versions: dict[str, set[bytes]]
-    old: Path | None
 
     @property
     def command(self) -> Command:
@@ -101,6 +100,7 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.folder, self.given, self._number = folder, folder / "given", 0
         self._known: dict[str, Undisturbed] = {}
+        self._older: dict[str, Path] = {}
         write_inputs(self.given)
 
     def place(self) -> Place:
@@ -113,8 +113,19 @@ class Stage:
             self._known[name] = self._run(name)
         return self._known[name]
 
+    def older(self, name: str) -> Path | None:
+        """A folder with an older result of a command, if it takes one; made when it is asked for first."""
+        if COMMANDS[name].old and name not in self._older:
+            known, place = self.known(name), self.place()
+            self._succeed(place, COMMANDS[name].old)
+            for key, data in contents(place.out).items():
+                assert known.left[key] != data, f"{key} must differ from the older one"
+                known.versions[key].add(data)
+            self._older[name] = place.out
+        return self._older.get(name)
+
     def _run(self, name: str) -> Undisturbed:
-        command, place, older = COMMANDS[name], self.place(), self.place()
+        command, place = COMMANDS[name], self.place()
         kept, counted = place.folder / "kept", os.open(place.folder / "operations", os.O_RDWR | os.O_CREAT)
         kept.mkdir()
 
@@ -130,13 +141,7 @@ class Stage:
         for path in kept.iterdir():
             key = path.name.partition("-")[2].replace("|", "/")
             versions.setdefault(key, set()).add(comparable(key, path.read_bytes()))
-        if command.old:
-            self._succeed(older, command.old)
-            for key, data in contents(older.out).items():
-                assert left[key] != data, f"{key} must differ from the older one"
-                versions[key].add(data)
-        said, old = without_times(place.said.read_bytes()), older.out if command.old else None
-        return Undisturbed(name, left, said, seconds, operations, versions, old)
+        return Undisturbed(name, left, without_times(place.said.read_bytes()), seconds, operations, versions)
 
     @staticmethod
     def _succeed(place: Place, line: str, stdin: str = os.devnull, before: Callable[[], None] = lambda: None) -> None:

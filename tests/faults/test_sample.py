@@ -46,7 +46,7 @@ def test_what_is_written_in_place_is_seen_and_what_is_moved_there_is_not(tmp_pat
 def test_half_files_other_bytes_and_leftovers_are_found(tmp_path):
     place = Place(tmp_path / "place", tmp_path)
     whole = {"run/log.csv": b"1,2\n3,4\n", "run/model": b"new"}
-    known = Undisturbed("train", whole, b"", 1.0, 1, {"run/model": {b"new", b"old"}}, None)
+    known = Undisturbed("train", whole, b"", 1.0, 1, {"run/model": {b"new", b"old"}})
     (place.out / "run").mkdir()
     for log, model, half in ((b"1,2\n", b"old", []), (b"1,3\n", b"ne", ["run/log.csv is half", "run/model is half"])):
         (place.out / "run" / "log.csv").write_bytes(log)
