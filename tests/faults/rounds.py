@@ -19,7 +19,7 @@ from faults.watch import Watch
 
 KINDS = ("kills", "terms", "operations")
 FRESH = 10  # of so many kills one is of a process of its own
-TRIES = 20  # for a moment before the end: the time of a command varies
+TRIES = 20  # for a moment before the end: the time of a command varies with what else the machine does
 STARTED = 0.4  # share of the time of a process of its own after which it may be killed; until then it imports
 
 
@@ -79,7 +79,8 @@ class Player:
     """Plays rounds of one command, each in a place of its own."""
 
     def __init__(self, name: str, stage: Stage) -> None:
-        self.stage, self.known, self._fresh_seconds = stage, stage.known(name), 0.0
+        self.stage, self.known = stage, stage.known(name)
+        self._seconds = {False: self.known.seconds}  # what the command takes, or takes as a process of its own
 
     def round(self, kind: str, seed: int) -> Round:
         """One round: its moment, and whether an older result is there, follow from the seed."""
@@ -89,18 +90,12 @@ class Player:
             return play(self.known, self.stage.place(), old, at=int(order[seed % len(order)]))
         rng = np.random.default_rng([zlib.crc32(f"{self.known.name} {kind}".encode()), seed])
         fresh, sent = kind == "kills" and seed % FRESH == FRESH - 1, signal.SIGTERM if kind == "terms" else signal.SIGKILL
-        seconds, least = (self._seconds(), STARTED) if fresh else (self.known.seconds, 0.0)
+        if fresh not in self._seconds:
+            self._seconds[fresh] = play(self.known, self.stage.place(), None, fresh=True).seconds
         for _ in range(TRIES):
-            played = play(self.known, self.stage.place(), old, rng.uniform(least, 1) * seconds, sent, fresh)
+            after = rng.uniform(STARTED if fresh else 0, 1) * self._seconds[fresh]
+            played = play(self.known, self.stage.place(), old, after, sent, fresh)
             if played.killed or played.half or played.differ:
                 break
+            self._seconds[fresh] = played.seconds  # it was done before: the machine has become faster
         return played
-
-    def _seconds(self) -> float:
-        """The time of the command as a process of its own, measured once."""
-        if not self._fresh_seconds:
-            began, command, place = time.monotonic(), self.known.command, self.stage.place()
-            code = waited(place.start(command.first, command.stdin, fresh=True))
-            assert code == 0, place.said.read_text()
-            self._fresh_seconds = time.monotonic() - began
-        return self._fresh_seconds
