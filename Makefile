@@ -7,7 +7,7 @@ BIN := .venv/bin
 JOBS ?= 2
 export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: test quick report docs fuzz lint types unit proofs test-gpu clean
+.PHONY: test quick report docs fuzz faults lint types unit proofs test-gpu clean
 
 test: lint types proofs unit
 
@@ -44,6 +44,11 @@ docs: .venv/ready
 fuzz: .venv/ready
 	@echo "── fuzz: hostile input for the public functions and the command line"
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
+
+# Bounded by rounds and time; FAULTS="--only train --kills 5" kills one command five times (tests/faults/__main__.py).
+faults: .venv/ready
+	@echo "── faults: commands are killed, run twice at once, on a full disk, with a clock that jumps; then given again"
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
 
 # On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
 test-gpu:

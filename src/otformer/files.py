@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -18,6 +19,7 @@ from numpy.lib.format import MAGIC_PREFIX
 
 from otformer import checks
 from otformer.array_files import Array, read_npy, read_npz
+from otformer.locks import held, part_of
 
 _NAME = re.compile(r"\s*[\"']?[^\W\d_]")  # of a column: a letter comes first
 
@@ -144,17 +146,14 @@ def written(file: Path) -> Iterator[IO[bytes]]:
     """A stream that becomes ``file`` when all went well, and leaves nothing otherwise; devices and pipes are written to."""
     file = file.resolve()
     special = file.exists() and not file.is_file()
-    part = file if special else file.with_name(f".{file.name}.{os.getpid()}.part")
     try:
-        with _Forward(io.FileIO(part, "wb")) if special else part.open("wb") as out:
-            yield out
-        if not special:
-            os.replace(part, file)
+        with nullcontext(file) if special else part_of(file) as part:
+            with _Forward(io.FileIO(part, "wb")) if special else part.open("wb") as out:
+                yield out
+            if not special:
+                os.replace(part, file)
     except OSError as error:
         raise ValueError(f"{file} cannot be written: {error.strerror or error}") from None
-    finally:
-        if not special:
-            part.unlink(missing_ok=True)
 
 
 class _Forward(io.BufferedWriter):
@@ -194,42 +193,13 @@ def tidy(folder: Path) -> None:
     made = re.compile(rf"\.{re.escape(folder.name)}-(\d+)-(?:new|old)")
     for process in {found[1] for each in folder.parent.glob(".*") if (found := made.fullmatch(each.name))}:
         fresh, old = (folder.with_name(f".{folder.name}-{process}-{word}") for word in ("new", "old"))
-        with suppress(ValueError), held(fresh) if fresh.exists() else nullcontext():
+        with suppress(ValueError, OSError), held(fresh if fresh.exists() else old) as sure:
+            if not sure:
+                continue
             if old.exists() and not folder.exists():
                 old.rename(folder)
             shutil.rmtree(fresh, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
-
-
-@contextmanager
-def held(folder: Path, name: str | Path | None = None) -> Iterator[None]:
-    """One process at a time works in a folder; another is told so, of ``name``. The lock ends with its process, however.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as place, held(Path(place), "out"), held(Path(place), "out"):
-    ...     pass
-    Traceback (most recent call last):
-    ValueError: out is being written by another process: wait for its end, or name another
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        taken = f"{name or folder} is being written by another process: wait for its end, or name another"
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(taken) from None
-        except OSError:  # a file system without locks
-            pass
-        if not folder.exists() or not os.path.samestat(os.fstat(handle), folder.stat()):  # it was removed meanwhile
-            raise ValueError(taken)
-        yield
-    finally:
-        os.close(handle)
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> None:
@@ -252,9 +222,8 @@ def writable_folder(out: str | Path) -> Path:
     folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):  # where the system has files without a name, it never gets one
+            pass
     except OSError as error:
         raise ValueError(f"out must be a folder that can be written to, got {str(folder)!r} ({error.strerror})") from None
     return folder

@@ -13,12 +13,26 @@ if TYPE_CHECKING:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write a file; what ``about`` holds besides texts is stored as JSON."""
+    """Write a file; what ``about`` holds besides texts is stored as JSON. The same tensors and texts give the same bytes."""
     from safetensors.torch import save
 
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in about.items()}
     with written(path) as stream:
-        stream.write(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, texts))
+        stream.writelines(_in_order(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, texts)))
+
+
+def _in_order(data: bytes) -> tuple[bytes, memoryview]:
+    """A safetensors file, its texts by name: safetensors itself writes them in another order every time.
+
+    The file is the header's length in 8 bytes, the header, JSON padded to a multiple of 8, and the numbers; where these are
+    is counted from the header's end.
+    """
+    numbers = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:numbers])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text, memoryview(data)[numbers:]
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -202,8 +202,10 @@ def test_an_empty_corpus_is_an_empty_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_worker_processes(tmp_path):
-    """A terminal sends the signal to all processes of a group; none must be left, and the chunks that were done must be."""
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL])
+def test_ctrl_c_and_a_killed_parent_end_the_worker_processes(tmp_path, sent):
+    """A terminal sends Ctrl-C to all processes of a group, a kill meets the parent alone. No process must be left, and the
+    chunks that were done must be."""
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, time\n"
@@ -219,10 +221,10 @@ def test_ctrl_c_ends_the_worker_processes(tmp_path):
         [sys.executable, script, tmp_path / "out"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
     assert done.stdout.readline() == b"done\n"
-    os.killpg(done.pid, signal.SIGINT)
+    (os.killpg if sent == signal.SIGINT else os.kill)(done.pid, sent)
     _, errors = done.communicate(timeout=30)
-    assert done.returncode in (-signal.SIGINT, 128 + signal.SIGINT)  # the second where Python's own end is interrupted
-    assert errors.count(b"\nKeyboardInterrupt") == 1
+    assert done.returncode in (-sent, 128 + sent)  # the second where Python's own end is interrupted
+    assert errors.count(b"\nKeyboardInterrupt") == (sent == signal.SIGINT)
     assert len(ChunkFolder(tmp_path / "out")) >= 1
     until = time.monotonic() + 10
     while (left := running(done.pid)) and time.monotonic() < until:

@@ -176,10 +176,10 @@ def test_devices_that_are_not_here_are_refused(tmp_path: Path, device: str) -> N
 
 
 def test_a_read_only_folder_is_refused_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(self: Path) -> None:
+    def denied(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "touch", denied)  # works for root too, who may write anywhere
+    monkeypatch.setattr("tempfile.TemporaryFile", denied)  # works for root too, who may write anywhere
     monkeypatch.setattr(ConstructionStart, "fill", None)
     with pytest.raises(ValueError, match=r"out must be a folder that can be written to, got '.*' \(Permission denied\)"):
         train(replace(TINY, start=ConstructionStart()), tmp_path)

@@ -6,13 +6,18 @@ import importlib.util
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
+import torch
 
 from otformer.benchmarks import harness
-from otformer.files import held, written_folder
+from otformer.files import writable_folder, written, written_folder
 from otformer.jobs.jobs import ChunkFolder, Job, run
 from otformer.learning.train import train
+from otformer.locks import held, part_of
+from otformer.tensor_files import read_tensors, write_tensors
 
 KILLED = """
 import os, signal, sys
@@ -119,3 +124,119 @@ def test_without_matplotlib_long_commands_say_so_before_the_work(command, tmp_pa
     assert ended.value.code == 2
     assert capsys.readouterr().err == "otformer: figures need matplotlib, which is not installed: pip install matplotlib\n"
     assert not (tmp_path / "out").exists()
+
+
+HALF = """
+import os, signal, sys
+from pathlib import Path
+from otformer.files import written
+with written(Path(sys.argv[1])) as out:
+    out.write(b"half")
+    out.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_half_written_file_is_removed_by_the_next_that_writes_it_and_no_other(tmp_path):
+    target, other = tmp_path / "plan[1].npz", tmp_path / "plan.npz"
+    for file in (target, other):
+        subprocess.run([sys.executable, "-c", HALF, str(file)], check=False)
+    assert len(list(tmp_path.iterdir())) == 2
+    with part_of(target) as alive:
+        assert len(list(tmp_path.iterdir())) == 2
+        with written(target) as out:
+            out.write(b"whole")
+        assert alive.exists()
+    assert sorted(path.name[:9] for path in tmp_path.iterdir()) == [".plan.npz", "plan[1].n"]
+    assert target.read_bytes() == b"whole"
+
+
+def test_a_part_that_another_takes_for_one_left_behind_is_made_anew(tmp_path, monkeypatch):
+    """Between its making and its lock: the name is gone, or the lock is another's."""
+    real, given = Path.touch, []
+
+    def touch(self, *mode, **options):
+        real(self, *mode, **options)
+        given.append(self)
+        if len(given) == 1:
+            self.unlink()
+
+    monkeypatch.setattr(Path, "touch", touch)
+    with written(tmp_path / "file") as out:
+        out.write(b"whole")
+    assert len(given) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_looking_whether_a_folder_can_be_written_shows_nothing(tmp_path):
+    """A process killed there leaves nothing, as nothing has a name: looked at whenever a file is opened or removed."""
+    code = (
+        "import os, sys; from pathlib import Path; from otformer.files import writable_folder\n"
+        "sys.addaudithook(lambda event, given: event in ('open', 'os.remove') and print(*os.listdir(sys.argv[1])))\n"
+        "writable_folder(sys.argv[1]); print(*os.listdir(sys.argv[1]))"
+    )
+    seen = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True).stdout
+    assert set(seen.split()) == set()
+    assert writable_folder(tmp_path) == tmp_path
+
+
+def test_an_older_result_left_beside_the_new_one_is_tidied_although_all_is_done(tmp_path, monkeypatch):
+    """Killed after the second rename of `written_folder`, and resumed: the experiment itself is not run again."""
+    from otformer.experiments import runner
+    from otformer.experiments.registry import chosen
+
+    for name in ("errata", ".errata-1-old"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(runner, "_done", lambda target, key: runner.Record(target, {}))
+    runner.reproduce(chosen(["errata"]), tmp_path, resume=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["errata"]
+
+
+def test_the_same_tensors_are_the_same_bytes(tmp_path):
+    """safetensors writes the texts of a file in another order every time."""
+    tensors, about = {"w": torch.arange(3.0), "ä": torch.ones(2, 2)}, {f"name {k} ä": k for k in range(8)}
+    made = set()
+    for _ in range(5):
+        write_tensors(tmp_path / "file", tensors, about)
+        made.add((tmp_path / "file").read_bytes())
+    assert len(made) == 1
+    found, texts = read_tensors(tmp_path / "file")
+    assert texts == {name: str(value) for name, value in about.items()}
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_nothing_is_measured_by_a_clock_that_can_be_set():
+    """`time.time` and today's date jump with the clock; `monotonic` and `perf_counter` do not. A table names its day."""
+    import otformer
+
+    src = Path(otformer.__file__).parent
+    used = {file.relative_to(src).as_posix() for file in src.rglob("*.py") if _set_clock(file.read_text("utf-8"))}
+    assert used == {"benchmarks/report.py"}
+
+
+def _set_clock(text):
+    import ast
+
+    calls = {ast.unparse(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
+    named = {alias.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    clocks = {"time.time", "time.time_ns", "datetime.date.today", "datetime.datetime.now", "datetime.now", "date.today"}
+    return bool(calls & clocks) or bool(named & {"time", "time_ns", "datetime", "date"})
+
+
+def test_a_copy_of_standard_input_makes_no_file_but_itself_in_tmpdir(tmp_path, monkeypatch):
+    """`tempfile` would try TMPDIR by a file of its own, which a process killed there leaves."""
+    from otformer.cli import corpus
+
+    made = []
+    real = os.open
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr(os, "open", lambda path, *rest, **more: made.append(str(path)) or real(path, *rest, **more))
+    (tmp_path / "pipe").write_text("the cat ||| le chat\n")
+    with ExitStack() as stack, (tmp_path / "pipe").open() as source:
+        monkeypatch.setattr(sys, "stdin", source)
+        copy = corpus._regular("-", stack)
+        assert copy.read_text() == "the cat ||| le chat\n"
+        assert copy.stat().st_mode & 0o777 == 0o600
+    assert {path for path in made if path.startswith(str(tmp_path))} == {str(copy)}
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

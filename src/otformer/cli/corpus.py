@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from otformer.cli.common import bar, interruptible, warnings_as_notes
+from otformer.locks import part_of
 
 if TYPE_CHECKING:
     from otformer.words.text.gold import Gold
@@ -79,10 +80,17 @@ def _regular(name: str, stack: ExitStack) -> Path:
         raise ValueError(f"{name} is a folder, not a file")
     if name != "-" and file.is_file():
         return file
-    copy = Path(stack.enter_context(tempfile.TemporaryDirectory()), "standard-input" if name == "-" else file.name)
+    whole = Path(_scratch(), f"otformer-{'standard-input' if name == '-' else file.name}")
+    copy = stack.enter_context(part_of(whole, mode=0o600))
     with nullcontext(sys.stdin.buffer) if name == "-" else file.open("rb") as source, copy.open("wb") as target:
         _copy(source, target, "standard input" if name == "-" else name)
     return copy
+
+
+def _scratch() -> str:
+    """The folder for copies. `tempfile.gettempdir` finds it by writing a file there, which a killed process leaves."""
+    usual = (os.environ.get("TMPDIR", ""), "/tmp")
+    return next((each for each in usual if os.access(each, os.W_OK | os.X_OK)), "") or tempfile.gettempdir()
 
 
 def _copy(source: IO[bytes], target: IO[bytes], name: str) -> None:
@@ -91,7 +99,7 @@ def _copy(source: IO[bytes], target: IO[bytes], name: str) -> None:
 
     if _endless(source):
         raise ValueError(f"{name} is a device, not a text")
-    room = shutil.disk_usage(tempfile.gettempdir()).free // 2
+    room = shutil.disk_usage(_scratch()).free // 2
     part = source.read(LONGEST_LINE + 1)
     if len(part) > LONGEST_LINE and b"\n" not in part and not part.startswith(GZIP):
         raise ValueError(f"{name} line 1 must have at most {LONGEST_LINE:,} bytes, got more")
@@ -99,7 +107,7 @@ def _copy(source: IO[bytes], target: IO[bytes], name: str) -> None:
         room -= target.write(part)
         part = source.read(LONGEST_LINE)
         if room < 0:
-            raise ValueError(f"{name} is longer than half of what is free in {tempfile.gettempdir()}: give it as a file")
+            raise ValueError(f"{name} is longer than half of what is free in {_scratch()}: give it as a file")
 
 
 def _endless(source: IO[bytes]) -> bool:

@@ -18,7 +18,7 @@ from otformer._version import __version__
 from otformer.experiments._sources import digest
 from otformer.experiments.experiment import Context, Experiment
 from otformer.experiments.registry import EXPERIMENTS
-from otformer.files import output_folder, write_csv, written_folder
+from otformer.files import output_folder, tidy, write_csv, written_folder
 
 FILES = ("figure.png", "figure.svg", "figure-narrow.png", "numbers.csv", "run.json")
 Progress = Callable[[str, float], None]  # experiment name, fraction of it that is done
@@ -66,6 +66,7 @@ def reproduce(
     with output_folder(out) as folder, _one_thread():
         for experiment, made_from in digests.items():
             key = {**same, "made from": made_from}
+            tidy(folder / experiment.name)  # before it is looked at: a run killed between two renames is undone
             done = _done(folder / experiment.name, key) if resume else None
             records.append(done or _run_one(experiment, folder / experiment.name, key, tell))
             tell(experiment.name, 1.0)

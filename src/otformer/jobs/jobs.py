@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import multiprocessing
 import os
 import shutil
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,7 +28,8 @@ from typing import Any
 import torch
 
 from otformer import checks
-from otformer.files import held, written
+from otformer.files import written
+from otformer.locks import held
 
 ENGINES = ("local", "ray")
 Item = tuple[str, ...]  # a Pair, perhaps with more
@@ -103,8 +106,17 @@ _work: Work  # of a worker process
 def _start(factory: Callable[[], Work], workers: int) -> None:
     """Set up a worker process: its share of the cores, as more threads than cores wait for each other, and the work."""
     global _work
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
     _work = factory()
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent is killed would wait for the next chunk for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _one(chunk: list[Item]) -> Any:

@@ -66,15 +66,9 @@ def train(run: Run, steps: int, *, seconds: float = math.inf, progress: Progress
 
 
 class Log:
-    """``log.csv``: numbers under a header, the step first. A resumed run drops the lines behind its checkpoint.
-
-    What a killed run has left half written in the folder is removed first.
-    """
+    """``log.csv``: numbers under a header, the step first. A resumed run drops the lines behind its checkpoint."""
 
     def __init__(self, folder: Path, header: str, done: int) -> None:
-        for name in (CHECKPOINT, LOG, MODEL):
-            for part in folder.glob(f".{name}.*.part"):
-                part.unlink(missing_ok=True)
         self.path, lines, columns = folder / LOG, [header], header.count(",") + 1
         if done and self.path.exists():  # a killed run may have left a part of a line at the end
             lines = self.path.read_bytes().decode(errors="replace").split("\n")[:-1] or [""]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.files import held, writable_folder
+from otformer.files import writable_folder
 from otformer.jobs import training
 from otformer.jobs.training import CHUNK, Log, Progress
 from otformer.learning import checkpoint, data
@@ -20,6 +20,7 @@ from otformer.learning.objectives import rows_right
 from otformer.learning.recipes import Recipe
 from otformer.learning.recipes import recipe as named
 from otformer.learning.step import EagerStep, GraphedStep, output_of
+from otformer.locks import held
 
 LARGEST_ENSEMBLE = 256  # models: each has up to 100,000 problems of its own, 12 MB
 

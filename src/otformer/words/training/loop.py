@@ -18,9 +18,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from otformer.files import held, writable_folder
+from otformer.files import writable_folder
 from otformer.jobs import training
 from otformer.jobs.training import Log, Progress, load_moments, moments
+from otformer.locks import held
 from otformer.tensor_files import read_tensors, write_tensors
 from otformer.words.training.corpus import Array
 from otformer.words.training.export import small
