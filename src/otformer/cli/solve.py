@@ -17,6 +17,7 @@ import typer
 from otformer.cli.common import Json, note, warnings_as_notes
 
 PLAN_ENTRIES = 10**8  # entries of the largest plan that is written: 0.8 GB
+LONGEST_INPUT = 2**28  # characters of numbers to sort
 SCHEDULES = "auto|paper|gradient|alternating|relaxed|annealed"
 
 
@@ -205,7 +206,10 @@ def sort(
     """
     import otformer as of
 
-    words = values if values else sys.stdin.read().replace(",", " ").split()
+    text = "" if values else sys.stdin.read(LONGEST_INPUT + 1)
+    if len(text) > LONGEST_INPUT:
+        raise ValueError(f"values must be at most {LONGEST_INPUT:,} characters on standard input, got more")
+    words = values if values else text.replace(",", " ").split()
     if not words:
         raise ValueError("values are missing: give numbers as arguments or on standard input")
     numbers: list[Any] = [_number(word) for word in words]
