@@ -26,7 +26,19 @@ ORDER = [
     ["report", "explorer"],
     ["cli"],
 ]
-LEAVES = {"_version", "array_files", "callers", "checks", "figures", "files", "jobs", "show", "statistics", "tensor_files"}
+LEAVES = {
+    "_version",
+    "array_files",
+    "callers",
+    "checks",
+    "extras",
+    "figures",
+    "files",
+    "jobs",
+    "show",
+    "statistics",
+    "tensor_files",
+}
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
 

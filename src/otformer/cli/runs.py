@@ -31,6 +31,7 @@ def reproduce(
     Each gets a folder with a figure, a CSV and a JSON; index.html shows them all.
     """
     from otformer.experiments.registry import chosen, left_out, listing
+    from otformer.extras import install
 
     if show:
         records = [dict(zip(("name", "shows", "seconds", "title"), row, strict=True)) for row in listing()]
@@ -39,7 +40,7 @@ def reproduce(
         return
     experiments = chosen(names or None)
     for name, extra in ({} if names else left_out()).items():
-        note(f"{name} is left out: pip install 'otformer[{extra}]'")
+        note(f"{name} is left out: {install(extra)}")
     from otformer import figures
     from otformer.experiments.runner import reproduce as run
     from otformer.report.html import write_report

@@ -216,14 +216,14 @@ class AligningTransformer(Prompted):
 
     def save(self, path: str | Path) -> None:
         """Write the weights, and what `from_file` needs to know besides, as safetensors."""
-        if not Path(path).parent.is_dir():
+        if not checks.path("path", path).parent.is_dir():
             raise ValueError(f"path must be in an existing folder, got {str(path)!r}")
         write_tensors(Path(path), self.state_dict(), {"network": type(self).__name__, "settings": self._settings()})
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
         """The network that `save` has written: class, weights and settings come from the file."""
-        tensors, about = read_tensors(Path(path))
+        tensors, about = read_tensors(checks.path("path", path))
         kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
         found = about.get("network", "weights without a description: build the network and use load")
         if found not in kinds or "settings" not in about:
@@ -237,7 +237,7 @@ class AligningTransformer(Prompted):
 
     def load(self, path: str | Path) -> Self:
         """Read weights written by `save` for a network of the same shape; returns the network."""
-        load_weights(self, read_tensors(Path(path))[0], Path(path))
+        load_weights(self, read_tensors(checks.path("path", path))[0], Path(path))
         return self
 
 
