@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 JOBS ?= 2
 export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: test quick report docs fuzz lint types unit proofs test-gpu constraints clean
+.PHONY: test quick report docs fuzz lint types unit proofs test-gpu install-test constraints clean
 
 test: lint types proofs unit
 
@@ -64,6 +64,11 @@ test-gpu:
 	@npm install --prefix tests/browser --no-package-lock --no-audit --no-fund --silent 2>/dev/null \
 	  || echo "set-up: no npm, or no axe-core from it: pages are not looked through for what hinders a screen reader"
 	@touch $@
+
+# The wheel in a clean venv without extras, for every Python from 3.11 on that this machine has; downloads what it needs.
+install-test: .venv/ready
+	@echo "── install: the wheel, in clean environments"
+	@$(BIN)/python tests/install/packages.py
 
 # After a change of pyproject.toml: versions that are there stay; without setup.txt all are the newest. Needs uv (pip install uv).
 constraints:
