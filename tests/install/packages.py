@@ -39,7 +39,10 @@ def interpreters() -> dict[str, str]:
     found = {}
     for version in VERSIONS:
         for each in (shutil.which(f"python{version}"), *sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))):
-            if each and subprocess.run([each, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode == 0:
+            if (
+                each
+                and subprocess.run([each, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode == 0
+            ):
                 found.setdefault(version, str(each))
     return found
 

@@ -80,7 +80,10 @@ def exact_transport_runs_or_names_its_extra(folder: Path) -> None:
     if importlib.util.find_spec("numba"):
         assert json.loads(otformer(folder, "solve", "c.csv", "--cost", "--exact", "--json")[0])["value"] == 1
     else:
-        assert "needs numba: pip install 'otformer[exact]'" in otformer(folder, "solve", "c.csv", "--cost", "--exact", code=2)[1]
+        assert (
+            "needs numba: pip install 'otformer[exact]'"
+            in otformer(folder, "solve", "c.csv", "--cost", "--exact", code=2)[1]
+        )
 
 
 @step

@@ -17,7 +17,18 @@ import pytest
 
 from install.packages import ROOT, SMOKE, build
 
-EXTRAS = ("numba", "llvmlite", "transformers", "tokenizers", "sentencepiece", "ray", "triton", "mkdocs", "geomloss", "ortools")
+EXTRAS = (
+    "numba",
+    "llvmlite",
+    "transformers",
+    "tokenizers",
+    "sentencepiece",
+    "ray",
+    "triton",
+    "mkdocs",
+    "geomloss",
+    "ortools",
+)
 DATA = (".html", ".js", ".css", ".json", ".toml", ".safetensors", ".npz", ".tsv", ".typed", ".spm", ".md", ".txt")
 
 
@@ -56,7 +67,18 @@ def test_the_wheel_works_in_a_venv_without_extras(packages, tmp_path):
             (seen / each.name).symlink_to(each)
     (own,) = venv.glob("lib/python*/site-packages")
     (own / "seen.pth").write_text(f"{seen}\n")
-    pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install", "-q", "--no-deps", "--no-index", packages[0]]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        venv / "bin/python",
+        "install",
+        "-q",
+        "--no-deps",
+        "--no-index",
+        packages[0],
+    ]
     subprocess.run(pip, check=True, capture_output=True)
     (tmp_path / "work").mkdir()
     call = [venv / "bin/python", SMOKE, tmp_path / "work"]

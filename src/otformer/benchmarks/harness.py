@@ -217,9 +217,12 @@ def earlier(path: Path, kind: type[Kind], place: Callable[[Kind], Any]) -> dict[
     if not path.exists():
         return {}
     try:
-        return {place(row): row for row in read_csv(path, kind)}
+        rows = {place(row): row for row in read_csv(path, kind)}
     except (ValueError, TypeError, csv.Error):
-        raise ValueError(f"{path} is not a table of this program: name another folder, or leave out --append") from None
+        rows = {}
+    if not rows:
+        raise ValueError(f"{path} is not a table of this program: name another folder, or leave out --append")
+    return rows
 
 
 def read_csv(path: Path, kind: type[Kind]) -> list[Kind]:

@@ -29,6 +29,7 @@ Keep = Literal["all", "last"] | Iterable[int]
 
 LEAST_REG = 1e-30
 DEEPEST = 10**6  # layers, which are laid out one by one
+WEIGHTS = {"W_Q", "W_K", "W_V", "W_O", "reg", "layer"}  # what a file holds at least
 
 
 class AligningTransformer(Prompted):
@@ -230,9 +231,20 @@ class AligningTransformer(Prompted):
             raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}")
         net = kinds[found].__new__(kinds[found])
         nn.Module.__init__(net)
-        net._describe(**json.loads(about["settings"]))
-        for name, tensor in tensors.items():
-            net.register_buffer(name, tensor)
+        try:
+            net._describe(**json.loads(about["settings"]))
+            for name, tensor in tensors.items():
+                net.register_buffer(name, tensor)
+        except (
+            TypeError,
+            ValueError,
+            KeyError,
+            RecursionError,
+        ):  # of a name that the module has for something else: KeyError
+            raise ValueError(f"{path} is damaged: settings or names of weights are not those of a network") from None
+        lost = sorted(WEIGHTS - set(tensors))
+        if lost:
+            raise ValueError(f"{path} does not fit: {lost[0]} is missing")
         return net
 
     def load(self, path: str | Path) -> Self:
