@@ -143,7 +143,9 @@ def train(
 def bench(
     scenario: Annotated[str, typer.Argument(help="cpu, small, ragged, scaling or exact.")],
     out: Annotated[Path, typer.Option(help="Folder for the CSV, the table and the figure.")] = Path("bench/results"),
-    family: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this problem family; may be given again.")] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this problem family; may be given again.")
+    ] = None,
     peer: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this library; may be given again.")] = None,
     n: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this number of points; may be given again.")] = None,
     reg: Annotated[list[float] | None, typer.Option(metavar="λ", help="Only this λ; may be given again.")] = None,
