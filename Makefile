@@ -4,10 +4,11 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
   command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 TORCH := 2.13.0
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
 JOBS ?= 2
 export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: test quick report docs fuzz faults lint types unit proofs test-gpu clean
+.PHONY: test quick report docs fuzz faults lint types unit proofs test-gpu install-test constraints clean
 
 test: lint types proofs unit
 
@@ -57,15 +58,28 @@ test-gpu:
 	  tests/transport/test_gpu_least.py tests/transport/test_gpu_assign.py tests/transport/exact/test_gpu_exact.py \
 	  tests/transport/test_streaming.py tests/learning/test_train.py tests/nn/test_gpu_layers.py
 
-.venv/ready: pyproject.toml Makefile
+# What is downloaded must have the hashes in constraints/setup.txt; torch alone has none (see constraints/setup.in).
+.venv/ready: pyproject.toml Makefile constraints/setup.txt
 	@test -n "$(PYTHON)" || { echo "otformer needs Python 3.11 or newer; set PYTHON=/path/to/python"; exit 1; }
 	@echo "── set-up: .venv with $$($(PYTHON) --version), torch $(TORCH), then otformer and its tools (minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -q --disable-pip-version-check torch==$(TORCH)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,words,ray,exact,docs]'
+	@$(PIP) --require-hashes --no-deps -r constraints/setup.txt
+	@$(PIP) torch==$(TORCH)
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@npm install --prefix tests/browser --no-package-lock --no-audit --no-fund --silent 2>/dev/null \
 	  || echo "set-up: no npm, or no axe-core from it: pages are not looked through for what hinders a screen reader"
 	@touch $@
+
+# The wheel in a clean venv without extras, for every Python from 3.11 on that this machine has; downloads what it needs.
+install-test: .venv/ready
+	@echo "── install: the wheel, in clean environments"
+	@$(BIN)/python tests/install/packages.py
+
+# After a change of pyproject.toml: versions that are there stay; without setup.txt all are the newest. Needs uv (pip install uv).
+constraints:
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	  --extra dev --extra words --extra ray --extra exact --extra docs --override constraints/left_out.txt \
+	  pyproject.toml constraints/setup.in -o constraints/setup.txt
 
 clean:
 	rm -rf .venv report build tests/browser/node_modules src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -26,8 +26,8 @@ ORDER = [
     ["report", "explorer"],
     ["cli"],
 ]
-LEAVES = {"_version", "array_files", "callers", "checks", "figures", "files", "jobs", "statistics", "tensor_files"}
-LEAVES |= {"locks", "show"}
+LEAVES = {"_version", "array_files", "callers", "checks", "extras", "figures", "files", "jobs", "locks"}
+LEAVES |= {"show", "statistics", "tensor_files"}
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
 

@@ -1,4 +1,4 @@
-"""Reading npy and npz files of strangers: what a file says of itself is compared with its size before memory is asked for.
+"""Reading files of strangers: what a file says of itself is compared with its size before memory is asked for.
 
 An npy of 150 bytes may say that it holds 200,000 × 200,000 numbers, and an npz of 3 MB unpack to 3 GB. Both are known from
 the headers alone: the shape in an npy, the size that a zip's directory gives for each member (zipfile gives no byte more).
@@ -19,7 +19,24 @@ from numpy.lib import format as npy
 Array = np.ndarray[Any, np.dtype[Any]]
 UNPACKED_BYTES = 2**30  # to which an archive may always unpack
 UNPACKED_RATIO = 100  # times the size of its file to which a larger one may
+LARGEST_RECORD, LARGEST_TABLE = 10**6, 10**8  # bytes of a run.json, and of a CSV of ours
 BROKEN = ValueError, EOFError, OSError, OverflowError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError
+
+
+def read_whole(file: str | Path, most: int) -> bytes:
+    """The bytes of an ordinary file, ``most`` at most; a device or a pipe may have no end, and is not opened.
+
+    >>> read_whole("/dev/zero", 10)
+    Traceback (most recent call last):
+    otformer.array_files.Unreadable: /dev/zero is not an ordinary file
+    """
+    if not Path(file).is_file():
+        raise Unreadable(f"{file} is not an ordinary file")
+    with Path(file).open("rb") as stream:
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise Unreadable(f"{file} must have at most {most:,} bytes, got more")
+    return data
 
 
 def read_npy(file: str | Path) -> Array:
@@ -42,17 +59,33 @@ def read_npz(file: str | Path) -> dict[str, Array]:
     >>> read_npz(Path(folder.name, "p.npz"))
     {'x': array([1., 1.])}
     """
+    with Path(file).open("rb") as stream:
+        return unpacked(str(file), stream)
+
+
+def unpacked(name: str, stream: IO[bytes]) -> dict[str, Array]:
+    """The arrays of an npz that a stream holds, by name."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        room = unpacked_room(stream.seek(0, os.SEEK_END))
+        with zipfile.ZipFile(stream) as archive:
             members = {each.filename.removesuffix(".npy"): each for each in archive.infolist()}
             size = sum(each.file_size for each in members.values())
-            if size > max(UNPACKED_BYTES, UNPACKED_RATIO * Path(file).stat().st_size):
-                raise Unreadable(f"{file} would unpack to {size / 2**30:.3g} GiB, over {UNPACKED_RATIO} times its size")
-            return {name: _member(f"{name} of {file}", archive, each) for name, each in members.items()}
+            if size > room:
+                raise Unreadable(f"{name} would unpack to {size / 2**30:.3g} GiB, over {UNPACKED_RATIO} times its size")
+            return {each: _member(f"{each} of {name}", archive, info) for each, info in members.items()}
     except Unreadable:
         raise
     except BROKEN:
-        raise Unreadable(f"{file} is not a readable .npz file") from None
+        raise Unreadable(f"{name} is not a readable .npz file") from None
+
+
+def unpacked_room(size: int) -> int:
+    """The bytes to which a packed file of ``size`` bytes may unpack.
+
+    >>> unpacked_room(3_000_000) == 2**30, unpacked_room(2**30) == 100 * 2**30
+    (True, True)
+    """
+    return max(UNPACKED_BYTES, UNPACKED_RATIO * size)
 
 
 def _member(name: str, archive: zipfile.ZipFile, each: zipfile.ZipInfo) -> Array:

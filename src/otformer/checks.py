@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,6 +188,18 @@ def first_not_finite(values: Any) -> str:
     t = torch.as_tensor(values)
     where = tuple((~torch.isfinite(t)).nonzero()[0].tolist())
     return f"{t[where].item()} at index {where[0] if len(where) == 1 else where}"
+
+
+def path(name: str, value: Any) -> Path:
+    """The name of a file.
+
+    >>> path("path", 3)
+    Traceback (most recent call last):
+    ValueError: path must be the name of a file, got 3
+    """
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise ValueError(f"{name} must be the name of a file, got {value!r}")
+    return Path(value)
 
 
 def device(value: str | torch.device) -> torch.device:

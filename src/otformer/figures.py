@@ -217,9 +217,10 @@ def mathtext(text: str) -> str:
 
 
 def save(draw: Callable[[], Figure], file: Path, **options: Any) -> None:
-    """Save a picture drawn in this style, in the format of the file's name (png, svg, pdf), whole or not at all."""
+    """Save a picture drawn in this style, in the format of the file's name (png, svg, pdf), whole or not at all; the name is
+    ours (`files.written`)."""
     stream = io.BytesIO()
     with applied():
         draw().savefig(stream, format=file.suffix.removeprefix("."), **options)
-    with written(file) as out:
+    with written(file, ours=True) as out:
         out.write(stream.getvalue())

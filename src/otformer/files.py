@@ -18,9 +18,10 @@ import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
 from otformer import checks
-from otformer.array_files import Array, read_npy, read_npz
+from otformer.array_files import Array, read_npy, read_npz, read_whole
 from otformer.locks import held, part_of
 
+TEXT_BYTES = 2**30  # of numbers written out, which take some ten times that in memory
 _NAME = re.compile(r"\s*[\"']?[^\W\d_]")  # of a column: a letter comes first
 
 
@@ -87,8 +88,8 @@ def _load(file: Path) -> Any:
         raise ValueError(f"{file} must end in .npz, .npy, .csv, .tsv or .txt")
     if not file.exists():
         raise ValueError(f"{file} does not exist")
-    if file.is_dir():
-        raise ValueError(f"{file} is a folder, not a file")
+    if not file.is_file():
+        raise ValueError(f"{file} is a {'folder' if file.is_dir() else 'device or a pipe'}, not a file")
     if file.stat().st_size == 0:
         raise ValueError(f"{file} is empty")
     if not file.suffix.startswith(".np"):
@@ -107,8 +108,11 @@ def _read_text(file: Path) -> Array:
 
     Column names on the first line are passed over, with a warning: every one of them begins with a letter.
     """
+    if file.stat().st_size > TEXT_BYTES:
+        raise ValueError(f"{file} must have at most {TEXT_BYTES:,} bytes as text, got more: give it as .npy")
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+        text = read_whole(file, TEXT_BYTES).decode("utf-8-sig")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
     except UnicodeDecodeError:
         raise ValueError(f"{file} is not a text file") from None
     semicolons = file.suffix == ".csv" and bool(lines) and ";" in lines[0]
@@ -142,10 +146,14 @@ def check_writable(file: Path) -> None:
 
 
 @contextmanager
-def written(file: Path) -> Iterator[IO[bytes]]:
-    """A stream that becomes ``file`` when all went well, and leaves nothing otherwise; devices and pipes are written to."""
-    file = file.resolve()
-    special = file.exists() and not file.is_file()
+def written(file: Path, ours: bool = False) -> Iterator[IO[bytes]]:
+    """A stream that becomes ``file`` when all went well, and leaves nothing otherwise.
+
+    A file that the caller has named may be a link, which is followed, a device or a pipe, which is written to. Where the
+    name is ``ours``, in a folder that the caller has named, whatever stands there is replaced: no link is followed.
+    """
+    file = file.parent.resolve() / file.name if ours else file.resolve()
+    special = not ours and file.exists() and not file.is_file()
     try:
         with nullcontext(file) if special else part_of(file) as part:
             with _Forward(io.FileIO(part, "wb")) if special else part.open("wb") as out:
@@ -184,8 +192,15 @@ def written_folder(folder: Path) -> Iterator[Path]:
             old.rename(folder)
         raise ValueError(f"{folder} cannot be written: {error.strerror or error}") from None
     finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(fresh)
+        _remove(old)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, or a link to one and not what it leads to."""
+    if folder.is_symlink():
+        folder.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def tidy(folder: Path) -> None:
@@ -198,13 +213,15 @@ def tidy(folder: Path) -> None:
                 continue
             if old.exists() and not folder.exists():
                 old.rename(folder)
-            shutil.rmtree(fresh, ignore_errors=True)
-            shutil.rmtree(old, ignore_errors=True)
+            _remove(fresh)
+            _remove(old)
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> None:
-    """Write a CSV file with the column names of the first row, whole or not at all; numbers with ``digits`` if given."""
-    with written(file) as out, io.TextIOWrapper(out, "utf-8", newline="") as text:
+    """Write a CSV file with the column names of the first row, whole or not at all; numbers with ``digits`` if given.
+
+    Its name is ours (`written`)."""
+    with written(file, ours=True) as out, io.TextIOWrapper(out, "utf-8", newline="") as text:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         short = digits and (lambda x: f"{x:.{digits}g}" if isinstance(x, float) else x)

@@ -13,11 +13,14 @@ if TYPE_CHECKING:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write a file; what ``about`` holds besides texts is stored as JSON. The same tensors and texts give the same bytes."""
+    """Write a file, whose name is ours (`files.written`); what ``about`` holds besides texts is stored as JSON.
+
+    The same tensors and texts give the same bytes.
+    """
     from safetensors.torch import save
 
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in about.items()}
-    with written(path) as stream:
+    with written(path, ours=True) as stream:
         stream.writelines(_in_order(save({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, texts)))
 
 
@@ -39,8 +42,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Tensors and description of a file."""
     from safetensors import SafetensorError, safe_open
 
-    if not path.exists():
-        raise ValueError(f"{path} does not exist")
+    if not path.is_file():
+        raise ValueError(f"{path} {'is not an ordinary file' if path.exists() else 'does not exist'}")
     try:
         with safe_open(str(path), framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118 (not a dict)

@@ -12,8 +12,9 @@ import ot
 import pytest
 
 from otformer.benchmarks import exact
-from otformer.benchmarks.exact import ExactRow, Settings, bench, claims, compared, judged, read_csv, table
+from otformer.benchmarks.exact import ExactRow, Settings, bench, claims, compared, judged, table
 from otformer.benchmarks.exact_peers import FAMILIES, PEERS, Peer, Plan, make
+from otformer.benchmarks.harness import read_csv
 from otformer.cli.main import main
 
 
@@ -85,7 +86,7 @@ def test_results_are_written_whole_and_added_to(tmp_path):
     rows = bench(tmp_path, Settings(**settings, peers=("POT emd",)), append=True)
     assert [r.peer for r in rows] == ["otformer", "POT emd"]
     assert rows[1].ratio == 1
-    assert repr(read_csv(tmp_path / "exact.csv")) == repr(rows)  # nan is not itself
+    assert repr(read_csv(tmp_path / "exact.csv", ExactRow)) == repr(rows)  # nan is not itself
     assert "numba" in (tmp_path / "exact.md").read_text().splitlines()[1]
 
 

@@ -125,7 +125,7 @@ def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
     assert all(r.error < 1e-6 for r in rows)
     with (tmp_path / "cpu.csv").open() as file:
         assert next(csv.reader(file)) == [f.name for f in fields(Row)]
-    assert read_csv(tmp_path / "cpu.csv") == rows
+    assert read_csv(tmp_path / "cpu.csv", Row) == rows
     assert "| random | 16 | 0.1 | **otformer** |" in (tmp_path / "cpu.md").read_text()
     assert (tmp_path / "cpu.png").stat().st_size > 1000
 

@@ -49,8 +49,8 @@ def test_html_writes_a_page_beside_json(solve, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--show", "--json"), "show goes without --json"),
-        (("--html", "plan.png"), "html must be a file that ends in .html, got plan.png"),
+        (("--show", "--json"), "show cannot be used with --json"),
+        (("--html", "plan.png"), "html must be a file that ends in .html or .htm, got plan.png"),
         (("--html", "no/plan.html"), "no/plan.html cannot be written: no is not a folder"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import json
 import sys
@@ -12,7 +11,7 @@ import pytest
 
 import otformer as of
 from helpers import tiny_models
-from helpers.shell import SRC, shell
+from helpers.shell import shell
 from otformer.cli.main import main
 from otformer.transport.problem import read
 
@@ -75,20 +74,6 @@ def test_f1_the_code_of_a_model_folder_never_runs_whatever_standard_input_says(t
     assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (2, 1, ""), done.stderr
     assert "model ./evil cannot be loaded (configuration)" in done.stderr
     assert not marker.exists()
-
-
-def test_f1_no_call_anywhere_allows_the_code_of_a_model_or_asks_on_standard_input():
-    """All of src and bench, the making scripts too."""
-    found = 0
-    for file in (*SRC.rglob("*.py"), *(SRC.parent / "bench").rglob("*.py")):
-        for node in (node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Call)):
-            place = f"{file}:{node.lineno}: {ast.unparse(node)[:100]}"
-            assert not (isinstance(node.func, ast.Name) and node.func.id in ("input", "eval", "exec")), place
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "from_pretrained":
-                found += 1
-                assert "trust_remote_code=False" in ast.unparse(node) or "**options" in ast.unparse(node), place
-            assert "trust_remote_code=True" not in ast.unparse(node), place
-    assert found >= 5
 
 
 @pytest.mark.slow

@@ -218,5 +218,7 @@ def test_without_transformers(folder, monkeypatch):
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ValueError, match=r"^models need transformers, .* pip install 'otformer\[words\]'$"):
+    with pytest.raises(
+        ValueError, match=r"^models need transformers, .* pip install 'otformer\[words\]', or .* in a checkout$"
+    ):
         load(folder / "bert")

@@ -87,7 +87,11 @@ def test_align_draws():
     assert [ends(line) for line in out.rstrip().splitlines()] == [(True, True)] * 3
     assert [line.split()[-1] for line in out.rstrip().splitlines()] == ["Le", "chat", "noir"]
     code, out, err = otformer("align", "a ||| b", "--show", "--json")
-    assert (code, out, err) == (2, "", "otformer: --show draws links in the terminal and goes without --json\n")
+    assert (code, out, err) == (
+        2,
+        "",
+        "otformer: show draws links in the terminal and cannot be used with --json: leave one of them out\n",
+    )
 
 
 def test_probe_draws_the_nearest_layer_and_says_what_it_is(model):
@@ -117,9 +121,12 @@ def test_probe_writes_a_page(model, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["the cat ||| le chat", "--html", "page.png"], "file must end in .html, since it becomes a page, got 'page.png'"),
+        (
+            ["the cat ||| le chat", "--html", "page.png"],
+            "file must end in .html or .htm, since it becomes a page, got 'page.png'",
+        ),
         (["the cat ||| le chat", "--html", "none/page.html"], "none/page.html cannot be written: the folder"),
-        (["the cat ||| le chat", "--html", "p.html", "--show"], "--show draws in the terminal and goes without --html"),
+        (["the cat ||| le chat", "--html", "p.html", "--show"], "show draws in the terminal and cannot be used with --html"),
         (["--show"], "--show draws one sentence pair 'a ||| b', got 60: --html FILE shows many"),
         ([" ||| ", "--html", "p.html"], "pairs must have one with words on both sides, got 1 without"),
         (["cat " * 3000 + "|||" + "chat " * 3000, "--html", "p.html", "--by", "spaces"], ""),

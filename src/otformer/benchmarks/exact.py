@@ -12,7 +12,6 @@ and this one costs Σ P (C − f − g) more.
 
 from __future__ import annotations
 
-import csv
 import importlib.metadata
 import importlib.util
 import math
@@ -31,7 +30,7 @@ from scipy.spatial.distance import cdist
 
 from otformer import checks
 from otformer.benchmarks.exact_peers import FAMILIES, PEERS, Plan, Problem, make
-from otformer.benchmarks.harness import OURS, SLOW, Row, fastest
+from otformer.benchmarks.harness import OURS, SLOW, Row, earlier, fastest
 from otformer.benchmarks.measure import WARM
 from otformer.benchmarks.process import outside
 from otformer.benchmarks.report import machine
@@ -127,15 +126,14 @@ def bench(out: str | Path, settings: Settings | None = None, append: bool = Fals
     if not any(_takes(name, family) for name, family in product(peers, s.families)):
         raise ValueError(f"peers must have one that is installed and takes these families, got {', '.join(s.peers)}")
     with output_folder(out) as folder:
+        path = folder / "exact.csv"
+        kept = earlier(path, ExactRow, _place) if append else {}
         for k, (n, family) in enumerate(problems, 1):
             rows += [_row(family, n, name, s) for name in peers if _takes(name, family)]
             s.progress(k / len(problems))
-        path = folder / "exact.csv"
-        if append and path.exists():
-            rows += [row for row in read_csv(path) if _place(row) not in {_place(r) for r in rows}]
-        rows = compared(rows)
+        rows = compared([*rows, *(row for place, row in kept.items() if place not in set(map(_place, rows)))])
         write_csv(path, [asdict(row) for row in rows])
-        with written(folder / "exact.md") as file:
+        with written(folder / "exact.md", ours=True) as file:
             file.write(("\n".join([machine(), _versions(), "", *table(rows), "", *claims(rows)]) + "\n").encode())
     return rows
 
@@ -175,14 +173,6 @@ def compared(rows: Iterable[ExactRow]) -> list[ExactRow]:
 def _place(row: ExactRow) -> tuple[int, int, int]:
     """Where a row stands in the table; no two rows share it."""
     return row.n, list(FAMILIES).index(row.family), list(PEERS).index(row.peer)
-
-
-def read_csv(path: Path) -> list[ExactRow]:
-    """The rows that `bench` wrote."""
-    kinds: dict[str, Any] = {"n": int, "rounds": int} | dict.fromkeys(("scenario", "family", "peer", "note"), str)
-    with path.open(newline="", encoding="utf-8") as file:
-        lines = [{k: v for k, v in line.items() if v or k == "note"} for line in csv.DictReader(file)]
-    return [ExactRow(**{k: kinds.get(k, float)(v) for k, v in line.items()}) for line in lines]
 
 
 def table(rows: Iterable[ExactRow]) -> list[str]:

@@ -9,15 +9,17 @@ the wall measures the other work), seconds by the clock otherwise.
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from otformer import checks
+from otformer.array_files import LARGEST_TABLE, read_whole
 from otformer.benchmarks import many
 from otformer.benchmarks.measure import single
 from otformer.benchmarks.peers import PEERS
@@ -67,6 +69,9 @@ class Row:
     def timed(self) -> bool:
         """Arrived, or ran out of time, which is then a lower bound. Any other row has no time at all."""
         return self.arrived or "over " in self.note
+
+
+Kind = TypeVar("Kind", bound=Row)  # of rows
 
 
 @dataclass(frozen=True)
@@ -192,10 +197,11 @@ def bench(scenario: str, out: str | Path, settings: Settings | None = None, appe
     from otformer.benchmarks.report import write_report
 
     with output_folder(out) as folder:
-        rows, path = SCENARIOS[scenario](scenario, settings), folder / f"{scenario}.csv"
-        if append and path.exists():
-            new = {_place(row) for row in rows}
-            rows = with_ratios(sorted([row for row in read_csv(path) if _place(row) not in new] + rows, key=_place))
+        path = folder / f"{scenario}.csv"
+        kept = earlier(path, Row, _place) if append else {}
+        rows = SCENARIOS[scenario](scenario, settings)
+        if kept:
+            rows = with_ratios(sorted((kept | {_place(row): row for row in rows}).values(), key=_place))
         write_csv(path, [asdict(row) for row in rows])
         write_report(folder, scenario, rows)
     return rows
@@ -206,10 +212,21 @@ def _place(row: Row) -> tuple[float, int, int, int]:
     return row.reg, row.n, [*FAMILIES, row.family].index(row.family), list(PEERS).index(row.peer)
 
 
-def read_csv(path: Path) -> list[Row]:
-    kinds = {"n": int, "rounds": int, "scenario": str, "family": str, "peer": str, "note": str}
-    with path.open(newline="", encoding="utf-8") as file:
-        return [
-            Row(**{k: None if k == "passes" and not v else kinds.get(k, float)(v) for k, v in line.items()})  # type: ignore[arg-type]
-            for line in csv.DictReader(file)
-        ]
+def earlier(path: Path, kind: type[Kind], place: Callable[[Kind], Any]) -> dict[Any, Kind]:
+    """The rows of an earlier table, by their places; a table of someone else's is said to be one before the work begins."""
+    if not path.exists():
+        return {}
+    try:
+        rows = {place(row): row for row in read_csv(path, kind)}
+    except (ValueError, TypeError, csv.Error):
+        rows = {}
+    if not rows:
+        raise ValueError(f"{path} is not a table of this program: name another folder, or leave out --append")
+    return rows
+
+
+def read_csv(path: Path, kind: type[Kind]) -> list[Kind]:
+    """The rows that `bench` wrote."""
+    kinds: dict[str, Any] = {"n": int, "rounds": int} | dict.fromkeys(("scenario", "family", "peer", "note"), str)
+    lines = csv.DictReader(io.StringIO(read_whole(path, LARGEST_TABLE).decode(), newline=""))
+    return [kind(**{k: kinds.get(k, float)(v) for k, v in line.items() if v or k == "note"}) for line in lines]

@@ -43,7 +43,7 @@ def write_report(folder: Path, scenario: str, rows: Sequence[Row]) -> None:
     """Write the Markdown table and the figure of a scenario."""
     parts = [machine(), ""]
     parts += exponents(rows) if scenario == "scaling" else [*table(rows), "", *claims(rows)]
-    with written(folder / f"{scenario}.md") as out:
+    with written(folder / f"{scenario}.md", ours=True) as out:
         out.write(("\n".join(parts) + "\n").encode())
     figures.save(lambda: draw(rows), folder / f"{scenario}.png")
 

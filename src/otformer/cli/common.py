@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,8 +27,31 @@ def examples(*commands: str) -> dict[str, Any]:
 
 
 def note(text: object) -> None:
-    """Write one line of the program's own to standard error."""
-    typer.echo(f"otformer: {text}", err=True)
+    """Write one line of the program's own to standard error; control characters, of a file's name say, are spelled."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    typer.echo(f"otformer: {shown}", err=True)
+
+
+def refused(context: typer.Context, mode: str, *names: str) -> None:
+    """Say of options that were given, and would be ignored in this mode, that they cannot be used in it."""
+    for name in names:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = name.replace("_", "-")
+            value = "" if context.params[name] is True else f" {context.params[name]}"
+            raise ValueError(f"{option} cannot be used with {mode}, got --{option}{value}")
+
+
+def print_to(sink: IO[str], text: str) -> None:
+    """Write to standard output, of which nobody may want the rest."""
+    try:
+        sink.write(text)
+        sink.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # the rest of the buffer would fail again at the end
+        if isinstance(error, BrokenPipeError):  # as of `| head`: nobody wants the rest
+            sys.exit(0)
+        raise ValueError(f"standard output cannot be written: {error.strerror}") from None
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The command line: ``otformer solve | sort | align | probe | explore | reproduce | train | bench``, entered by __main__.py.
 
-Bad input is one line on standard error and exit code 2; Ctrl-C is one line and exit code 130. Whatever loads torch is
-imported inside the commands, so that help, version and lists answer at once.
+Bad input is one line on standard error and exit code 2; Ctrl-C is one line and exit code 130. An answer that is not to the
+tolerance asked for is printed and written all the same, with exit code 3. Whatever loads torch is imported inside the
+commands, so that help, version and lists answer at once.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from otformer.cli.runs import bench, reproduce, train
 from otformer.cli.solve import solve, sort
 from otformer.cli.words import align, probe
 
+INTERRUPTED = 130  # exit code after Ctrl-C
 NO_MEMORY = "can't allocate memory"  # in what torch says of a tensor that is too large for this machine
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -64,11 +66,14 @@ def main() -> None:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
-        if app(standalone_mode=False):  # 130 after Ctrl-C
+        code = app(standalone_mode=False)
+        if code == INTERRUPTED:
             raise KeyboardInterrupt
+        if code:
+            sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
         note("interrupted")
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except Exception as error:
         note(_one_line(error))
         sys.exit(2)

@@ -36,6 +36,7 @@ def reproduce(
     Each gets a folder with a figure, a CSV and a JSON; index.html shows them all.
     """
     from otformer.experiments.registry import chosen, left_out, listing
+    from otformer.extras import install
 
     if show:
         records = [dict(zip(("name", "shows", "seconds", "title"), row, strict=True)) for row in listing()]
@@ -47,7 +48,7 @@ def reproduce(
         raise ValueError(f"check goes with seed 0 and the default size, of which results are recorded, got {given}")
     experiments = chosen(names or None)
     for name, extra in ({} if names else left_out()).items():
-        note(f"{name} is left out: pip install 'otformer[{extra}]'")
+        note(f"{name} is left out: {install(extra)}")
     from otformer import figures
     from otformer.experiments.runner import reproduce as run
     from otformer.report.html import write_report
@@ -170,10 +171,12 @@ def train(
 def bench(
     scenario: Annotated[str, typer.Argument(help="cpu, small, ragged, scaling or exact.")],
     out: Annotated[Path, typer.Option(help="Folder for the CSV, the table and the figure.")] = Path("bench/results"),
-    family: Annotated[list[str] | None, typer.Option(help="Only these problem families.")] = None,
-    peer: Annotated[list[str] | None, typer.Option(help="Only these libraries.")] = None,
-    n: Annotated[list[int] | None, typer.Option(help="Sizes.")] = None,
-    reg: Annotated[list[float] | None, typer.Option(help="Values of λ.")] = None,
+    family: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this problem family; may be given again.")
+    ] = None,
+    peer: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this library; may be given again.")] = None,
+    n: Annotated[list[int] | None, typer.Option(metavar="N", help="Only this number of points; may be given again.")] = None,
+    reg: Annotated[list[float] | None, typer.Option(metavar="λ", help="Only this λ; may be given again.")] = None,
     limit: Annotated[float, typer.Option(help="Seconds for one solve.")] = 30.0,
     rounds: Annotated[int, typer.Option(help="Times that each peer takes its turn; medians are reported.")] = 3,
     threads: Annotated[int, typer.Option(help="Threads of each peer; with one, times are processor seconds.")] = 1,

@@ -14,9 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
-from otformer.cli.common import Json, note, warnings_as_notes
+from otformer.cli.common import Json, note, refused, warnings_as_notes
 
 PLAN_ENTRIES = 10**8  # entries of the largest plan that is written: 0.8 GB
+NOT_CONVERGED = 3  # exit code
+LONGEST_INPUT = 2**28  # characters of numbers to sort
 SCHEDULES = "auto|paper|gradient|alternating|relaxed|annealed"
 
 
@@ -46,15 +48,19 @@ def solve(
     html: Annotated[Path | None, typer.Option(help="Write a page of the plan, and of points in 1 or 2 dimensions.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Solve optimal transport between points or for a cost, entropic or exact."""
+    """Solve optimal transport between points or for a cost, entropic or exact.
+
+    The exit code is 0, or 3 where the answer is not to the tolerance: it is printed, and written, all the same.
+    """
     _check_drawing(show, html, as_json)
     if exact:
-        _without(context, "reg", "unbalanced", "max_depth", "schedule")
+        refused(context, "--exact", "reg", "unbalanced", "max_depth", "schedule")
         given, result = _solve_exact(partial(_problem, file, second, cost, a, b, metric), tol, max_time, out, as_json)
         _draw(given, result, show, html)
+        _end(result.converged)
         return
     if max_time is not None:
-        raise ValueError(f"max-time goes with --exact only, got {max_time:g}: layers are limited by --max-depth")
+        raise ValueError(f"max-time must be used with --exact, got --max-time {max_time:g}: --max-depth limits layers")
     if reg == 0:
         raise ValueError(f"reg must be a positive, finite number, got {reg}: the optimum itself is --exact")
     import otformer as of
@@ -80,14 +86,21 @@ def solve(
         error = summary.get("error", result.marginal_error)
         typer.echo(f"not converged: error {error:.3g}, tol {tol:g}; raise --reg, --tol or --max-depth", err=True)
     _draw(given, result, show, html)
+    _end(result.converged)
+
+
+def _end(converged: bool) -> None:
+    """A script sees from the exit code that the answer is not to the tolerance."""
+    if not converged:
+        raise typer.Exit(NOT_CONVERGED)
 
 
 def _check_drawing(show: bool, html: Path | None, as_json: bool) -> None:
     """Say before a long run what cannot be drawn after it."""
     if show and as_json:
-        raise ValueError("show goes without --json, got both: --html FILE draws beside JSON")
+        raise ValueError("show cannot be used with --json, got both: --html FILE draws beside JSON")
     if html is not None and html.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"html must be a file that ends in .html, got {html}")
+        raise ValueError(f"html must be a file that ends in .html or .htm, got {html}")
     if html is not None and not html.parent.is_dir():
         raise ValueError(f"{html} cannot be written: {html.parent} is not a folder")
 
@@ -102,15 +115,6 @@ def _draw(given: dict[str, Any], result: Any, show: bool, html: Path | None) -> 
         x, y = given.get("X_a"), given.get("X_b")
         flat = x is not None and y is not None and x.shape[1] <= 2
         result.save(html, *((x, y) if flat else ()))
-
-
-def _without(context: typer.Context, *names: str) -> None:
-    """--exact goes without these."""
-    for name in names:
-        source = context.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            option = name.replace("_", "-")
-            raise ValueError(f"{option} goes without --exact, got --exact and --{option} {context.params[name]}")
 
 
 def _problem(
@@ -130,8 +134,13 @@ def _problem(
     for name in given.keys() & {"M", "X_a", "X_b"}:
         if given[name].ndim != 2:
             raise ValueError(
-                f"{'a cost' if name == 'M' else 'points'} must be a matrix, got shape {given[name].shape} in {file}"
+                f"{'a cost' if name == 'M' else 'points'} must be a matrix, got shape {given[name].shape} in "
+                f"{second if name == 'X_b' and second else file}"
             )
+    if "X_a" in given and given["X_a"].shape[1] != given["X_b"].shape[1]:
+        names = (file, second) if second else (f"x of {file}", f"y of {file}")
+        found = " and ".join(f"{given[each].shape[1]} in {name}" for each, name in zip(("X_a", "X_b"), names, strict=True))
+        raise ValueError(f"points must have as many coordinates in both, got {found}")
     n, m = given["M"].shape if "M" in given else (len(given["X_a"]), len(given["X_b"]))
     return given, n, m
 
@@ -203,7 +212,10 @@ def sort(
     """
     import otformer as of
 
-    words = values if values else sys.stdin.read().replace(",", " ").split()
+    text = "" if values else sys.stdin.read(LONGEST_INPUT + 1)
+    if len(text) > LONGEST_INPUT:
+        raise ValueError(f"values must be at most {LONGEST_INPUT:,} characters on standard input, got more")
+    words = values if values else text.replace(",", " ").split()
     if not words:
         raise ValueError("values are missing: give numbers as arguments or on standard input")
     numbers: list[Any] = [_number(word) for word in words]

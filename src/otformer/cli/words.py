@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from otformer.cli.common import Json, note
+from otformer.cli.common import Json, note, print_to, refused
 from otformer.cli.corpus import Corpus, archive, corpus, read_gold, resumable
 
 if TYPE_CHECKING:
@@ -66,7 +65,9 @@ def align(
     others = {"--out": out, "--scores": scores, "--tokens": tokens, "--json": as_json, "--gold": gold}
     if show and any(others.values()):
         given_too = next(name for name, value in others.items() if value)
-        raise ValueError(f"--show draws links in the terminal and goes without {given_too}")
+        raise ValueError(f"show draws links in the terminal and cannot be used with {given_too}: leave one of them out")
+    if one_based and gold is None:
+        raise ValueError("one-based must be used with --gold, whose words it counts, got --one-based alone")
     archived = None if matrix in (None, "-") else Path(str(matrix))
     if archived is not None and archived.suffix != ".npz":
         raise ValueError(f"matrix must end in .npz, or be - to print it, got {matrix}")
@@ -131,19 +132,8 @@ def _go(
             return kept
         for made in map(lines, stream(job, given.pairs(), tell)):
             if not quiet:
-                _print(sink, made)
+                print_to(sink, made)
     return kept
-
-
-def _print(sink: IO[str], text: str) -> None:
-    try:
-        sink.write(text)
-        sink.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())  # the rest of the buffer would fail again at the end
-        if isinstance(error, BrokenPipeError):  # as of `| head`: nobody wants the rest
-            sys.exit(0)
-        raise ValueError(f"standard output cannot be written: {error.strerror}") from None
 
 
 def _tell_score(found: list[Alignment], gold: list[Gold], as_json: bool, err: bool) -> None:
@@ -159,6 +149,7 @@ def _tell_score(found: list[Alignment], gold: list[Gold], as_json: bool, err: bo
 
 
 def probe(
+    context: typer.Context,
     model: Annotated[str, typer.Argument(help="A folder (Marian, BERT, GPT-2 …), a hub name, or en-fr, de-en, bert-en-fr.")],
     text: Annotated[
         list[str] | None, typer.Argument(help="A file, two files, - or 'a ||| b', as align; news; none: the examples.")
@@ -187,10 +178,11 @@ def probe(
     """
     from otformer import checks, figures
     from otformer.files import output_folder, write_csv
-    from otformer.jobs.jobs import ChunkFolder, run_resumable
+    from otformer.jobs.jobs import ENGINES, ChunkFolder, checked_out, run_resumable
     from otformer.words.models.shipped import languages_for, named
     from otformer.words.probe.figure import figure
     from otformer.words.probe.one_pair import look_at
+    from otformer.words.probe.page import checked_page
     from otformer.words.probe.probe import Settings
     from otformer.words.probe.table import tabulate
     from otformer.words.probe.work import ProbeWork
@@ -199,7 +191,19 @@ def probe(
     if pairs is not None:
         checks.count("pairs", pairs)
     if show and (html or as_json):
-        raise ValueError(f"--show draws in the terminal and goes without {'--html' if html else '--json'}")
+        raise ValueError(f"show draws in the terminal and cannot be used with {'--html' if html else '--json'}")
+    if html is not None:
+        checked_out(checked_page(html))
+        refused(context, "--html", "out", "dictionary", "engine", "workers")
+    if show:
+        refused(context, "--show", "out", "dictionary", "gold", "one_based", "pairs", "seed", "engine", "workers")
+    if one_based and gold is None:
+        raise ValueError("one-based must be used with --gold, whose words it counts, got --one-based alone")
+    if by is not None:
+        checks.choice("by", by, ("words", "spaces"))
+    checks.device(device)
+    checks.choice("engine", engine, ENGINES)
+    checks.count("workers", workers)
     with ExitStack() as stack:
         given = corpus(text or [], languages, stack)
         if show and given.kind != "text":
@@ -213,15 +217,16 @@ def probe(
             _write_page(model, items, html, work.probing, device, as_json)
             return
         if show or (given.kind == "text" and not expected and dictionary is None):
+            refused(context, "one sentence pair, which is printed", "out", "engine", "workers")
             found = look_at(work.model, next(given.pairs()), work.probing, device)
             if show:
-                _print(sys.stdout, _shown(found))
+                print_to(sys.stdout, _shown(found))
             else:
                 typer.echo(json.dumps(found.record()) if as_json else "\n".join(found.lines()))
             return
-        work.check()
         figures.needed()
         file = stack.enter_context(output_folder(out)) / "probe.csv"
+        work.check()
         chunks, job = ChunkFolder(file), work.job(chunk=64, engine=engine, workers=workers)
         stack.enter_context(chunks.held())
         with resumable("probe", file, min(given.total, pairs or given.total)) as tell:
@@ -239,11 +244,9 @@ def probe(
 
 def _write_page(model: str, items: Iterable[Any], file: Path, settings: Settings, device: str, as_json: bool) -> None:
     """The page of items, pairs or pairs with gold as a talp line."""
-    from otformer.jobs.jobs import checked_out
-    from otformer.words.probe.page import MOST_PAIRS, checked_page, show
+    from otformer.words.probe.page import MOST_PAIRS, show
     from otformer.words.text.gold import parse_links
 
-    checked_out(checked_page(file))
     some = list(islice(items, MOST_PAIRS + 1))
     gold = [parse_links(item[2]) for item in some] if len(some[0]) > 2 else None
     made = show(model, [item[:2] for item in some], gold, settings, device)

@@ -12,6 +12,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from otformer.experiments.experiment import Context, Experiment, Outcome
+from otformer.extras import install
 
 MODULES = {"words": "transformers"}  # extra of the package -> a module that it installs
 
@@ -171,7 +172,7 @@ def chosen(names: Iterable[str] | None) -> list[Experiment]:
         return [each for each in EXPERIMENTS.values() if each.name not in missing]
     asked = {found for name in names for found in _named(name)}
     for name in sorted(asked & set(missing)):
-        raise ValueError(f"{name} needs an extra: pip install 'otformer[{missing[name]}]'")
+        raise ValueError(f"{name} needs an extra: {install(missing[name])}")
     return [each for each in EXPERIMENTS.values() if each.name in asked]
 
 

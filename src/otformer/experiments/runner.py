@@ -15,6 +15,7 @@ from typing import Any
 
 from otformer import checks, figures
 from otformer._version import __version__
+from otformer.array_files import LARGEST_RECORD, read_whole
 from otformer.experiments._sources import digest
 from otformer.experiments.experiment import Context, Experiment
 from otformer.experiments.registry import EXPERIMENTS
@@ -121,8 +122,8 @@ def _done(target: Path, key: dict[str, Any]) -> Record | None:
     if not all((target / name).is_file() for name in FILES):
         return None
     try:
-        about = json.loads((target / "run.json").read_text(encoding="utf-8"))
-    except ValueError:
+        about = json.loads(read_whole(target / "run.json", LARGEST_RECORD))
+    except (ValueError, RecursionError):
         return None
     same = isinstance(about, dict) and all(about.get(name) == value for name, value in key.items())
     return Record(target, about) if same else None

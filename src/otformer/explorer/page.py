@@ -10,6 +10,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+from otformer import checks
 from otformer.files import written
 
 LARGEST = 400_000  # bytes
@@ -54,9 +55,9 @@ def _bundled(name: str, text: str) -> str:
 
 def write_page(path: str | Path) -> Path:
     """Write the page, whole or not at all; returns its path."""
-    path = Path(path)
+    path = checks.path("path", path)
     if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"path must end in .html, got {str(path)!r}")
+        raise ValueError(f"path must end in .html or .htm, got {str(path)!r}")
     with written(path) as out:
         out.write(page().encode())
     return path

@@ -28,10 +28,12 @@ from typing import Any
 import torch
 
 from otformer import checks
+from otformer.array_files import read_whole
 from otformer.files import written
 from otformer.locks import held
 
 ENGINES = ("local", "ray")
+LARGEST_CHUNK = 2**32  # bytes of a kept result
 Item = tuple[str, ...]  # a Pair, perhaps with more
 Work = Callable[[Sequence[Any]], Any]  # from the items of a chunk to its result
 Progress = Callable[[int], Any]  # called with the number of pairs that were finished since the last call
@@ -172,6 +174,8 @@ class ChunkFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """The folder for one process at a time, made if needed; empty in the end, it goes again."""
+        if self.folder.is_symlink():
+            raise ValueError(f"{self.folder} is a link, which is not followed: remove it, or name another file")
         self.folder.mkdir(exist_ok=True)
         with held(self.folder, self.folder.with_suffix("")):
             try:
@@ -199,13 +203,21 @@ def run_resumable(
         for chunk, result in _execute(job, unfinished()):
             data = job.pack(result)
             folder.folder.mkdir(exist_ok=True)
-            with written(folder.file(job.key(chunk))) as out:
+            with written(folder.file(job.key(chunk)), ours=True) as out:
                 out.write(data)
             progress(len(chunk))
     finally:
         if not len(folder):
             folder.remove()
-    return (job.unpack(folder.file(key).read_bytes()) for key in keys)
+    return (_unpacked(job, folder.file(key)) for key in keys)
+
+
+def _unpacked(job: Job, file: Path) -> Any:
+    """A result that was kept; the file may have been damaged since, or be a stranger's."""
+    try:
+        return job.unpack(read_whole(file, LARGEST_CHUNK))
+    except Exception:  # whatever the work's own way of unpacking says of bytes that are not its own
+        raise ValueError(f"{file} is damaged: remove the folder {file.parent} and give the command again") from None
 
 
 def run(

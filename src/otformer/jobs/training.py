@@ -77,7 +77,7 @@ class Log:
                 wanted = f"{columns} numbers" if k else repr(header)
                 raise ValueError(f"{self.path} is damaged: line {k + 1} must be {wanted}, got {line[:40]!r}")
         kept = [line for line in lines[1:] if int(line.split(",")[0]) <= done]
-        with written(self.path) as stream:
+        with written(self.path, ours=True) as stream:
             stream.write("".join(f"{line}\n" for line in [header, *kept]).encode())
 
     def write(self, lines: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ from otformer.learning.model import Architecture, LearningTransformer
 from otformer.show.card import Card, Shown
 from otformer.show.coarse import CELLS
 from otformer.show.heat import Heat
-from otformer.tensor_files import load_weights, write_tensors
+from otformer.tensor_files import check_shapes, load_weights, write_tensors
 
 FOLDER = Path(__file__).parent / "weights"
 TINY = 1e-300  # in place of the size of points that are all 0
@@ -156,9 +156,13 @@ def load_ensemble(name: str | Path) -> LearningTransformer:
     path, tensors, metadata = _read(name)
     try:
         fields = {key: value for key, value in json.loads(metadata["architecture"]).items() if key not in RETIRED}
-        net = LearningTransformer(Architecture(**fields), int(metadata["ensemble"]))
-    except (TypeError, ValueError):
+        architecture, ensemble = Architecture(**fields), checks.count("ensemble", int(metadata["ensemble"]))
+        with torch.device("meta"):  # shapes without memory: the file says how large they are, and may say anything
+            shapes = {each: tuple(t.shape) for each, t in LearningTransformer(architecture, ensemble).state_dict().items()}
+    except (TypeError, ValueError, AttributeError, RecursionError, RuntimeError):
         raise ValueError(f"{path} is damaged: its architecture or ensemble cannot be read") from None
+    check_shapes(shapes, tensors, path)
+    net = LearningTransformer(architecture, ensemble)
     load_weights(net, {each: t.float() for each, t in tensors.items()}, path)
     return net.requires_grad_(False)
 

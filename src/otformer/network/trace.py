@@ -205,8 +205,8 @@ class Trace(Run, Shown):
         """
         from otformer.network.trace_page import write_trace_page
 
-        if Path(path).suffix.lower() not in (".html", ".htm"):
-            raise ValueError(f"path must end in .html (a trace is saved as a page), got {str(path)!r}")
+        if checks.path("path", path).suffix.lower() not in (".html", ".htm"):
+            raise ValueError(f"path must end in .html or .htm (a trace is saved as a page), got {str(path)!r}")
         write_trace_page(self, path, labels, goal)
 
     def plot(self, layer: int = -1, head: HeadName = "rows", *, labels: Any = None, problem: int = 0, ax: Any = None) -> Any:

@@ -32,7 +32,7 @@ COLOURS = 64  # of a GIF
 
 def write_film(trace: Trace, path: str | Path, seconds: float, frames: int, labels: Any, problem: Any) -> None:
     """Write the film, whole or not at all."""
-    file = Path(path)
+    file = checks.path("path", path)
     if file.suffix.lower() not in (".gif", ".mp4"):
         raise ValueError(f"path must end in .gif or .mp4, got {str(path)!r}")
     if file.suffix.lower() == ".mp4" and shutil.which("ffmpeg") is None:

@@ -29,6 +29,7 @@ Keep = Literal["all", "last"] | Iterable[int]
 
 LEAST_REG = 1e-30
 DEEPEST = 10**6  # layers, which are laid out one by one
+WEIGHTS = {"W_Q", "W_K", "W_V", "W_O", "reg", "layer"}  # what a file holds at least
 
 
 class AligningTransformer(Prompted):
@@ -216,28 +217,39 @@ class AligningTransformer(Prompted):
 
     def save(self, path: str | Path) -> None:
         """Write the weights, and what `from_file` needs to know besides, as safetensors."""
-        if not Path(path).parent.is_dir():
+        if not checks.path("path", path).parent.is_dir():
             raise ValueError(f"path must be in an existing folder, got {str(path)!r}")
         write_tensors(Path(path), self.state_dict(), {"network": type(self).__name__, "settings": self._settings()})
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
         """The network that `save` has written: class, weights and settings come from the file."""
-        tensors, about = read_tensors(Path(path))
+        tensors, about = read_tensors(checks.path("path", path))
         kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
         found = about.get("network", "weights without a description: build the network and use load")
         if found not in kinds or "settings" not in about:
             raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}")
         net = kinds[found].__new__(kinds[found])
         nn.Module.__init__(net)
-        net._describe(**json.loads(about["settings"]))
-        for name, tensor in tensors.items():
-            net.register_buffer(name, tensor)
+        try:
+            net._describe(**json.loads(about["settings"]))
+            for name, tensor in tensors.items():
+                net.register_buffer(name, tensor)
+        except (
+            TypeError,
+            ValueError,
+            KeyError,
+            RecursionError,
+        ):  # of a name that the module has for something else: KeyError
+            raise ValueError(f"{path} is damaged: settings or names of weights are not those of a network") from None
+        lost = sorted(WEIGHTS - set(tensors))
+        if lost:
+            raise ValueError(f"{path} does not fit: {lost[0]} is missing")
         return net
 
     def load(self, path: str | Path) -> Self:
         """Read weights written by `save` for a network of the same shape; returns the network."""
-        load_weights(self, read_tensors(Path(path))[0], Path(path))
+        load_weights(self, read_tensors(checks.path("path", path))[0], Path(path))
         return self
 
 

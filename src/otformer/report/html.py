@@ -45,7 +45,7 @@ def write_report(out: str | Path) -> Path:
         versions=escape("; ".join(made)),
         strange=_strange(strange),
     )
-    with written(folder / "index.html") as out_file:
+    with written(folder / "index.html", ours=True) as out_file:
         out_file.write(page.encode())
     return folder / "index.html"
 

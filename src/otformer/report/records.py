@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 from typing import Any
 
-LARGEST_RECORD = 1_000_000  # bytes of a run.json
+from otformer.array_files import LARGEST_RECORD, LARGEST_TABLE, read_whole
+
 LARGEST_CELL = 100  # letters of a cell that are shown
 FIELDS: dict[str, Any] = {  # of a run.json, with their types
     **dict.fromkeys(("name", "title", "source", "claim", "summary"), str),
@@ -32,9 +34,7 @@ def read_records(folder: Path) -> tuple[list[Record], list[str]]:
 def _record(path: Path) -> Record | None:
     """The contents of a run.json if all is there and it is that of its folder."""
     try:
-        if path.stat().st_size > LARGEST_RECORD:
-            return None
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(read_whole(path, LARGEST_RECORD))
     except (OSError, ValueError, RecursionError):
         return None
     whole = isinstance(about, dict) and all(isinstance(about.get(name), kind) for name, kind in FIELDS.items())
@@ -51,12 +51,12 @@ def read_table(file: Path, most: int) -> tuple[list[list[str]], int]:
     rows: list[list[str]] = []
     more = 0
     try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            for row in csv.reader(lines):
-                if len(rows) <= most:
-                    rows.append([cell[:LARGEST_CELL] for cell in row])
-                else:
-                    more += 1
+        text = read_whole(file, LARGEST_TABLE).decode()
+        for row in csv.reader(io.StringIO(text, newline="")):
+            if len(rows) <= most:
+                rows.append([cell[:LARGEST_CELL] for cell in row])
+            else:
+                more += 1
     except (OSError, ValueError, csv.Error):
         return [], 0
     return rows, more
@@ -64,11 +64,10 @@ def read_table(file: Path, most: int) -> tuple[list[list[str]], int]:
 
 def size_of_png(file: Path) -> tuple[int, int] | None:
     """Width and height in pixels, from the first bytes of the file; nothing if it is no PNG."""
-    try:
-        with file.open("rb") as stream:
-            head = stream.read(24)
-    except OSError:
+    if not file.is_file():
         return None
+    with file.open("rb") as stream:
+        head = stream.read(24)
     if head[:8] != b"\x89PNG\r\n\x1a\n" or len(head) < 24:
         return None
     return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
-from otformer import figures
+from otformer import checks, figures
 from otformer.files import written
 from otformer.show import look
 
@@ -136,7 +136,7 @@ class Shown:
 
     def _save(self, path: str | Path, **options: Any) -> None:
         """A page (.html), or the first picture (.png, .svg, .pdf); written whole or not at all."""
-        file = Path(path)
+        file = checks.path("path", path)
         suffix = file.suffix.lower()
         if suffix in (".html", ".htm"):
             card = self._card(**options)

@@ -22,6 +22,7 @@ from otformer.transport.variants.unbalanced import solve_unbalanced
 
 F = TypeVar("F", bound=Callable[..., Any])
 ANY_REG = 1e300  # where λ is not looked at
+MAX_DEPTH = 10_000  # layers, unless others are asked for
 NO_TIME_LIMIT = "max_time goes with reg = 0 only, got max_time = {!r}: layers are limited by max_depth"
 NO_MEMORY = torch.OutOfMemoryError, MemoryError, RuntimeError  # the last of torch on a CPU, which has no class of its own
 
@@ -64,7 +65,7 @@ def solve(
     b: Any = None,
     reg: float | Tensor = 0.1,
     tol: float = 1e-6,
-    max_depth: int = 10_000,
+    max_depth: int = MAX_DEPTH,
     schedule: str | Schedule = "auto",
     potentials: tuple[Any, Any] | None = None,
     unbalanced: float | tuple[float, float] | None = None,
@@ -129,6 +130,7 @@ def solve(
     """
     if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
+        _no_layers(max_depth)
         return told(_exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time), 0.0, M)
     if max_time is not None:
         raise ValueError(NO_TIME_LIMIT.format(max_time))
@@ -149,7 +151,7 @@ def solve_sample(
     b: Any = None,
     reg: float | Tensor = 0.1,
     tol: float = 1e-6,
-    max_depth: int = 10_000,
+    max_depth: int = MAX_DEPTH,
     schedule: str | Schedule = "auto",
     potentials: tuple[Any, Any] | None = None,
     unbalanced: float | tuple[float, float] | None = None,
@@ -199,6 +201,7 @@ def solve_sample(
     executor = executor if ordinary else "dense"
     if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
         _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
+        _no_layers(max_depth)
         executor = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
         problem = read_points(X_a, X_b, a, b, ANY_REG, potentials, mask, metric, executor, labels=labels, allow=allow)
         return told(_exact(problem, tol, max_time), 0.0, metric, X_a, X_b)
@@ -222,7 +225,7 @@ def solve_streamed(
     b: Any = None,
     reg: float | Tensor = 0.1,
     tol: float = 1e-6,
-    max_depth: int = 10_000,
+    max_depth: int = MAX_DEPTH,
     potentials: tuple[Any, Any] | None = None,
     cost: str | Features = "sqeuclidean",
     labels: tuple[Any, Any] | None = None,
@@ -268,6 +271,12 @@ def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:
     from otformer.transport.exact.solve import solve_exact
 
     return solve_exact(problem, checks.not_negative("tol", tol), checks.seconds("max_time", max_time))
+
+
+def _no_layers(max_depth: Any) -> None:
+    """An exact solve has no layers to limit; the default is no request."""
+    if max_depth != MAX_DEPTH:
+        raise ValueError(f"max_depth goes with reg > 0 only, got max_depth = {max_depth!r}: an exact solve has max_time")
 
 
 def _alone(name: str, **others: Any) -> None:

@@ -72,7 +72,7 @@ OTHERS = {
     "b must be an array": lambda: of.emd2([], RAGGED, EYE),
     "u_values must be sorted": lambda: of.wasserstein_1d([1.0, 0.0], [0.0, 1.0], require_sort=False),
     "p is too large": lambda: of.wasserstein_1d([0.0, 100.0], [1.0, 3000.0], p=1e6),
-    "rounded must be asked of a balanced": lambda: of.solve(EYE, reg=0).rounded(),
+    "rounded is for results with reg > 0": lambda: of.solve(EYE, reg=0).rounded(),
     "metric must be one of": lambda: of.assignment(POINTS, POINTS, metric=3),
     "reg = 0 goes with neither": lambda: of.solve(EYE, reg=np.float64(0), unbalanced=1.0),
     "reg = 0 goes with neither schedule": lambda: of.solve(EYE, reg=0, schedule="relaxed"),

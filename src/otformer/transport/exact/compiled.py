@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from otformer.extras import install
+
 F = TypeVar("F", bound=Callable[..., Any])
 ALONE_UP_TO = 2**21  # pairs to look at: threads would wait for each other longer than one of them works
 PARTS = 8  # of the work for every thread, so that none is left with the last long one
@@ -28,7 +30,7 @@ def compiled(function: F) -> F:
     """Compiled when it is first called, and kept on disk."""
 
     def missing(*_: Any) -> Any:
-        raise ImportError("exact transport needs numba: pip install 'otformer[exact]'")
+        raise ImportError(f"exact transport needs numba: {install('exact')}")
 
     found: Any = missing if njit is None else njit(cache=True, nogil=True)(function)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -48,6 +48,10 @@ class ExactResult(Result):
     rounds: int = 0
     permutation: Any = None
     pairs: tuple[Any, Any, Any] = ()  # type: ignore[assignment]
+
+    def rounded(self) -> NoReturn:
+        """Not here: it is for entropic results."""
+        raise ValueError("rounded is for results with reg > 0: this plan is exact, with value, bound and gap of its own")
 
     def dense(self) -> Any:
         """The plan as a matrix (n, m).

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.extras import install
 from otformer.words.models.cross_attention import set_rule
 from otformer.words.models.subwords import encode, encode_pair
 
@@ -107,7 +108,7 @@ def library() -> Any:
     try:
         return importlib.import_module("transformers")
     except ImportError:
-        raise ValueError("models need transformers, which is not installed: pip install 'otformer[words]'") from None
+        raise ValueError(f"models need transformers, which is not installed: {install('words')}") from None
 
 
 @contextmanager

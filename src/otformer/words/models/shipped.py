@@ -9,6 +9,7 @@ may name a folder with model folders of the same names, which then go first, but
 from __future__ import annotations
 
 import os
+from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 
@@ -32,7 +33,16 @@ def shipped_folder() -> Path:
 
 
 def named(model: str) -> str:
-    """What `models.load` takes: the folder of one of our models by its name, everything else as it is."""
+    """What `models.load` takes: the folder of one of our models by its name, everything else as it is.
+
+    >>> named("enfr")
+    Traceback (most recent call last):
+    ValueError: model must be a folder, a hub name or one of en-fr, de-en, bert-en-fr, got 'enfr': did you mean en-fr?
+    """
+    near = [] if "/" in model or Path(model).exists() else get_close_matches(model.lower(), MODELS, 1, cutoff=0.75)
+    if near and model not in MODELS:
+        known = ", ".join(MODELS)
+        raise ValueError(f"model must be a folder, a hub name or one of {known}, got {model!r}: did you mean {near[0]}?")
     return str(folder(model)) if model in MODELS and not Path(model).exists() else model
 
 

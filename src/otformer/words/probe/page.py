@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from otformer import checks
 from otformer._version import __version__
 from otformer.files import written
 from otformer.words.models.attention import readings_of
@@ -166,8 +167,8 @@ def _data(model: Model, name: str, s: Settings, probes: Sequence[PairProbe], los
 
 def checked_page(file: str | Path) -> Path:
     """The file of a page, if its name says that it is one."""
-    if Path(file).suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"file must end in .html, since it becomes a page, got {str(file)!r}")
+    if checks.path("file", file).suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"file must end in .html or .htm, since it becomes a page, got {str(file)!r}")
     return Path(file)
 
 

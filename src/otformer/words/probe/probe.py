@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otformer import checks
+from otformer.array_files import unpacked
 from otformer.transport.ragged.batch import solve_batch
 from otformer.words.align.vectors import Array, as_unit
 from otformer.words.models.attention import TEMPLATE, Reading, read, readings_of
@@ -97,9 +98,9 @@ class Tally:
     @classmethod
     def unpack(cls, packed: bytes) -> Tally:
         """The tally that `pack` was given."""
-        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
-            rows = tuple(Row(*row) for row in json.loads(str(arrays["rows"])))
-            return cls(rows, **{name: arrays[name] for name in arrays if name != "rows"})
+        arrays = unpacked("the tally", io.BytesIO(packed))
+        rows = tuple(Row(*row) for row in json.loads(str(arrays.pop("rows"))))
+        return cls(rows, **arrays)
 
     def arrays(self) -> dict[str, Array]:
         """All arrays, by name; the rows are no array."""

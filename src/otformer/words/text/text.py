@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import math
 import os
 import random
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 from otformer import checks
+from otformer.array_files import UNPACKED_RATIO, unpacked_room
 from otformer.words.text.languages import LanguagePair
 
 BAR = "|||"
@@ -48,9 +50,13 @@ def read_lines(file: str | Path) -> Iterator[str]:
         with file.open("rb") as raw:
             packed = raw.peek(2)[:2] == GZIP or file.suffix == ".gz"
             stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
+            room = unpacked_room(file.stat().st_size) if packed and file.is_file() else math.inf
             for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
                 if len(line) > LONGEST_LINE:
                     raise ValueError(f"{file} line {number} must have at most {LONGEST_LINE:,} bytes, got more")
+                room -= len(line)
+                if room < 0:
+                    raise ValueError(f"{file} unpacks to over {UNPACKED_RATIO} times its size: it is no text")
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {number}") from None

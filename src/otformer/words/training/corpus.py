@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer.array_files import read_npz
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import Pair, fold, words
 from otformer.words.text.training_text import training_pairs
@@ -132,8 +133,8 @@ def read_sides(file: Path) -> dict[str, Sentences]:
     """What `write_sides` wrote."""
     if not file.exists():
         raise ValueError(f"text must be a folder made by `prepare`, got no {file}")
-    arrays = np.load(file, allow_pickle=False)
-    names = dict.fromkeys(key.rpartition(".")[0] for key in arrays.files)
+    arrays = read_npz(file)
+    names = dict.fromkeys(key.rpartition(".")[0] for key in arrays)
     return {name: Sentences(arrays[f"{name}.tokens"], arrays[f"{name}.starts"]) for name in names}
 
 

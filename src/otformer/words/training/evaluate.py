@@ -84,9 +84,9 @@ def score(name: str, model: Path, text: Path, size: int = 300) -> dict[str, floa
     if not (model / "config.json").is_file():
         raise ValueError(f"folder must be one that ship made, got {str(model)!r}")
     tokenizer = transformers.AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    options = {"trust_remote_code": False, "dtype": torch.float32}
+    options = {"dtype": torch.float32}
     if name.startswith("bert-"):
-        encoder = transformers.AutoModelForMaskedLM.from_pretrained(model, **options).eval()
+        encoder = transformers.AutoModelForMaskedLM.from_pretrained(model, trust_remote_code=False, **options).eval()
         pairs = held_out(text, LanguagePair.of(name.removeprefix("bert-")), size)
         strange = [Pair(other.source, pair.target) for pair, other in zip(pairs, pairs[1:] + pairs[:1], strict=True)]
         return {
@@ -94,7 +94,7 @@ def score(name: str, model: Path, text: Path, size: int = 300) -> dict[str, floa
             "the same beside another pair's source": guessed(encoder, tokenizer, strange),
         }
     languages = LanguagePair.of(name)
-    translator = transformers.AutoModelForSeq2SeqLM.from_pretrained(model, **options).eval()
+    translator = transformers.AutoModelForSeq2SeqLM.from_pretrained(model, trust_remote_code=False, **options).eval()
     return {
         "BLEU, held-out text": bleu(translator, tokenizer, held_out(text, languages, size)),
         "BLEU, newstest2014": bleu(translator, tokenizer, every_kth(news_pairs(languages, test="newstest2014"), size)),

@@ -1,0 +1,116 @@
+"""What a new user reads: one line that names the argument, what came, what was expected, and what to do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import otformer as of
+from helpers.shell import ENVIRONMENT
+from otformer.cli.main import main
+from otformer.explorer.page import write_page
+from otformer.network.transformer import AligningTransformer
+
+PAIR = "the cat ||| le chat"
+
+
+def otformer(*arguments: object) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["otformer", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as ended:
+            return int(ended.code or 0)
+    return 0
+
+
+SAID = [
+    (["solve", "x.csv", "wide.csv"], "points must have as many coordinates in both, got 2 in x.csv and 3 in wide.csv"),
+    (["solve", "both.npz"], "points must have as many coordinates in both, got 2 in x of both.npz and 3 in y of both.npz"),
+    (["solve", "x.csv", "x.csv", "--exact", "--reg", "1"], "reg cannot be used with --exact, got --reg 1.0"),
+    (["solve", "x.csv", "x.csv", "--html", "p.png"], "html must be a file that ends in .html or .htm, got p.png"),
+    (
+        ["probe", "enfr"],
+        "model must be a folder, a hub name or one of en-fr, de-en, bert-en-fr, got 'enfr': did you mean en-fr?",
+    ),
+    (["probe", "en-fr", PAIR, "--html", "p.png"], "file must end in .html or .htm, since it becomes a page, got 'p.png'"),
+    (["probe", "en-fr", "--html", "p.html", "--out", "o"], "out cannot be used with --html, got --out o"),
+    (
+        ["probe", "en-fr", "--html", "p.html", "--dictionary", "d"],
+        "dictionary cannot be used with --html, got --dictionary d",
+    ),
+    (["probe", "en-fr", PAIR, "--show", "--gold", "g"], "gold cannot be used with --show, got --gold g"),
+    (["probe", "en-fr", PAIR, "--out", "o"], "out cannot be used with one sentence pair, which is printed, got --out o"),
+    (["probe", "en-fr", "--by", "letters"], "by must be one of words, spaces, got 'letters'"),
+    (["probe", "en-fr", "--engine", "spark"], "engine must be one of local, ray, got 'spark'"),
+    (["probe", "en-fr", "--workers", "0"], "workers must be a whole number of at least 1, got 0"),
+    (["probe", "en-fr", "--device", "tpu"], "device must be cpu or cuda, got 'tpu'"),
+    (["probe", "en-fr", "--one-based"], "one-based must be used with --gold, whose words it counts, got --one-based alone"),
+    (["align", PAIR, "--one-based"], "one-based must be used with --gold, whose words it counts, got --one-based alone"),
+    (["align", PAIR, "--show", "--json"], "show draws links in the terminal and cannot be used with --json"),
+    (["align", "no\x1b[2Jfile"], "'no\\x1b[2Jfile' does not exist"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), SAID)
+def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("otformer.words.models.models.library", lambda: pytest.fail("a model was loaded"))
+    np.savetxt("x.csv", np.zeros((2, 2)), delimiter=",")
+    np.savetxt("wide.csv", np.zeros((2, 3)), delimiter=",")
+    np.savez("both.npz", x=np.zeros((2, 2)), y=np.zeros((2, 3)))
+    before = sorted(tmp_path.iterdir())
+    assert otformer(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"otformer: {message}")
+    assert len(err.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--max-depth", "2"], 3), (["--max-depth", "2", "--json"], 3)])
+def test_solve_ends_with_3_where_it_has_not_converged_and_writes_all_the_same(options, code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    np.savetxt("x.csv", np.random.default_rng(0).random((9, 2)), delimiter=",")
+    np.savetxt("y.csv", np.random.default_rng(1).random((9, 2)), delimiter=",")
+    assert otformer("solve", "x.csv", "y.csv", "--reg", 0.01, "--out", "plan.npz", *options) == code
+    out, err = capsys.readouterr()
+    assert "converged" in out
+    assert ("not converged" in err) == (code == 3 and "--json" not in options)
+    assert (tmp_path / "plan.npz").stat().st_size > 0
+
+
+SQUARE = [[0.0, 1.0], [1.0, 0.0]]
+CALLS = {
+    "rounded is for results with reg > 0": lambda: of.solve(SQUARE, reg=0).rounded(),
+    "max_depth goes with reg > 0 only, got max_depth = 3": lambda: of.solve(SQUARE, reg=0, max_depth=3),
+    "max_depth goes with reg > 0 only, got max_depth = 4": lambda: of.solve_sample(SQUARE, SQUARE, reg=0, max_depth=4),
+    "path must be the name of a file, got 3": lambda: of.solve(SQUARE).save(3),
+    "path must be the name of a file, got None": lambda: AligningTransformer(1, 0.1, 2).save(None),
+    "path must be the name of a file, got ''": lambda: write_page(""),
+    "path must be the name of a file, got 1.5": lambda: AligningTransformer.from_file(1.5),
+}
+
+
+@pytest.mark.parametrize("message", CALLS)
+def test_functions_say_so_too(message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        CALLS[message]()
+
+
+def test_every_option_of_every_command_has_a_sentence():
+    """In the help of a new process, as a user sees it."""
+    from otformer.cli.main import app
+
+    for command in app.registered_commands:
+        name = str(command.callback.__name__)
+        call = [sys.executable, "-m", "otformer.cli", name, "--help"]
+        shown = subprocess.run(call, env=ENVIRONMENT | {"COLUMNS": "100"}, capture_output=True, text=True, check=True).stdout
+        lines = shown[shown.index("Options:") : shown.index("Examples:")].splitlines()[1:]
+        entries = " ".join(line.strip() if not line.startswith("  -") else "\n" + line.strip() for line in lines).split("\n")
+        for entry in filter(None, map(str.strip, entries)):
+            option, _, says = entry.partition("  ")
+            assert len(says.strip()) > 8, f"{name} {option}: no help"
