@@ -29,7 +29,7 @@ EXTRAS = (
     "geomloss",
     "ortools",
 )
-DATA = (".html", ".js", ".css", ".json", ".toml", ".safetensors", ".npz", ".tsv", ".typed", ".spm", ".md", ".txt")
+DATA = (".html", ".js", ".css", ".json", ".toml", ".safetensors", ".npz", ".csv", ".tsv", ".typed", ".spm", ".md", ".txt")
 
 
 @pytest.fixture(scope="module")

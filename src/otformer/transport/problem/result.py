@@ -191,7 +191,7 @@ class Result(Shown):
         Of `solve_sample` and `solve_streamed` a page shows the points as well, if they have one or two coordinates: up to
         20,000 of each side are kept by the result; more, and those of `solve`, are drawn where they are given here.
         """
-        cells = PAGE_CELLS if Path(path).suffix.lower() in (".html", ".htm") else FINE
+        cells = PAGE_CELLS if checks.path("path", path).suffix.lower() in (".html", ".htm") else FINE
         self._save(path, x=x, y=y, labels=labels, cells=cells)
 
     def _card(self, x: Any = None, y: Any = None, labels: Any = None, cells: int = CELLS) -> Card:

@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     short.add_argument("--to", type=Path, required=True, help="the file to write, .json")
     one.add_argument("--variant", choices=VARIANTS, required=True)
     one.add_argument("--seed", type=int, required=True)
-    one.add_argument("--until", type=float, required=True, help="when training must end: time.time()")
+    one.add_argument("--until", type=float, required=True, help="when training must end: time.monotonic()")
     for command in (run, one):
         command.add_argument("--device", default="cuda")
         command.add_argument("--steps", type=int, help="default: as many as the time allows")
@@ -124,7 +124,7 @@ def _one(given: argparse.Namespace) -> None:
     _wait(given.out.parent / "steps")
     run.steps = json.loads((given.out.parent / "steps").read_text())["steps"]
     run.snapshots = (max(int(EARLY * run.steps), run.done + 1),)
-    done = training.train(run, run.steps, seconds=given.until - time.time())
+    done = training.train(run, run.steps, seconds=given.until - time.monotonic())
     about: dict[str, Any] = {"set": "run", "variant": given.variant, "seed": given.seed, "finished": done}
     _add(given.out, about | {"steps": run.steps, "done": run.done, "seconds": round(run.spent, 1)})
     sizes = Sizes(4, 4, 4, 4, 4) if given.least else Sizes()
@@ -167,35 +167,35 @@ def _add(folder: Path, line: dict[str, Any]) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    began, names = time.time(), [(variant, seed) for seed in given.seeds for variant in given.variants]
+    began, names = time.monotonic(), [(variant, seed) for seed in given.seeds for variant in given.variants]
     shutil.rmtree(given.work, ignore_errors=True)
     given.out.mkdir(parents=True, exist_ok=True)
     until = began + given.seconds - given.scoring
     running = {f"{variant}-{seed}": _start(given, variant, seed, until) for variant, seed in names}
     _gather(given.work, running, "ready")
     _write(given.work / "go", {})
-    print(f"all ready after {time.time() - began:.0f} s", flush=True)
+    print(f"all ready after {time.monotonic() - began:.0f} s", flush=True)
     rates = {name: line["step"] for name, line in _gather(given.work, running, "rate").items()}
     steps = list(rates.values())
-    left = until - time.time()
+    left = until - time.monotonic()
     # If the GPU is shared fairly, all end together after the mean; if processors are what is waited for, after the slowest.
     most = int(left / ((sum(steps) / len(steps) + max(steps)) / 2)) if steps else 0
     chosen = most if given.steps is None else given.steps
     print(f"a step takes {min(steps):.3f} to {max(steps):.3f} s: {most} steps in {left:.0f} s; {chosen} for all", flush=True)
     _write(given.work / "steps", {"steps": chosen})
     told = time.monotonic()
-    while any(process.poll() is None for process in running.values()) and time.time() < began + given.seconds:
+    while any(process.poll() is None for process in running.values()) and time.monotonic() < began + given.seconds:
         time.sleep(LOOK)
         if time.monotonic() - told > 20:
             told = time.monotonic()
             _collect(given)
-            print(f"{time.time() - began:.0f} s:", {name: _last(given.work / name) for name in running}, flush=True)
+            print(f"{time.monotonic() - began:.0f} s:", {name: _last(given.work / name) for name in running}, flush=True)
     _collect(given)
     failed = [name for name, process in running.items() if process.poll() != 0]
     for process in running.values():
         process.kill()
     _write(given.out / "summary.json", {"steps": chosen, "together": rates, "failed": failed})
-    print(f"done after {time.time() - began:.0f} s; failed: {failed or 'none'}")
+    print(f"done after {time.monotonic() - began:.0f} s; failed: {failed or 'none'}")
 
 
 def _start(given: argparse.Namespace, variant: str, seed: int, until: float) -> subprocess.Popen[bytes]:
