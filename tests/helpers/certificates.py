@@ -33,7 +33,8 @@ class Exact(NamedTuple):
 def exact(C: np.ndarray, a: np.ndarray, b: np.ndarray, P: np.ndarray, f: np.ndarray, g: np.ndarray) -> Exact:
     """All of it by its definition; points without mass, whose potential is −inf, take no part.
 
-    >>> exact(np.array([[0.0, 2.0]]), np.ones(1), np.array([0.5, 0.5]), np.array([[0.5, 0.5]]), np.zeros(1), np.array([0.0, 2.0]))[:3]
+    >>> half = np.full(2, 0.5)
+    >>> exact(np.array([[0.0, 2.0]]), np.ones(1), half, half[None], np.zeros(1), np.array([0.0, 2.0]))[:3]
     (Fraction(1, 1), Fraction(1, 1), Fraction(0, 1))
     """
     there = np.ix_(np.asarray(a) > 0, np.asarray(b) > 0)
