@@ -1,8 +1,8 @@
 """Exact transport: certificates recomputed in fractions by code of their own, symmetries, POT, scipy, repeated points.
 
-**Rounding.** Whole weights have steps of 2⁻⁶⁰ of the mass, and a plan's masses, sums of weights and weights given as quotients
-are off by ε of the mass each, N = n + m of them: marginals by 4Nε in all. A dual-feasible pair is a difference of three
-numbers of the size max|C| + max|f| + max|g|, each of a few operations: 16 ε of it. All here is of mass 1.
+**Rounding.** Whole weights have steps of 2⁻⁶⁰ of the mass, and a plan's masses, sums of weights and weights given as
+quotients are off by ε of the mass each, N = n + m of them: marginals by 4Nε in all. A dual-feasible pair is a difference of
+three numbers of the size max|C| + max|f| + max|g|, each of a few operations: 16 ε of it. All here is of mass 1.
 """
 
 from __future__ import annotations
