@@ -9,6 +9,7 @@ not expand, so errors of layers add (docs/theorems.md, G.1).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,20 +42,23 @@ def one_rank() -> Iterator[None]:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> tuple[Dense, float]:
+def problems(draw: st.DrawFn, scales: tuple[float, ...] = (2.0**-30, 1.0, 2.0**30)) -> tuple[Dense, float]:
     """A cost of any sign with positive weights, and λ."""
-    C = draw(matrices())
+    C = draw(matrices(scales=scales))
     a, b = (torch.from_numpy(draw(weights(k, zeros=False))) for k in C.shape)
     reg = float(np.abs(C).max() or 1.0) / draw(st.sampled_from((0.1, 1.0, 10.0, 100.0)))
     return Dense(torch.from_numpy(C), a.log(), b.log()), reg
 
 
-def starts(problem: Dense, reg: float) -> st.SearchStrategy[Point]:
-    """Up to 8·64 λ away, which is farther than tanh and exp see."""
-    far = st.sampled_from((reg / 8, 4 * reg, 64 * reg))
-    return st.tuples(far, *(numbers(len(t)) for t in (problem.log_a, problem.log_b))).map(
-        lambda drawn: (torch.from_numpy(drawn[0] * drawn[1]), torch.from_numpy(drawn[0] * drawn[2]))
-    )
+@st.composite
+def starts(draw: st.DrawFn, problem: Dense, reg: float) -> Point:
+    """From an eighth of λ to 8·64 λ, farther than tanh and exp see, away from (0, 0), or from the solution."""
+    far = draw(st.sampled_from((reg / 64, 4 * reg, 64 * reg)))
+    middle: tuple[Any, Any] = torch.zeros_like(problem.log_a), torch.zeros_like(problem.log_b)
+    if draw(st.booleans()):
+        middle = of.solve(problem.C, problem.log_a.exp(), problem.log_b.exp(), reg=reg).potentials
+    u, v = (t + far * torch.from_numpy(draw(numbers(len(t)))) for t in middle)
+    return u, v
 
 
 def size(problem: Dense, *points: Point) -> float:
@@ -81,6 +85,8 @@ def sup(p: Point, q: Point) -> float:
 def test_a_layer_does_not_expand(data):
     problem, reg = data.draw(problems())
     one, other = data.draw(starts(problem, reg)), data.draw(starts(problem, reg))
+    if data.draw(st.booleans()):  # near one another, for the slope of a layer
+        other = tuple(t + reg / 64 * torch.from_numpy(data.draw(numbers(len(t)))) for t in one)
     rows, columns = data.draw(steps), data.draw(steps)
     after = [layer(problem, reg, start, rows, columns) for start in (one, other)]
     assert sup(*after) <= sup(one, other) + 2 * rounding(problem, reg, one, other)
@@ -89,7 +95,7 @@ def test_a_layer_does_not_expand(data):
 @given(st.data())
 def test_the_networks_own_layer_does_not_expand_and_is_that_of_the_formula(data):
     """The matrices of the prompt. A query's product with a key has C from one-hot features, so sizes are those of C."""
-    problem, reg = data.draw(problems())
+    problem, reg = data.draw(problems(SCALES))
     schedule = data.draw(st.sampled_from((of.Gradient(reg), of.Gradient(2 * reg), of.Relaxed(0.7), of.Alternating())))
     n, m = problem.C.shape
     net = of.AligningTransformer(n, reg, 2, schedule)
