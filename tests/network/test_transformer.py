@@ -221,3 +221,11 @@ def test_attention_with_the_sink_column_is_the_softmax_of_the_paper():
     S = trace.plan(30).sum(1)
     torch.testing.assert_close(A[:, -1], 1 / (S + 1), rtol=1e-12, atol=0)
     torch.testing.assert_close(A.sum(1), torch.ones(4, dtype=torch.float64))
+
+
+def test_a_lambda_beside_which_an_absent_point_would_count_is_refused():
+    """exp(−1e18/λ) has to be 0: found by tests/properties/test_layers.py."""
+    assert of.AligningTransformer(1, 1e15, 50)([[0.0]], [[0.0], [0.0]]).converged
+    assert of.AligningTransformer(1, 1e17, 50)([[0.0]], [[0.0]]).converged
+    with pytest.raises(ValueError, match=r"reg must be at most 1e\+15 where points are absent or n ≠ m, got 1e\+17"):
+        of.AligningTransformer(1, 1e17, 50)([[0.0]], [[0.0], [0.0]])

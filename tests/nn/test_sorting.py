@@ -166,3 +166,11 @@ def test_bad_input_is_one_clear_line(call, message):
     with pytest.raises(ValueError, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_an_item_without_weight_does_not_overflow_beside_tiny_values():
+    """Found by tests/properties/test_nn.py: 0 · (1/1e-307)² is no number, and the variance was taken as 1."""
+    values = torch.tensor([1.0, 0.0, 2.0**-1020], dtype=torch.float64)
+    weights = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
+    found, alone = SoftSort(0.3)(values, weights)[:2], SoftSort(0.3)(values[1:])
+    torch.testing.assert_close(found * 2.0**1020, alone * 2.0**1020)

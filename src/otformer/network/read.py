@@ -50,6 +50,9 @@ class Prompted(nn.Module):
         if self.sink == "token" and not prompt.complete:
             # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
             raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
+        if float(self.reg.max()) > ABSENT / 1e3 and not prompt.complete:  # up to there exp(−ABSENT/λ) is 0
+            most, got = f"at most {ABSENT / 1e3:g} where points are absent or n ≠ m", f"{float(self.reg.max()):g}"
+            raise ValueError(f"reg must be {most}, got {got}: an absent point would be attended to")
         return prompt
 
 

@@ -180,6 +180,7 @@ def _read(values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]
     x, a = x.reshape(-1, shape[-1]), a.reshape(-1, shape[-1])
     a = a / a.sum(1, keepdim=True)
     a = torch.where(a.abs() < LEAST_SHARE, 0.0, a)
+    x = torch.where(a > 0, x, 0.0)  # nor may what is absent overflow beside values that are much smaller
     return x, a, (a > 0).sum(1, keepdim=True).double()
 
 

@@ -175,3 +175,11 @@ def test_brute_force():
         C = np.random.default_rng(seed).standard_normal((6, 6))
         best = min(C[np.arange(6), list(p)].sum() for p in itertools.permutations(range(6)))
         assert of.solve(C, reg=0).value * 6 == pytest.approx(best, rel=1e-12)
+
+
+def test_one_point_left_among_those_without_mass_in_a_stream():
+    """Found by tests/properties/test_exact.py: one index, as a tensor, is not a list of one."""
+    r = of.solve_sample([[0.0], [5.0]], [[1.0], [3.0]], [1.0, 0.0], [0.0, 1.0], reg=0, executor="stream")
+    assert r.dense().tolist() == [[0.0, 1.0], [0.0, 0.0]]
+    assert [t.tolist() for t in np.isneginf(r.potentials)] == [[False, True], [True, False]]
+    assert r.value == 9.0

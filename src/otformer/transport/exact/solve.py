@@ -21,6 +21,7 @@ from torch import Tensor
 from otformer import callers
 from otformer.transport.exact.graphs import Clock, Sent, empty_graph
 from otformer.transport.exact.pairs import AllPairs, MatrixPairs, OnDevice
+from otformer.transport.exact.repeated import places, staircase
 from otformer.transport.exact.result import ExactResult, proved, sparse
 from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.small import ON_MATRIX, assign
@@ -46,8 +47,11 @@ def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> 
         empty = Optimum(sent, nothing, nothing, 0.0, 0, none, none, "no points")
         return _finish(problem, empty, Units(none, none, 0.0, rounded=False), tol, 0, clock)
     units = in_units(to_numpy(problem.a), to_numpy(problem.b), problem.mass)
-    found, depth = _on_matrix(problem, units, clock), 0
-    if found is None:
+    found, depth, at = _on_matrix(problem, units, clock), 0, places(problem)
+    if at is not None:
+        found, depth = _in_rounds(*at.merged(problem, units), clock)
+        found = at.shared(found, units)
+    elif found is None:
         found, depth = _in_rounds(problem, units, clock)
     return _finish(problem, found, units, tol, depth, clock)
 
@@ -143,24 +147,11 @@ def _completed(found: Optimum, pairs: AllPairs, clock: Clock) -> Optimum:
             f"M, mask or labels allow no plan with these marginals: row {row} and others that have mass can only send it to "
             "columns that want less"
         )
-    rows, columns, units = _staircase(found.lost, found.wanting)
+    rows, columns, units = staircase(found.lost, found.wanting)
     added = Sent(rows, columns, units, pairs.costs(rows, columns))
     sent = Sent(*(np.append(old, new) for old, new in zip(found.sent, added, strict=True)))
     gap = sent.gap(found.f, found.g)
     return found._replace(sent=sent, gap=gap if math.isfinite(gap) else math.inf)
-
-
-def _staircase(supply: np.ndarray, demand: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, columns and units of the plan that sends in the order of both.
-
-    >>> [t.tolist() for t in _staircase(np.array([0, 3, 1]), np.array([2, 2]))]
-    [[1, 1, 2], [0, 1, 1], [2, 1, 1]]
-    """
-    out, into = np.cumsum(supply), np.cumsum(demand)
-    ends = np.union1d(out, into)
-    ends = ends[ends > 0]
-    units = np.diff(ends, prepend=0)
-    return np.searchsorted(out, ends), np.searchsorted(into, ends), units
 
 
 def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: int, clock: Clock) -> ExactResult:

@@ -125,7 +125,7 @@ class Problem:
         if isinstance(t, Tensor):
             return t.new_full((size,), -math.inf).index_copy(0, at, t)
         out = np.full(size, -math.inf)
-        out[at] = t
+        out[to_numpy(at)] = t  # one index as a tensor would be a whole number, not a list of one
         return out
 
     def whole_plan(self, P: Array) -> Array:
