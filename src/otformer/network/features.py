@@ -50,7 +50,7 @@ def squared_euclidean(x: Any, y: Any) -> Features:
     tensor([[9.],
             [4.]], dtype=torch.float64)
     """
-    return Features.of_points(*pair(x, y))
+    return _in_range(Features.of_points(*pair(x, y)))
 
 
 def mahalanobis(x: Any, y: Any, W: Any) -> Features:
@@ -67,6 +67,15 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
         raise ValueError(f"W must be positive semi-definite, got an eigenvalue of {values.min().item():g}")
     L = values.clamp_min(0).sqrt()[:, None] * vectors.mT  # W = LᵀL
     return squared_euclidean(x @ L.mT, y @ L.mT)
+
+
+def _in_range(made: Features) -> Features:
+    """Features whose costs are finite, by |C_ij| ≤ max p + max q + 2 d max|f| max|g|."""
+    parts = (t.detach().abs().amax() if t.numel() else t.new_zeros(()) for t in (made.x_sq, made.y_sq, made.x, made.y))
+    p, q, f, g = (float(t) for t in parts)
+    if p + q + 2 * made.x.shape[-1] * f * g > torch.finfo(made.x.dtype).max:
+        raise ValueError(f"x and y must have costs within {str(made.x.dtype).removeprefix('torch.')}, got coordinates to {max(f, g):g}")
+    return made
 
 
 def cosine(x: Any, y: Any) -> Features:
@@ -90,7 +99,8 @@ def _unit(name: str, x: Tensor) -> Tensor:
 def inner_product(x: Any, y: Any) -> Features:
     """C_ij = −x_i·y_j."""
     x, y = pair(x, y)
-    return Features(x / 2, y, torch.zeros_like(x[..., 0]), torch.zeros_like(y[..., 0]))
+    zeros = (t.new_zeros(t.shape[:-1]) for t in (x, y))
+    return _in_range(Features(x / 2, y, *zeros))
 
 
 def cost_matrix(M: Any) -> Features:

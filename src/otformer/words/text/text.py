@@ -33,6 +33,9 @@ class Pair(NamedTuple):
     target: str
 
 
+Given = Pair | tuple[str, str] | str  # a sentence pair, as a caller writes it
+
+
 def data_folder() -> Path:
     """The folder that the environment variable OTFORMER_DATA names."""
     folder = os.environ.get("OTFORMER_DATA", "")
@@ -110,6 +113,19 @@ def parse_pairs(
             wanted = f"{max(left, right) + 1} columns with tabs between" if tabs else f"one {BAR} between two sentences"
             raise ValueError(f"{name} line {number} must have {wanted}, got {line.strip()[:60]!r}")
         yield Pair(fields[left].strip(), fields[right].strip())
+
+
+def as_pair(given: Given) -> Pair:
+    """A sentence pair from ``a ||| b`` or two texts.
+
+    >>> as_pair("Go. ||| Va !"), as_pair(("Go.", "Va !"))
+    (Pair(source='Go.', target='Va !'), Pair(source='Go.', target='Va !'))
+    """
+    if isinstance(given, str):
+        return next(parse_pairs([given], "pairs"))
+    if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(side, str) for side in given):
+        raise ValueError(f"pairs must be 'source ||| target' or (source, target), got {str(given)[:60]!r}")
+    return Pair(*given)
 
 
 def _folding() -> dict[int, str]:
