@@ -53,9 +53,9 @@ def stock(rng: Rng, told: Told) -> None:
     """torch's own modules with our weights say what our network says."""
     d, n = pick(rng, (1, 2)), max(1, size(rng))
     net = of.AligningTransformer(d, reg(rng), number(rng, (1, 3)), schedule=pick(rng, SCHEDULES))
-    x, y = array(rng, (n, d)), array(rng, (n, d))
+    x, y = alike(rng, array(rng, (n, d)), array(rng, (n, d)))
     if rng.random() < 0.5:
-        run = of.StockTransformer(net, heads=number(rng, (2, 4)))(*alike(rng, x, y))
+        run = of.StockTransformer(net, heads=number(rng, (2, 4)))(x, y)
         u, v = run.potentials()
         expected = net(x, y, warn=False).potentials()
         oracles.finite(u, v)
@@ -64,7 +64,7 @@ def stock(rng: Rng, told: Told) -> None:
             assert off < 1e-4 * (1 + np.abs(plain(expected[0])).max()), f"potentials are {off} off"
     else:
         encoder = of.StockEncoder(net, number(rng, (2, 4)), number(rng, (1e-5, 1e-3)), bool(rng.integers(2)))
-        oracles.finite(*encoder(*alike(rng, x, y)).potentials())
+        oracles.finite(*encoder(x, y).potentials())
 
 
 def traces(rng: Rng, told: Told) -> None:

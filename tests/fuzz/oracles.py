@@ -69,6 +69,8 @@ def entropic(result: Any, C: Any, a: Any, b: Any, lam: Any, tol: float) -> None:
     expected = reference.entropic(C, a, b * (a.sum() / b.sum()), lam)
     if expected is None or low:
         return
+    if abs(expected[1]) > 1e37 and close > 1e-7:
+        return  # infinite in float32
     off = abs(float(result.value) - expected[1])
     assert off <= (10 * tol + close) * scale, f"value {float(result.value)} where {expected[1]} is right"
     assert np.abs(P - expected[0]).max() <= (1e3 * tol + 100 * close) * max(1.0, a.sum()), "another plan"
@@ -79,7 +81,9 @@ def optimal(P: Any, C: Any, a: Any, b: Any, value: Any) -> None:
     import ot
 
     P = np.asarray(P.to_dense() if isinstance(P, torch.Tensor) else P.todense() if hasattr(P, "todense") else P, float)
-    single, C = is_single(C), plain(C)
+    single, C = is_single(C), plain(C.to_dense() if isinstance(C, torch.Tensor) else C)
+    if not C.size:
+        return
     close = 1e-5 if single else 1e-9
     a, b = uniform(a, b, C.shape[0]), uniform(b, a, C.shape[1])
     b = b * (a.sum() / (b.sum() or 1.0))

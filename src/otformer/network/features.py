@@ -62,7 +62,10 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
         raise ValueError(f"W must have shape ({d}, {d}), got {tuple(W.shape)}")
     if not torch.allclose(W, W.mT, atol=1e-6 * float(W.abs().max())):
         raise ValueError("W must be symmetric")
-    values, vectors = torch.linalg.eigh(W)
+    try:
+        values, vectors = torch.linalg.eigh(W)
+    except RuntimeError:  # it does not converge where squares of entries overflow or vanish
+        raise ValueError(f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}") from None
     if float(values.min()) < -1e-6 * float(values.abs().max()):
         raise ValueError(f"W must be positive semi-definite, got an eigenvalue of {values.min().item():g}")
     L = values.clamp_min(0).sqrt()[:, None] * vectors.mT  # W = LᵀL
@@ -109,7 +112,7 @@ def cost_matrix(M: Any) -> Features:
     if M.ndim not in (2, 3):
         raise ValueError(f"M must have shape (n, m) or (batch, n, m), got {tuple(M.shape)}")
     eye = torch.eye(M.shape[-2], dtype=M.dtype, device=M.device).expand(*M.shape[:-1], M.shape[-2])
-    return Features(eye, -M.mT / 2, torch.zeros_like(M[..., 0]), torch.zeros_like(M[..., 0, :]))
+    return Features(eye, -M.mT / 2, M.new_zeros(M.shape[:-1]), M.new_zeros(*M.shape[:-2], M.shape[-1]))
 
 
 def pair(x: Any, y: Any, dim: int | None = None) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,7 @@ from otformer.transport.solvers.annealing import direct_then_annealed, least_err
 from otformer.transport.solvers.blocks import Executor
 
 TIMEOUT = 300.0  # seconds one rank waits for another
+LONGEST_WAIT = 1e6  # seconds, beyond which a longer timeout makes no difference
 TEXT = 512  # bytes of a message between ranks
 
 
@@ -40,7 +41,7 @@ class Ranks:
     """A process group whose collectives end within ``timeout`` seconds: with a result, or with a RuntimeError."""
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = TIMEOUT) -> None:
-        self.timeout = timedelta(seconds=checks.positive("timeout", timeout))
+        self.timeout = timedelta(seconds=min(checks.positive("timeout", timeout), LONGEST_WAIT))
         if not dist.is_available() or not dist.is_initialized():
             raise ValueError("group must be a process group, got none: call torch.distributed.init_process_group first")
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)

@@ -121,10 +121,15 @@ def as_pair(given: Given) -> Pair:
     >>> as_pair("Go. ||| Va !"), as_pair(("Go.", "Va !"))
     (Pair(source='Go.', target='Va !'), Pair(source='Go.', target='Va !'))
     """
+    sides = (given,) if isinstance(given, str) else given
+    if not isinstance(sides, (tuple, list)) or not all(isinstance(side, str) for side in sides):
+        raise ValueError(f"pairs must be 'source ||| target' or (source, target), got {str(given)[:60]!r}")
+    if any("\ud800" <= letter < "\ue000" for side in sides for letter in side):
+        raise ValueError(f"pairs must be text, got half a character (a surrogate) in {str(given)[:60]!r}")
     if isinstance(given, str):
         return next(parse_pairs([given], "pairs"))
-    if not isinstance(given, (tuple, list)) or len(given) != 2 or not all(isinstance(side, str) for side in given):
-        raise ValueError(f"pairs must be 'source ||| target' or (source, target), got {str(given)[:60]!r}")
+    if len(given) != 2:
+        raise ValueError(f"pairs must be 'source ||| target' or (source, target), got {len(given)} texts")
     return Pair(*given)
 
 
