@@ -88,8 +88,9 @@ def geomloss_value(M: np.ndarray, a: np.ndarray, b: np.ndarray, reg: float) -> s
 
 
 def otformer_loss(M: np.ndarray, a: np.ndarray, b: np.ndarray, reg: float) -> str:
-    import otformer as of
     import torch
+
+    import otformer as of
 
     x, y = (torch.tensor(X), torch.tensor(Y)) if len(a) == 30 else (torch.tensor([[0.0], [np.nan]]), torch.zeros(2, 1))
     loss = of.SamplesLoss("sinkhorn", p=2, blur=float(np.sqrt(reg)))
@@ -265,10 +266,16 @@ def process(python: str, question: str, library: str) -> str:
     environment = os.environ | {"PYTHONPATH": str(SRC), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     call = [python, __file__, "--question", question, "--library", library]
     try:
-        done = subprocess.run(call, input="y\n" * 9, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False)
+        done = subprocess.run(
+            call, input="y\n" * 9, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"no answer in {LIMIT} s"
-    return done.stdout.strip().splitlines()[-1] if done.returncode == 0 and done.stdout.strip() else f"ended with {done.returncode}"
+    return (
+        done.stdout.strip().splitlines()[-1]
+        if done.returncode == 0 and done.stdout.strip()
+        else f"ended with {done.returncode}"
+    )
 
 
 def main() -> None:

@@ -95,7 +95,9 @@ def main() -> int:
     given = parser.parse_args()
     families, seeds = given.only or list(RUNS), range(given.first, given.first + given.cases)
     share = given.seconds * given.jobs / len(families)
-    print(f"seeds {seeds.start} to {seeds.stop - 1} of {len(families)} families, at most {given.seconds:g} s, {given.jobs} processes")
+    print(
+        f"seeds from {seeds.start}, {len(seeds)} each of {len(families)} families, {given.jobs} processes, {given.seconds:g} s"
+    )
     all_found: list[Found] = []
     with ProcessPoolExecutor(given.jobs) as pool:
         for done in as_completed([pool.submit(family_cases, family, seeds, share) for family in families]):
@@ -113,7 +115,7 @@ def main() -> int:
 
 def tell(found: Found) -> None:
     for seed, said in found.findings:
-        print(f'  FOUND by: make fuzz FUZZ="--only \'{found.family}\' --first {seed} --cases 1"\n    {said}')
+        print(f"  FOUND by: make fuzz FUZZ=\"--only '{found.family}' --first {seed} --cases 1\"\n    {said}")
     counts = found.counts
     print(f"{found.family:<22} {counts.total():>6} cases in {found.seconds:5.0f} s: {counts['answered']} answered, "
           f"{counts['refused']} refused, {counts['found']} found", flush=True)  # fmt: skip
@@ -126,7 +128,9 @@ def record(file: Path, all_found: list[Found], seeds: range) -> None:
         lines.writerow(["family", "cases", "answered", "refused", "found", "first seed"])
         for found in all_found:
             counts = found.counts
-            lines.writerow([found.family, counts.total(), counts["answered"], counts["refused"], counts["found"], seeds.start])
+            lines.writerow(
+                [found.family, counts.total(), counts["answered"], counts["refused"], counts["found"], seeds.start]
+            )
 
 
 if __name__ == "__main__":

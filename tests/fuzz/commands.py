@@ -20,56 +20,50 @@ import numpy as np
 import typer
 
 from fuzz.inputs import Rng, array, drawn, pick, size
+from fuzz.options import VALUES
 from fuzz.public import COUNTS
 from otformer.cli.main import app, main
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-WORDS = ("", "-", "--", "--out", "--reg", "-1", "nan", "1e309", "\x00", "ü", "../..", "/dev/null", "--json", "--help", "x.npy")
-TEXTS = (b"", b"\xff\xfe\x00", b"1,2\n3\n", b"a,b\n1,2\n3,4\n", b"1;2\n3;4\n", b"nan inf\n", b"\n\n\n", b"1e999 2\n", b"0x10 1\n",
-         b"1 2\n3 4\n", b"3 1 2", b"the cat ||| le chat\n", b"\x00" * 9, b"1" * 9999)  # fmt: skip
-SENTENCES = ("the cat ||| le chat", "|||", "a|||b|||c", "", "\u202e\x1b[2J ||| \x07", "the " * 50 + "||| le", "\ud800 ||| x", "a\tb")
-NUMBERS = ("0.1", "1", "1e-9", "0", "-1", "nan", "inf", "1e309", "x", "")
-COUNTS_ = ("1", "2", "0", "-1", "1e3", "x", str(10**30))
-FILES = ("o.npz", "o.csv", "no/o.npz", ".", "/dev/full", "/dev/null", "x.npy", "/proc/x", "o", "")
-SEEDS = ("0", "7", "-1", str(2**64), "x")
-# Values of every option; None: a flag. What takes minutes is not among them.
-VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
-    "solve": {
-        "--cost": None, "--reg": NUMBERS, "--exact": None, "--a": ("a.csv", "no", "x.npy"), "--b": ("a.csv", "no"),
-        "--metric": ("sqeuclidean", "cosine", "euclidean", "no"), "--unbalanced": NUMBERS, "--tol": NUMBERS, "--max-depth": COUNTS_,
-        "--max-time": ("1", "0", "-1", "nan"), "--schedule": ("auto", "paper", "gradient", "alternating", "relaxed", "annealed", "no"),
-        "--out": FILES, "--show": None, "--html": ("p.html", "no/p.html", "p.no", "/dev/full"), "--json": None,
-    },
-    "sort": {"--json": None},
-    "align": {
-        "--languages": ("en-fr", "fr-en", "de-en", "no"), "--method": ("hmm", "vectors", "no"), "--by": ("words", "spaces", "no"),
-        "--out": ("links", ".", "no/links", "/dev/full"), "--scores": None, "--tokens": None, "--matrix": ("m.npz", "-", "m.no"),
-        "--show": None, "--gold": ("pairs", "gold", "no"), "--one-based": None, "--engine": ("local", "no"),
-        "--workers": ("1", "0", "-1", "x"), "--json": None,
-    },
-    "probe": {
-        "--languages": ("en-fr", "fr-en", "no"), "--dictionary": ("dictionary", "no", "pairs"), "--gold": ("gold", "no"),
-        "--one-based": None, "--pairs": ("1", "0", "x"), "--seed": SEEDS, "--by": ("words", "spaces", "no"), "--out": ("probe", "pairs", "/proc/x"),
-        "--html": ("p.html", "p.no", "no/p.html"), "--show": None, "--device": ("cpu", "no", "cuda:99"), "--engine": ("local", "no"),
-        "--workers": ("1", "0", "x"), "--json": None,
-    },
-    "explore": {"--save": ("e.html", "e.no", "no/e.html", "/dev/full"), "--no-open": None, "--json": None},
-    "reproduce": {"--out": ("report", "/dev/null", "pairs"), "--seed": SEEDS, "--full": None, "--resume": None, "--list": None, "--json": None},
-    "train": {
-        "--recipe": ("no", "nearest-0", "sort-beyond-99999999999", "", "../x"), "--out": ("t", "/dev/null"), "--seed": SEEDS,
-        "--ensemble": ("0", "-1", str(10**9), "x"), "--steps": ("0", "-1", "x", "9" * 20), "--device": ("cpu", "no", "cuda:99"), "--resume": None,
-        "--list": None, "--json": None,
-    },
-    "bench": {
-        "--out": ("b", "/dev/null"), "--family": ("no",), "--peer": ("no",), "--n": ("0", "x"), "--reg": ("0", "nan"), "--limit": ("0", "nan", "x"),
-        "--rounds": ("0", "-1", "x"), "--threads": ("0", "x"), "--seed": SEEDS, "--append": None, "--json": None,
-    },
-}  # fmt: skip
+WORDS = (
+    "",
+    "-",
+    "--",
+    "--out",
+    "--reg",
+    "-1",
+    "nan",
+    "1e309",
+    "\x00",
+    "ü",
+    "../..",
+    "/dev/null",
+    "--json",
+    "--help",
+    "x.npy",
+)
+TEXTS = (b"", b"\xff\xfe\x00", b"1,2\n3\n", b"a,b\n1,2\n3,4\n", b"1;2\n3;4\n", b"nan inf\n", b"\n\n\n", b"1e999 2\n",
+         b"0x10 1\n", b"1 2\n3 4\n", b"3 1 2", b"the cat ||| le chat\n", b"\x00" * 9, b"1" * 9999)  # fmt: skip
+SENTENCES = (
+    "the cat ||| le chat",
+    "|||",
+    "a|||b|||c",
+    "",
+    "\u202e\x1b[2J ||| \x07",
+    "the " * 50 + "||| le",
+    "\ud800 ||| x",
+    "a\tb",
+)
 
 
 def missing() -> list[str]:
     """Commands and options of the program for which there are no values here, and those here that the program has not."""
-    real = {(name, option.opts[0]) for name, command in COMMANDS.items() for option in command.params if option.opts[0].startswith("--")}
+    real = {
+        (name, option.opts[0])
+        for name, command in COMMANDS.items()
+        for option in command.params
+        if option.opts[0].startswith("--")
+    }
     here = {(name, option) for name, options in VALUES.items() for option in options}
     return sorted(f"{name} {option}" for name, option in (real ^ here)) + sorted(set(COMMANDS) ^ set(VALUES))
 
@@ -149,7 +143,13 @@ def align(rng: Rng) -> list[str]:
 def probe(rng: Rng) -> list[str]:
     corpus(rng)
     model = "bert-en-fr" if rng.mild else pick(rng, ("bert-en-fr", "no-such-model", ".", "pairs", "", "../x", "/dev/null"))
-    return ["probe", model, text(rng), *(["--gold", "gold", "--out", "out"] if rng.random() < 0.5 else []), *options(rng, "probe")]
+    return [
+        "probe",
+        model,
+        text(rng),
+        *(["--gold", "gold", "--out", "out"] if rng.random() < 0.5 else []),
+        *options(rng, "probe"),
+    ]
 
 
 def rest(rng: Rng) -> list[str]:
@@ -210,7 +210,7 @@ def called(arguments: list[str], given: bytes = b"") -> tuple[int, str, str]:
     stdin, out, err = (io.TextIOWrapper(stream, "utf-8") for stream in kept)
     streams = mock.patch.multiple(sys, argv=["otformer", *arguments], stdin=stdin, stdout=out, stderr=err)
     code: object = 0
-    with streams, mock.patch.object(webbrowser, "open", lambda _: False):
+    with streams, mock.patch.object(webbrowser, "open", return_value=False):
         try:
             main()
         except SystemExit as ended:

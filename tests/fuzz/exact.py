@@ -77,7 +77,9 @@ def assignment(rng: Rng, told: Told) -> None:
     if n and rng.mild:
         C = reference.squares(plain(x), plain(y))
         best = C[of_scipy(C)].sum()
-        assert C[np.arange(n), order].sum() <= best + (1e-2 if oracles.is_single(x, y) else 1e-8) * (1 + C.max()), "not optimal"
+        assert C[np.arange(n), order].sum() <= best + (1e-2 if oracles.is_single(x, y) else 1e-8) * (1 + C.max()), (
+            "not optimal"
+        )
 
 
 def line(rng: Rng, told: Told) -> None:

@@ -77,8 +77,9 @@ def formed(rng: Rng, values: Any) -> Any:
     kind = int(rng.integers(18))
     with np.errstate(over="ignore", invalid="ignore"):
         if kind == 8 and rng.random() < 0.3 and not rng.mild:
-            odd = (values.astype(str), values.astype(complex), values.astype(object), "text", 7, {}, None, torch.tensor(values).to("meta"),
-                   torch.tensor(values).to_sparse(), [[1.0], [2.0, 3.0]], iter([1.0]), set(), lambda: 1, np.datetime64("2020-01-01"))  # fmt: skip
+            tensor, others = torch.tensor(values), (str, complex, object)
+            odd = (*(values.astype(kind) for kind in others), tensor.to("meta"), tensor.to_sparse(), [[1.0], [2.0, 3.0]])
+            odd += ("text", 7, {}, None, iter([1.0]), set(), lambda: 1, np.datetime64("2020-01-01"))
             return pick(rng, odd)
         forms = {
             0: lambda: values.tolist(),

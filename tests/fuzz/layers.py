@@ -31,7 +31,9 @@ def mask(rng: Rng, shape: tuple[int, ...]) -> Any:
     drawn = torch.tensor(rng.random(shape) < 0.75)
     if kind < 0.9:
         return drawn
-    return pick(rng, (drawn.float(), drawn[..., :1], drawn.numpy(), torch.zeros_like(drawn), "mask", drawn[None, None, None]))
+    return pick(
+        rng, (drawn.float(), drawn[..., :1], drawn.numpy(), torch.zeros_like(drawn), "mask", drawn[None, None, None])
+    )
 
 
 def differentiated(out: torch.Tensor, x: torch.Tensor, told: Told) -> None:
@@ -41,7 +43,9 @@ def differentiated(out: torch.Tensor, x: torch.Tensor, told: Told) -> None:
         return
     oracles.finite(out)
     if out.requires_grad and out.numel():
-        (gradient,) = torch.autograd.grad((out.double() * torch.arange(1, out.numel() + 1).reshape(out.shape)).sum(), x, allow_unused=True)
+        (gradient,) = torch.autograd.grad(
+            (out.double() * torch.arange(1, out.numel() + 1).reshape(out.shape)).sum(), x, allow_unused=True
+        )
         if gradient is not None and x.dtype in (torch.float64, torch.float32):
             oracles.finite(gradient)
         assert gradient is None or not gradient.isnan().any(), "a gradient that is no number"
@@ -50,8 +54,10 @@ def differentiated(out: torch.Tensor, x: torch.Tensor, told: Told) -> None:
 def doubly_stochastic(rng: Rng, told: Told) -> None:
     n, m, lead = size(rng), size(rng), pick(rng, ((), (), (2,), (1, 3), (0,)))
     m = n if rng.random() < 0.6 else m
-    layer = of.nn.DoublyStochastic(number(rng, (0.1, 1.0, 10.0)), bool(rng.integers(2)), iterations=number(rng, (None, None, 5)),
-                                   max_depth=300)  # fmt: skip
+    iterations = number(rng, (None, None, 5))
+    layer = of.nn.DoublyStochastic(
+        number(rng, (0.1, 1.0, 10.0)), bool(rng.integers(2)), iterations=iterations, max_depth=300
+    )
     L, masks = given(rng, (*lead, n, m)), (mask(rng, (*lead, n, m)), mask(rng, (*lead, n)), mask(rng, (*lead, m)))
     a = None if n == m or rng.random() < 0.1 else tensor(rng, rng.random((*lead, n)) + 0.01)
     P = layer(L, a, None, *(t if rng.random() < 0.4 else None for t in masks))
@@ -107,7 +113,9 @@ def sorting_layers(rng: Rng, told: Told) -> None:
         table = given(rng, (*lead, n, 2))
         out = layer.carry(x, table, w, there)
         assert out.shape == table.shape, "another table"
-        assert told or not plain(table).size or not np.isfinite(plain(table)).all() or np.isfinite(plain(out)).all(), "not finite"
+        assert told or not plain(table).size or not np.isfinite(plain(table)).all() or np.isfinite(plain(out)).all(), (
+            "not finite"
+        )
         return
     out = layer(x, w, there)
     differentiated(out, x, told)

@@ -37,7 +37,11 @@ def network_truth(rng: Rng, told: Told) -> None:
     """A deep network's plan is the entropic one, where its trace says that it has converged."""
     n, m, d = max(1, size(rng)), max(1, size(rng)), 2
     x, y, a, b, lam = array(rng, (n, d)), array(rng, (m, d)), weights(rng, n), weights(rng, m), reg(rng)
-    net = of.AligningTransformer(d, lam, 200, schedule="relaxed") if rng.random() < 0.5 else of.SinkhornTransformer(d, lam, 100)
+    net = (
+        of.AligningTransformer(d, lam, 200, schedule="relaxed")
+        if rng.random() < 0.5
+        else of.SinkhornTransformer(d, lam, 100)
+    )
     trace = net(*alike(rng, x, y), a, b, tol=1e-6)
     assert trace.converged or told, "not converged, and not a word"
     C = reference.squares(x, y)
@@ -102,7 +106,10 @@ def features(rng: Rng, told: Told) -> None:
     elif kind == 1:
         made, exact = of.inner_product(x, y), lambda x, y: -x @ y.T
     elif kind == 2:
-        made, exact = of.cosine(x, y), lambda x, y: 1 - x @ y.T / np.linalg.norm(x, axis=1)[:, None] / np.linalg.norm(y, axis=1)
+        made, exact = (
+            of.cosine(x, y),
+            lambda x, y: 1 - x @ y.T / np.linalg.norm(x, axis=1)[:, None] / np.linalg.norm(y, axis=1),
+        )
     elif kind == 3:
         W = array(rng, (d, d))
         W = W @ W.T + np.eye(d) if rng.mild else W
@@ -110,7 +117,9 @@ def features(rng: Rng, told: Told) -> None:
     elif kind == 4:
         made, exact, x, y = of.cost_matrix(x), lambda x, y: x, x, np.zeros((1, d))
     elif kind == 5:
-        layer = of.EuclideanDistance(number(rng, (d,)), number(rng, (4 * d, 100)), number(rng, (-50.0,)), number(rng, (50.0,)))
+        layer = of.EuclideanDistance(
+            number(rng, (d,)), number(rng, (4 * d, 100)), number(rng, (-50.0,)), number(rng, (50.0,))
+        )
         made, exact = layer(x, y), None
     else:
         layer = of.SmoothCost(lambda s, t: (s - t) ** 2, number(rng, (4, 100)), number(rng, (-50.0,)), number(rng, (50.0,)))

@@ -57,7 +57,11 @@ def entropic(result: Any, C: Any, a: Any, b: Any, lam: Any, tol: float) -> None:
     P is the solution for its own marginals. With marginals that are off by tol, the value is off by tol times the range of
     the potentials at most, to first order, and that is of the order of costs and λ log(1/P).
     """
-    C, lam, P = plain(C), float(lam), plain(np.asarray(result.plan) if not isinstance(result.plan, torch.Tensor) else result.plan)
+    C, lam, P = (
+        plain(C),
+        float(lam),
+        plain(np.asarray(result.plan) if not isinstance(result.plan, torch.Tensor) else result.plan),
+    )
     if not (result.converged and C.size and np.isfinite(C).all()) or np.abs(C).max() / lam > MODERATE:
         return
     a, b = uniform(a, b, len(C)), uniform(b, a, C.shape[1])

@@ -17,7 +17,9 @@ CLOSE = 1e-11  # relative change of P by the last step
 Plan = tuple[np.ndarray, np.ndarray, np.ndarray]  # P [n, m], f [n], g [m]
 
 
-def scaled(C: np.ndarray, a: np.ndarray, b: np.ndarray, lam: float, rho: float = math.inf, product: bool = False) -> Plan | None:
+def scaled(
+    C: np.ndarray, a: np.ndarray, b: np.ndarray, lam: float, rho: float = math.inf, product: bool = False
+) -> Plan | None:
     """The solution for a cost [n, m] and positive weights, which without ρ have equal sums."""
     log_R = np.log(a)[:, None] + np.log(b) if product else np.zeros(C.shape)
     K, d = log_R - C / lam, 1.0 if math.isinf(rho) else rho / (rho + lam)
@@ -47,10 +49,12 @@ def squares(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return ((x[:, None] - y[None]) ** 2).sum(-1)
 
 
-def loss(x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, p: int, eps: float, rho: float, debias: bool) -> float | None:
+def loss(
+    x: np.ndarray, y: np.ndarray, a: np.ndarray, b: np.ndarray, p: int, eps: float, rho: float, debias: bool
+) -> float | None:
     r"""GeomLoss's loss, its cost ½‖x − y‖² or ‖x − y‖.
 
-    Σ α f + Σ β g, with ρ Σ α φ(f) + Σ β φ(g), φ(f) = (ρ + ε/2)(1 − exp(−f/ρ)); debiased S = OT(α, β) − ½ OT(α, α) − ½ OT(β, β).
+    Σ α f + Σ β g, with ρ Σ α φ(f) + Σ β φ(g), φ(f) = (ρ + ε/2)(1 − exp(−f/ρ)); debiased less ½ OT(α, α) + ½ OT(β, β).
     """
 
     def transport(x: np.ndarray, a: np.ndarray, y: np.ndarray, b: np.ndarray) -> float:

@@ -65,7 +65,9 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
     try:
         values, vectors = torch.linalg.eigh(W)
     except RuntimeError:  # it does not converge where squares of entries overflow or vanish
-        raise ValueError(f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}") from None
+        raise ValueError(
+            f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}"
+        ) from None
     if float(values.min()) < -1e-6 * float(values.abs().max()):
         raise ValueError(f"W must be positive semi-definite, got an eigenvalue of {values.min().item():g}")
     L = values.clamp_min(0).sqrt()[:, None] * vectors.mT  # W = LᵀL
@@ -76,8 +78,9 @@ def _in_range(made: Features) -> Features:
     """Features whose costs are finite, by |C_ij| ≤ max p + max q + 2 d max|f| max|g|."""
     parts = (t.detach().abs().amax() if t.numel() else t.new_zeros(()) for t in (made.x_sq, made.y_sq, made.x, made.y))
     p, q, f, g = (float(t) for t in parts)
-    if p + q + 2 * made.x.shape[-1] * f * g > torch.finfo(made.x.dtype).max:
-        raise ValueError(f"x and y must have costs within {str(made.x.dtype).removeprefix('torch.')}, got coordinates to {max(f, g):g}")
+    if not p + q + f * g * 2 * made.x.shape[-1] <= torch.finfo(made.x.dtype).max:
+        kind = str(made.x.dtype).removeprefix("torch.")
+        raise ValueError(f"x and y must have costs within {kind}, got coordinates to {max(f, g):g}")
     return made
 
 

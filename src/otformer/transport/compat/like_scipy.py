@@ -78,7 +78,7 @@ def _numbers(cost: Any) -> Any:
 
 
 def _summable(C: Any) -> Any:
-    """Costs whose sums stay finite: very large ones times a power of 2, which is exact and leaves the optimum where it is."""
+    """Costs whose sums stay finite: very large ones times a power of 2, which is exact and moves no optimum."""
     if 0 in C.shape or max(abs(float(C.min())), abs(float(C.max()))) <= LARGEST:  # ±inf, nan go on to the next line
         return C
     top = float(abs(C[abs(C) < np.inf]).max()) if bool((abs(C) < np.inf).any()) else 0.0

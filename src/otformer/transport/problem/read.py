@@ -127,7 +127,9 @@ def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[
     """A cost by the name of its features, and the same with its graph where a gradient is wanted."""
     features = FEATURES[checks.choice("metric", metric, FEATURES)]
     cost = features(x, y).cost()
-    moving = features(*(checks.unseen("points", t).double() for t in (X_a, X_b))).cost() if wants_gradient(X_a, X_b) else None
+    moving = (
+        features(*(checks.unseen("points", t).double() for t in (X_a, X_b))).cost() if wants_gradient(X_a, X_b) else None
+    )
     return cost.numpy() if cost.device.type == "cpu" else cost, moving
 
 

@@ -76,6 +76,7 @@ def solve_partial(
     mass = most if mass is None else checks.positive("mass", mass)
     if mass > most * (1 + 1e-12):
         raise ValueError(f"mass must be at most the lesser sum of a and b, {most:g}, got {mass:g}")
+    goal = Goal.read(tol, max_depth, mass)
     executor, moved, start = Dense(C, log_a, log_b), mass, torch.zeros_like(log_b)
     total = problem.b.new_tensor(mass)
     g, rows, error, depth = descend(
