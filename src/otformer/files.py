@@ -154,7 +154,8 @@ def written(file: Path) -> Iterator[IO[bytes]]:
         raise ValueError(f"{file} cannot be written: {error.strerror or error}") from None
     finally:
         if not special:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):  # also where it was never made: a read-only disk says no to that as well
+                part.unlink()
 
 
 class _Forward(io.BufferedWriter):

@@ -133,6 +133,7 @@ SURROUNDINGS: dict[str, tuple[dict[str, str | None], Callable[[], None] | None]]
     "read-only folder": ({}, read_only),
     "few open files": ({}, lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))),
 }
+FULL = ("full disk", "small files")
 MUTE = ("closed stdout", "full stdout", "closed stderr")  # where less can be seen of what was said
 
 
@@ -158,7 +159,8 @@ def run(family: str, seed: int) -> str:
     assert code in (0, 2), seen
     assert not any(sign in err for sign in ("Traceback", "Exception ignored")), seen
     if name not in MUTE and arguments[0] not in ("--help", "--version"):
-        judge([*arguments, f"in {name}"], code, out, err)
+        said = "" if name in FULL and code == 2 else out  # that a page does not fit is known after the numbers
+        judge([*arguments, f"in {name}"], code, said, err)
     return "answered" if code == 0 else "refused"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -88,8 +89,8 @@ def _check_drawing(show: bool, html: Path | None, as_json: bool) -> None:
         raise ValueError("show goes without --json, got both: --html FILE draws beside JSON")
     if html is not None and html.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"html must be a file that ends in .html, got {html}")
-    if html is not None and not html.parent.is_dir():
-        raise ValueError(f"{html} cannot be written: {html.parent} is not a folder")
+    if html is not None and not (html.parent.is_dir() and os.access(html.parent, os.W_OK)):
+        raise ValueError(f"{html} cannot be written: {html.parent} is not a folder for files")
 
 
 def _draw(given: dict[str, Any], result: Any, show: bool, html: Path | None) -> None:
