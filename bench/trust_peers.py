@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-LIMIT = 180  # seconds for a trial, imports included
+LIMIT = 600  # seconds for a trial, imports included
 SRC = Path(__file__).parents[1] / "src"
 MODEL = SRC / "otformer/words/weights/bert-en-fr"
 WORD = "<script>alert(1)</script>"

@@ -96,7 +96,7 @@ def main() -> int:
     families, seeds = given.only or list(RUNS), range(given.first, given.first + given.cases)
     share = given.seconds * given.jobs / len(families)
     print(
-        f"seeds from {seeds.start}, {len(seeds)} each of {len(families)} families, {given.jobs} processes, {given.seconds:g} s"
+        f"seeds from {seeds.start}, {len(seeds)} of each of {len(families)} families, {given.seconds:g} s, {given.jobs} jobs"
     )
     all_found: list[Found] = []
     with ProcessPoolExecutor(given.jobs) as pool:

@@ -28,7 +28,8 @@ from fuzz.public import COUNTS
 
 LIBC = ctypes.CDLL(None)
 NEW_NAMESPACE, PRIVATE, REMOUNT_READ_ONLY = 0x20000, 0x44000, 0x21  # of Linux's unshare and mount
-LIMIT = 60  # seconds for a new Python on a loaded machine; imports are most of it
+LIMIT = 40  # seconds of the processor for a new Python; imports are most of it
+STILL = 600  # seconds by the clock, on a loaded machine
 COMMANDS: tuple[list[str], ...] = (
     ["sort", "3", "1", "2"],
     ["sort"],
@@ -175,10 +176,16 @@ def started(name: str, arguments: list[str], folder: Path, given: bytes) -> tupl
     first = SURROUNDINGS[name][1]
     source = str(Path(otformer.__file__).parents[1])
     call = [sys.executable, "-m", "otformer.cli", *arguments]
+
+    def prepared() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+        if first is not None:
+            first()
+
     if first is surely_nothing:
         call = ["env", "-i", f"PYTHONPATH={source}", *call]
-    about: dict[str, Any] = {"cwd": folder, "env": environment(name) | {"PYTHONPATH": source}, "preexec_fn": first}
-    done = subprocess.run(call, input=given, capture_output=True, timeout=LIMIT, check=False, **about)
+    about: dict[str, Any] = {"cwd": folder, "env": environment(name) | {"PYTHONPATH": source}, "preexec_fn": prepared}
+    done = subprocess.run(call, input=given, capture_output=True, timeout=STILL, check=False, **about)
     return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
 
 

@@ -19,7 +19,7 @@ from fuzz.public import of
 Told = list[Any]
 SHIPPED = Path(otformer.words.__file__).parent / "weights"
 WORDS = ("the", "cat", "le", "chat", "<script>alert(1)</script>", "\u202e", "\x00", "\ud800", "'", "||", "é", "e\u0301",
-         "猫", "\x1b[2J", "&amp;", "%s", "{}", "$x$", "a" * 300, "\ufeff", "\u200b", "-", "…", "</td>", "\t", "")  # fmt: skip
+         "猫", "\x1b[2J", "&amp;", "%s", "{}", "$x$", "a" * 300, "\ufeff", "\u200b", "</td>", "\t", "")  # fmt: skip
 MOST = 8  # words of a sentence
 
 

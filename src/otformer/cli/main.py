@@ -6,6 +6,7 @@ imported inside the commands, so that help, version and lists answer at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -64,6 +65,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
+        _check_folder()
         if app(standalone_mode=False):  # 130 after Ctrl-C
             raise KeyboardInterrupt
     except (KeyboardInterrupt, typer.Abort):
@@ -72,6 +74,14 @@ def main() -> None:
     except Exception as error:
         note(_one_line(error))
         sys.exit(2)
+
+
+def _check_folder() -> None:
+    """Without a folder to work in, libraries end the process in words of their own."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ValueError(f"the folder to work in is gone ({error.strerror}): change to one that exists") from None
 
 
 def _one_line(error: Exception) -> str:
