@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from fuzz import api, commands, environments, public
 
 HANG = 20  # seconds of the processor for one case; a new Python has its own limit
-STILL = 180  # seconds by the clock, for what hangs without computing; machines may be loaded
+STILL = 900  # seconds by the clock, for what hangs without computing; machines may be loaded
 TIMERS = ((signal.SIGVTALRM, signal.ITIMER_VIRTUAL, HANG), (signal.SIGALRM, signal.ITIMER_REAL, STILL))
 RUNS: dict[str, Callable[[str, int], str]] = {
     **dict.fromkeys(environments.FAMILIES, environments.run),

@@ -25,6 +25,13 @@ def uniform(w: Any, other: Any, n: int) -> np.ndarray:
     return np.full(n, (1.0 if other is None else plain(other).sum()) / max(n, 1))
 
 
+def dense(plan: Any) -> np.ndarray:
+    """A plan as a matrix: of a tensor, a streamed plan, or a sparse one of either kind."""
+    if isinstance(plan, torch.Tensor):
+        return plain(plan.to_dense() if plan.layout != torch.strided else plan)
+    return np.asarray(plan.todense() if hasattr(plan, "todense") else plan, float)
+
+
 def is_single(*parts: Any) -> bool:
     return any(str(getattr(part, "dtype", "")).endswith(("32", "16")) for part in parts)
 
@@ -34,7 +41,7 @@ def told_true(result: Any, a: Any, b: Any, tol: float, told: list[Any], large: f
 
     large : a number to which the value may come; near the end of its type it may be infinite.
     """
-    P = plain(np.asarray(result.plan) if not isinstance(result.plan, torch.Tensor) else result.plan)
+    P = dense(result.plan)
     low = str(getattr(result.plan, "dtype", "")).endswith("16")
     single = is_single(result.plan, result.value)
     finite(P, *((result.value, result.value_linear) if result.converged and large < (1e35 if single else 1e299) else ()))
@@ -57,11 +64,7 @@ def entropic(result: Any, C: Any, a: Any, b: Any, lam: Any, tol: float) -> None:
     P is the solution for its own marginals. With marginals that are off by tol, the value is off by tol times the range of
     the potentials at most, to first order, and that is of the order of costs and λ log(1/P).
     """
-    C, lam, P = (
-        plain(C),
-        float(lam),
-        plain(np.asarray(result.plan) if not isinstance(result.plan, torch.Tensor) else result.plan),
-    )
+    C, lam, P = plain(C), float(lam), dense(result.plan)
     if not (result.converged and C.size and np.isfinite(C).all()) or np.abs(C).max() / lam > MODERATE:
         return
     a, b = uniform(a, b, len(C)), uniform(b, a, C.shape[1])
@@ -84,7 +87,7 @@ def optimal(P: Any, C: Any, a: Any, b: Any, value: Any) -> None:
     """An exact plan: its marginals, and no worse than POT's value."""
     import ot
 
-    P = np.asarray(P.to_dense() if isinstance(P, torch.Tensor) else P.todense() if hasattr(P, "todense") else P, float)
+    P = dense(P)
     single, C = is_single(C), plain(C.to_dense() if isinstance(C, torch.Tensor) else C)
     if not C.size:
         return
