@@ -22,6 +22,7 @@ FINDINGS = {  # calls that the fuzzer found, and what they raised, gave or took
     "NaN attention in float32": lambda: of.AligningTransformer(1, 1e-45, 1),
     "no end": lambda: of.AligningTransformer(2, 1.0, 10**29, schedule="relaxed"),
     "an infinite distance": lambda: of.wasserstein_1d([1.0], [3e307], [1e8], [1e8]),
+    "an infinite distance in float32": lambda: of.wasserstein_1d(np.zeros(1, "f4"), np.full(1, 1e29, "f4"), p=2),
     "AttributeError of Newton": lambda: of.solve([[1e308, 0.0, np.inf], [1e308, 0.0, 1e308]], reg=1e100),
     "a NaN bound": lambda: of.solve([[1e308, np.inf], [np.inf, 0.0]], reg=0),
     "a NaN cost": lambda: of.emd([0.5, 0.5], [0.5, 0.5], [[1e308, np.inf], [np.inf, 0.0]]),
@@ -51,6 +52,22 @@ def test_an_array_without_axes_is_refused_by_the_command(tmp_path, monkeypatch):
     np.save("x.npy", np.array(1.0))
     code, out, err = called(["solve", "x.npy", "x.npy"])
     assert (code, out, err) == (2, "", "otformer: points must be a matrix, got shape () in x.npy\n")
+
+
+def test_a_network_whose_file_has_damaged_settings_is_refused(tmp_path):
+    file = tmp_path / "net.safetensors"
+    of.AligningTransformer(2, 0.1, 3).save(file)
+    good = file.read_bytes()
+    for was, now in (
+        (b'\\"dim\\": 2', b'\\"dim\\": ,'),
+        (b'\\"dim\\": 2', b'\\"dim\\": 3'),
+        (b'\\"sink', b'\\"sonk'),
+        (b'"W_Q"', b'"W_X"'),
+    ):
+        assert was in good
+        file.write_bytes(good.replace(was, now))
+        with pytest.raises(ValueError, match=r"^[^\n]*(damaged|not a readable)[^\n]*$"):
+            of.AligningTransformer.from_file(file)
 
 
 @pytest.mark.parametrize("maximize", [False, True])

@@ -231,7 +231,12 @@ class AligningTransformer(Prompted):
             raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}")
         net = kinds[found].__new__(kinds[found])
         nn.Module.__init__(net)
-        net._describe(**json.loads(about["settings"]))
+        try:
+            net._describe(**json.loads(about["settings"]))
+        except (ValueError, TypeError):
+            raise ValueError(f"{path} is damaged: no network has the settings {about['settings'][:100]!r}") from None
+        if set(tensors) != set(kinds[found](1, 1.0, 1).state_dict()) or tensors["W_Q"].shape[-2] != net.registers.width:
+            raise ValueError(f"{path} is damaged: its tensors are not those of a {found} of these settings")
         for name, tensor in tensors.items():
             net.register_buffer(name, tensor)
         return net

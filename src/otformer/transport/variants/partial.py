@@ -90,8 +90,8 @@ def solve_partial(
     gradients = [torch.zeros_like(f), torch.zeros_like(g), entropy]
     method = "capped Sinkhorn blocks, Anderson-mixed"
     off = abs(float(P.sum()) - mass)  # the blocks know nothing of how P is rounded where costs are λ times 10¹⁶
-    error = max(float(error), off if off > ROUNDING * mass else 0.0)
-    return finish_variant(problem, P, (f, g + problem.low), lam * entropy, gradients, error, goal, depth, method)
+    worst = max(float(error), off if off > ROUNDING * mass else 0.0)
+    return finish_variant(problem, P, (f, g + problem.low), lam * entropy, gradients, worst, goal, depth, method)
 
 
 @dataclass(frozen=True)
