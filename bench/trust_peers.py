@@ -208,22 +208,10 @@ def simalign_model() -> str:
     return tried(lambda model: SentenceAligner(model=model))
 
 
-def lens_model() -> str:
-    from transformer_lens import HookedTransformer
-
-    return tried(lambda model: HookedTransformer.from_pretrained(model))
-
-
 def lens_bridge() -> str:
     from transformer_lens.model_bridge import TransformerBridge
 
     return tried(lambda model: TransformerBridge.boot_transformers(model))
-
-
-def transformers_model() -> str:
-    from transformers import AutoModel
-
-    return tried(lambda model: AutoModel.from_pretrained(model))
 
 
 PLANS: dict[str, Callable[..., str]] = {
@@ -249,9 +237,7 @@ TRIALS: dict[str, dict[str, Callable[[], str]]] = {
     "a model's folder with code, yes on standard input": {
         "otformer probe": otformer_model,
         "SimAlign SentenceAligner": simalign_model,
-        "TransformerLens HookedTransformer": lens_model,
         "TransformerLens TransformerBridge": lens_bridge,
-        "transformers AutoModel": transformers_model,
     },
 }
 

@@ -28,7 +28,7 @@ Sink = Literal["frozen", "token"]
 Keep = Literal["all", "last"] | Iterable[int]
 
 LEAST_REG = 1e-30
-WIDEST = 10**5  # coordinates of a point: weights have the square of that
+MOST_COORDINATES = 10**5  # coordinates of a point: weights have the square of that
 DEEPEST = 10**6  # layers, which are laid out one by one
 
 
@@ -106,7 +106,7 @@ class AligningTransformer(Prompted):
                 f"reg must lie from {LEAST_REG:g} to {1 / LEAST_REG:g}, where float32 has λ and 1/λ, got {lam:g}"
             )
         layers = chosen.layers(lam, checks.count("depth", depth, most=DEEPEST))
-        self._describe(checks.count("dim", dim, most=WIDEST), marginals, sink, scale, repr(chosen))
+        self._describe(checks.count("dim", dim, most=MOST_COORDINATES), marginals, sink, scale, repr(chosen))
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():
             self.register_buffer(name, weights)

@@ -25,7 +25,7 @@ from otformer.transport.problem.result import Result
 from otformer.transport.solve import solve, solve_sample
 
 OURS_FROM = 300  # points: with fewer a call of ours costs more than the work of scipy's
-LARGEST = 2.0**960  # costs above have sums along a path that overflow: an answer of scipy's is then no optimum
+LARGEST_COST = 2.0**960  # costs above have sums along a path that overflow: an answer of scipy's is then no optimum
 ALIKE = 0.98  # min(n, m)/max(n, m): with more to choose from, paths are short, and scipy's loop over them is faster
 
 
@@ -79,10 +79,10 @@ def _numbers(cost: Any) -> Any:
 
 def _summable(C: Any) -> Any:
     """Costs whose sums stay finite: very large ones times a power of 2, which is exact and moves no optimum."""
-    if 0 in C.shape or max(abs(float(C.min())), abs(float(C.max()))) <= LARGEST:  # ±inf, nan go on to the next line
+    if 0 in C.shape or max(abs(float(C.min())), abs(float(C.max()))) <= LARGEST_COST:  # ±inf, nan go on to the next line
         return C
     top = float(abs(C[abs(C) < np.inf]).max()) if bool((abs(C) < np.inf).any()) else 0.0
-    return C * 2.0**-64 if top > LARGEST else C
+    return C * 2.0**-64 if top > LARGEST_COST else C
 
 
 def _scipy(C: Any, maximize: bool) -> tuple[np.ndarray, np.ndarray]:

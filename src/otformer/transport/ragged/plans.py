@@ -18,7 +18,7 @@ from otformer.transport.ragged.stacked import (
     solve_stacked,
 )
 
-ROUNDING = 1e-6  # of the mass: marginal error of a plan whose potentials converged, up to which it is as it should be
+PLAN_ROUNDING = 1e-6  # of the mass: marginal error of a plan whose potentials converged, up to which it is as it should be
 
 
 def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: int) -> Tensor:
@@ -63,7 +63,7 @@ def _potentials(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_dep
         u[k], v[k] = result.potentials
         P = log_plan(C[k], u[k], v[k], torch.as_tensor(reg)).exp()  # rounded otherwise than the result's, where C ≫ λ
         error = float((P.sum(1) - a[k]).abs().sum() + (P.sum(0) - b[k]).abs().sum())
-        if not (result.converged and error <= max(tol, ROUNDING) * float(a[k].sum())):
+        if not (result.converged and error <= max(tol, PLAN_ROUNDING) * float(a[k].sum())):
             errors.append(max(error, result.marginal_error))
     if errors:
         callers.warn(

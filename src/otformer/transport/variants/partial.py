@@ -28,7 +28,7 @@ from otformer.transport.problem.result import Result
 from otformer.transport.solvers.fixed_point import descend
 from otformer.transport.variants.unbalanced import finish_variant
 
-ROUNDING = 1e-9  # of the mass, up to which the sum of a plan is as it should be
+MASS_ROUNDING = 1e-9  # of the mass, up to which the sum of a plan is as it should be
 
 
 def solve_partial(
@@ -90,7 +90,7 @@ def solve_partial(
     gradients = [torch.zeros_like(f), torch.zeros_like(g), entropy]
     method = "capped Sinkhorn blocks, Anderson-mixed"
     off = abs(float(P.sum()) - mass)  # the blocks know nothing of how P is rounded where costs are λ times 10¹⁶
-    worst = max(float(error), off if off > ROUNDING * mass else 0.0)
+    worst = max(float(error), off if off > MASS_ROUNDING * mass else 0.0)
     return finish_variant(problem, P, (f, g + problem.low), lam * entropy, gradients, worst, goal, depth, method)
 
 

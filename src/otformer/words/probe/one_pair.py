@@ -130,7 +130,7 @@ def look_at(model: Model | str | Path, pair: Given, settings: Settings | None = 
     ((6, 9, 3, 3), (3, 3))
     """
     loaded = model if isinstance(model, Model) else load(model, device)
-    (found,) = look_at_each(loaded, [as_pair(pair)], None, settings)
+    (found,) = look_at_each(loaded, [as_pair(pair, "pair")], None, settings)
     return found
 
 

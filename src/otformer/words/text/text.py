@@ -115,21 +115,21 @@ def parse_pairs(
         yield Pair(fields[left].strip(), fields[right].strip())
 
 
-def as_pair(given: Given) -> Pair:
-    """A sentence pair from ``a ||| b`` or two texts.
+def as_pair(given: Given, name: str = "pairs") -> Pair:
+    """A sentence pair from ``a ||| b`` or two texts; ``name`` is what errors call it.
 
     >>> as_pair("Go. ||| Va !"), as_pair(("Go.", "Va !"))
     (Pair(source='Go.', target='Va !'), Pair(source='Go.', target='Va !'))
     """
     sides = (given,) if isinstance(given, str) else given
     if not isinstance(sides, (tuple, list)) or not all(isinstance(side, str) for side in sides):
-        raise ValueError(f"pairs must be 'source ||| target' or (source, target), got {str(given)[:60]!r}")
+        raise ValueError(f"{name} must be 'source ||| target' or (source, target), got {str(given)[:60]!r}")
     if any("\ud800" <= letter < "\ue000" for side in sides for letter in side):
-        raise ValueError(f"pairs must be text, got half a character (a surrogate) in {str(given)[:60]!r}")
+        raise ValueError(f"{name} must be text, got half a character (a surrogate) in {str(given)[:60]!r}")
     if isinstance(given, str):
-        return next(parse_pairs([given], "pairs"))
+        return next(parse_pairs([given], name))
     if len(given) != 2:
-        raise ValueError(f"pairs must be 'source ||| target' or (source, target), got {len(given)} texts")
+        raise ValueError(f"{name} must be 'source ||| target' or (source, target), got {len(given)} texts")
     return Pair(*given)
 
 
