@@ -2,7 +2,7 @@
 
     make fuzz                                             2,000 cases of each family, ten minutes at most
     make fuzz FUZZ="--only sort --first 17 --cases 1"     one case again
-    make fuzz FUZZ="--seconds 3600 --record docs/trust_counts.csv"     an hour; the counts that docs/trust.md shows
+    make fuzz FUZZ="--first 100000 --cases 3000 --seconds 3600 --record docs/trust.md"     the counts that this page shows
 
 Prints for each family how many cases were answered, refused, and found wrong, with the command that runs each finding again;
 then how often every public name, command, option and surrounding was tried, and those that never were.
@@ -11,7 +11,6 @@ then how often every public name, command, option and surrounding was tried, and
 from __future__ import annotations
 
 import argparse
-import csv
 import os
 import signal
 import sys
@@ -29,6 +28,8 @@ from fuzz import api, commands, environments, public
 HANG = 20  # seconds of the processor for one case; a new Python has its own limit
 STILL = 900  # seconds by the clock, for what hangs without computing; machines may be loaded
 TIMERS = ((signal.SIGVTALRM, signal.ITIMER_VIRTUAL, HANG), (signal.SIGALRM, signal.ITIMER_REAL, STILL))
+KINDS = ("answered", "refused", "found")
+BEGINS, ENDS = "<!-- counts", "<!-- end of counts -->"  # around the table of docs/trust.md
 RUNS: dict[str, Callable[[str, int], str]] = {
     **dict.fromkeys(environments.FAMILIES, environments.run),
     **dict.fromkeys(commands.FAMILIES, commands.run),
@@ -91,7 +92,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--only", choices=RUNS, nargs="*", help="these families")
-    parser.add_argument("--record", type=Path, help="write the counts of families to this CSV")
+    parser.add_argument("--record", type=Path, help="write the counts into this page")
     given = parser.parse_args()
     families, seeds = given.only or list(RUNS), range(given.first, given.first + given.cases)
     share = given.seconds * given.jobs / len(families)
@@ -109,7 +110,7 @@ def main() -> int:
     print(f"never tried by any family: {', '.join(never_tried()) or 'nothing'}")
     print(f"{total.total()} cases: {total['answered']} answered, {total['refused']} refused, {total['found']} found")
     if given.record:
-        record(given.record, sorted(all_found, key=lambda found: families.index(found.family)), seeds)
+        record(given.record, all_found, given.first)
     return 1 if total["found"] else 0
 
 
@@ -121,16 +122,26 @@ def tell(found: Found) -> None:
           f"{counts['refused']} refused, {counts['found']} found", flush=True)  # fmt: skip
 
 
-def record(file: Path, all_found: list[Found], seeds: range) -> None:
-    """A line for each family."""
-    with file.open("w", newline="", encoding="utf-8") as stream:
-        lines = csv.writer(stream, lineterminator="\n")
-        lines.writerow(["family", "cases", "answered", "refused", "found", "first seed"])
-        for found in all_found:
-            counts = found.counts
-            lines.writerow(
-                [found.family, counts.total(), counts["answered"], counts["refused"], counts["found"], seeds.start]
-            )
+def record(page: Path, all_found: list[Found], first: int) -> None:
+    """Write the counts of families into a page's table, between its marks; those of other families stay."""
+    before, mark, rest = page.read_text("utf-8").partition(BEGINS)
+    between, end, after = rest.partition(ENDS)
+    if not end:
+        raise SystemExit(f"{page} has no place for counts: a line {BEGINS}… and a line {ENDS}")
+    said, _, old = between.partition("\n")
+    rows = {
+        cells[0]: [int(cell) for cell in cells[1:]] for cells in map(_cells, old.splitlines()) if cells and cells[0] in RUNS
+    }
+    rows |= {each.family: [first, each.counts.total(), *(each.counts[kind] for kind in KINDS)] for each in all_found}
+    lines = [f"| {name} | " + " | ".join(map(str, rows[name])) + " |" for name in RUNS if name in rows]
+    totals = " | ".join(f"{sum(row[k] for row in rows.values()):,}" for k in range(1, 5))
+    table = ["| family | first seed | cases | answered | refused | found |", "|---|---|---|---|---|---|", *lines]
+    table.append(f"| all | | {totals} |")
+    page.write_text(f"{before}{mark}{said}\n\n" + "\n".join(table) + f"\n\n{end}{after}", "utf-8")
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("| ").split("|")]
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 import otformer as of
 from fuzz import environments
-from fuzz.__main__ import RUNS, case, never_tried
+from fuzz.__main__ import RUNS, Found, case, never_tried, record
 from fuzz.commands import called
 
 FIRST = 4  # cases of every family
@@ -93,6 +96,15 @@ def test_a_partial_plan_of_another_mass_has_not_converged():
     assert not result.converged
 
 
+def test_a_sharded_plan_that_would_be_infinite_is_refused():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(ValueError, match="out of reach of float32"):
+            of.solve_sharded(np.zeros((2, 1), "f4"), np.ones((1, 1), "f4"), reg=1e100, max_depth=300)
+    finally:
+        dist.destroy_process_group()
+
+
 def test_a_batch_with_a_broken_problem_warns_of_the_others():
     hard = np.random.default_rng(0).random((9, 9)) * 1e3
     with pytest.warns(RuntimeWarning, match="not converged: 1 of 2"), pytest.raises(of.BrokenProblems):
@@ -118,6 +130,18 @@ def test_layers_of_empty_batches_are_empty_and_differentiable():
 def test_points_one_with_a_gradient_and_one_with_a_negative_stride():
     x, y = torch.ones(1, 3, dtype=torch.float64, requires_grad=True), np.ones((1, 3))[::-1]
     assert torch.autograd.grad(of.solve_sample(x, y).value, x)[0].abs().sum() == 0
+
+
+def test_counts_are_recorded_in_a_page_beside_those_of_other_families(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\n<!-- counts: by us -->\n<!-- end of counts -->\nafter\n")
+    for family, counts in (("sort", {"answered": 2, "refused": 1}), ("emd", {"answered": 5}), ("sort", {"refused": 7})):
+        record(page, [Found(family, Counter(counts), [], Counter(), 1.0)], 10)
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("# Title", "after")
+    assert "| sort | 10 | 7 | 0 | 7 | 0 |" in lines
+    assert "| emd | 10 | 5 | 5 | 0 | 0 |" in lines
+    assert "| all | | 12 | 5 | 7 | 0 |" in lines
 
 
 def test_every_public_name_command_and_option_has_a_family():

@@ -173,6 +173,9 @@ def _solved(ranks: Ranks, given: _Input, form: Form) -> Result:
     exact = Sharded(Dense(C, a[rows].double().log(), b[columns].double().log()), ranks)
     target = exact.log_b.exp() if given.b is None else given.b[columns].double()
     value, linear, error, moved = _measured(exact, C, target, u[rows].double(), v[columns].double(), reg)
+    if not (math.isfinite(error) and math.isfinite(value)):  # on all ranks, or on none
+        kind = str(x.dtype).removeprefix("torch.")
+        raise ValueError(f"reg = {reg:g} is out of reach of {kind} for costs {spread:g} apart: the plan is infinite")
     plan = partial(_plan, x, y, u, v, reg, form)
     parts = {"plan": plan, "value_linear": form.number(linear)}
     method = f"Sinkhorn blocks, Anderson-mixed, on {ranks.size} ranks"
