@@ -35,6 +35,8 @@ def exact_points(rng: Rng, told: Told) -> None:
     x, y = alike(rng, array(rng, (n, d)), array(rng, (m, d)))
     a, b, metrics = weights(rng, n), weights(rng, m), ("sqeuclidean", "sqeuclidean", "euclidean", "cosine", "no")
     result = of.solve_sample(x, y, a, b, reg=0, metric=pick(rng, metrics[: 3 if rng.mild else 5]))
+    if oracles.is_single(x, y) and oracles.top_of(plain(x)) + oracles.top_of(plain(y)) > 1e15:
+        return  # the value may be infinite in float32
     oracles.finite(result.value, result.bound)
     assert float(result.bound) <= float(result.value) + 1e-6 * abs(float(result.value)) + 1e-300, "a bound above the value"
     if rng.mild:

@@ -81,7 +81,7 @@ def load(rng: Rng, told: Told) -> None:
         copy = Path(folder, "model")
         shutil.copytree(SHIPPED / "bert-en-fr", copy, copy_function=shutil.copyfile)
         for _ in range(0 if rng.mild else rng.integers(1, 3)):
-            damage(rng, pick(rng, sorted(copy.iterdir())))
+            damage(rng, pick(rng, sorted(each for each in copy.iterdir() if each.is_file())))
         loaded = of.words.load(copy)
         oracles.finite(of.words.look_at(loaded, "the cat ||| le chat").plan)
 

@@ -42,9 +42,10 @@ def network_truth(rng: Rng, told: Told) -> None:
         if rng.random() < 0.5
         else of.SinkhornTransformer(d, lam, 100)
     )
-    trace = net(*alike(rng, x, y), a, b, tol=1e-6)
+    x, y = alike(rng, x, y)
+    trace = net(x, y, a, b, tol=1e-6)
     assert trace.converged or told, "not converged, and not a word"
-    C = reference.squares(x, y)
+    C = reference.squares(plain(x), plain(y))
     if not (rng.mild and trace.converged) or C.max() / lam > oracles.MODERATE:
         return
     a = np.ones(n) if a is None and b is None else oracles.uniform(a, b, n)  # a network's own default is rows of 1

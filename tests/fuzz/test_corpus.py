@@ -36,6 +36,7 @@ FINDINGS = {  # calls that the fuzzer found, and what they raised, gave or took
     "AttributeError of a layer": lambda: of.nn.SoftSort().carry(None, torch.ones(2, 2)),
     "TypeError of a pair": lambda: of.align([None]),
     "TypeError of pairs": lambda: of.align(7),
+    "TypeError of a model": lambda: of.words.load(None),
     "half a character": lambda: of.align(["\ud800 ||| x"], method="vectors"),
     "infinite and NaN costs": lambda: of.squared_euclidean([[1e308, 1e308]], [[0.0, 0.0]]),
     "LinAlgError": lambda: of.mahalanobis(X, X, [[1e308, 1e308], [1e308, 1e308]]),

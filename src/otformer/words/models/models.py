@@ -72,6 +72,8 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     >>> model.kind, model.layers, model.heads
     ('encoder', 12, 5)
     """
+    if not isinstance(name, (str, Path)):
+        raise ValueError(f"name must be a folder or a hub name, got {type(name).__name__}")
     local = _is_local(name)
     place = checks.device(device)
     transformers = library()
