@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -13,6 +15,7 @@ import otformer as of
 from fuzz import environments
 from fuzz.__main__ import RUNS, Found, case, never_tried, record
 from fuzz.commands import called
+from fuzz.language import SHIPPED
 
 FIRST = 4  # cases of every family
 FEWER = {"new process": 1, "load": 2, "look_at": 2, "samples_loss": 2, "divergence": 2}  # of those that take long
@@ -56,6 +59,15 @@ def test_an_array_without_axes_is_refused_by_the_command(tmp_path, monkeypatch):
     np.save("x.npy", np.array(1.0))
     code, out, err = called(["solve", "x.npy", "x.npy"])
     assert (code, out, err) == (2, "", "otformer: points must be a matrix, got shape () in x.npy\n")
+
+
+def test_a_model_whose_tokenizer_has_damaged_settings_is_refused(tmp_path):
+    copy = tmp_path / "model"
+    shutil.copytree(SHIPPED / "bert-en-fr", copy, copy_function=shutil.copyfile)
+    settings = copy / "tokenizer_config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"model_max_length": "x"}))
+    with pytest.raises(ValueError, match=r"^model [^\n]* has a tokenizer that does not work: [^\n]*$"):
+        of.words.load(copy)
 
 
 def test_a_network_whose_file_has_damaged_settings_is_refused(tmp_path):
