@@ -7,6 +7,7 @@ commands, so that help, version and lists answer at once.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -66,6 +67,7 @@ def main() -> None:
     if len(sys.argv) == 1:
         sys.argv.append("--help")
     try:
+        _check_folder()
         code = app(standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
@@ -77,6 +79,14 @@ def main() -> None:
     except Exception as error:
         note(_one_line(error))
         sys.exit(2)
+
+
+def _check_folder() -> None:
+    """Without a folder to work in, libraries end the process in words of their own."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise ValueError(f"the folder to work in is gone ({error.strerror}): change to one that exists") from None
 
 
 def _one_line(error: Exception) -> str:

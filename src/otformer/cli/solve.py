@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -101,8 +102,8 @@ def _check_drawing(show: bool, html: Path | None, as_json: bool) -> None:
         raise ValueError("show cannot be used with --json, got both: --html FILE draws beside JSON")
     if html is not None and html.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"html must be a file that ends in .html or .htm, got {html}")
-    if html is not None and not html.parent.is_dir():
-        raise ValueError(f"{html} cannot be written: {html.parent} is not a folder")
+    if html is not None and not (html.parent.is_dir() and os.access(html.parent, os.W_OK)):
+        raise ValueError(f"{html} cannot be written: {html.parent} is not a folder for files")
 
 
 def _draw(given: dict[str, Any], result: Any, show: bool, html: Path | None) -> None:

@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from otformer import checks
 from otformer.network.features import Features, pair
 
+MOST_UNITS = 20_000  # ReLU units: weights have the square of that
+
 
 class CostLayer(nn.Module):
     """relu(x W_1 + b_1), then one linear reading for each side: x → (f, p) and y → (g, q).
@@ -103,8 +105,8 @@ class EuclideanDistance(CostLayer):
     """
 
     def __init__(self, dim: int, width: int, low: Any, high: Any, seed: int = 0) -> None:
-        least = 1 if checks.count("dim", dim) == 1 else 2 * dim
-        M = direction_count(dim, checks.count("width", width, least))
+        least = 1 if checks.count("dim", dim, most=MOST_UNITS) == 1 else 2 * dim
+        M = direction_count(dim, checks.count("width", width, least, most=MOST_UNITS))
         K = width // M
         low_, high_ = _box(low, high, dim)
         theta = unit_directions(dim, M, seed)  # [M, dim]
@@ -171,7 +173,7 @@ class SmoothCost(CostLayer):
     """
 
     def __init__(self, cost_function: Callable[[Tensor, Tensor], Tensor], width: int, low: float, high: float) -> None:
-        K = checks.count("width", width)
+        K = checks.count("width", width, most=MOST_UNITS)
         low_, high_ = _box(low, high, 1)
         knots = torch.linspace(float(low_), float(high_), K + 1, dtype=torch.float64)
         C = checks.tensor("cost_function(x, y)", cost_function(knots[:, None], knots[None, :])).double()

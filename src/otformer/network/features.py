@@ -50,7 +50,7 @@ def squared_euclidean(x: Any, y: Any) -> Features:
     tensor([[9.],
             [4.]], dtype=torch.float64)
     """
-    return Features.of_points(*pair(x, y))
+    return _in_range(Features.of_points(*pair(x, y)))
 
 
 def mahalanobis(x: Any, y: Any, W: Any) -> Features:
@@ -62,11 +62,26 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
         raise ValueError(f"W must have shape ({d}, {d}), got {tuple(W.shape)}")
     if not torch.allclose(W, W.mT, atol=1e-6 * float(W.abs().max())):
         raise ValueError("W must be symmetric")
-    values, vectors = torch.linalg.eigh(W)
+    try:
+        values, vectors = torch.linalg.eigh(W)
+    except RuntimeError:  # it does not converge where squares of entries overflow or vanish
+        raise ValueError(
+            f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}"
+        ) from None
     if float(values.min()) < -1e-6 * float(values.abs().max()):
         raise ValueError(f"W must be positive semi-definite, got an eigenvalue of {values.min().item():g}")
     L = values.clamp_min(0).sqrt()[:, None] * vectors.mT  # W = LᵀL
     return squared_euclidean(x @ L.mT, y @ L.mT)
+
+
+def _in_range(made: Features) -> Features:
+    """Features whose costs are finite, by |C_ij| ≤ max p + max q + 2 d max|f| max|g|."""
+    parts = (t.detach().abs().amax() if t.numel() else t.new_zeros(()) for t in (made.x_sq, made.y_sq, made.x, made.y))
+    p, q, f, g = (float(t) for t in parts)
+    if not p + q + f * g * 2 * made.x.shape[-1] <= torch.finfo(made.x.dtype).max:
+        kind = str(made.x.dtype).removeprefix("torch.")
+        raise ValueError(f"x and y must have costs within {kind}, got coordinates to {max(f, g):g}")
+    return made
 
 
 def cosine(x: Any, y: Any) -> Features:
@@ -90,7 +105,8 @@ def _unit(name: str, x: Tensor) -> Tensor:
 def inner_product(x: Any, y: Any) -> Features:
     """C_ij = −x_i·y_j."""
     x, y = pair(x, y)
-    return Features(x / 2, y, torch.zeros_like(x[..., 0]), torch.zeros_like(y[..., 0]))
+    zeros = (t.new_zeros(t.shape[:-1]) for t in (x, y))
+    return _in_range(Features(x / 2, y, *zeros))
 
 
 def cost_matrix(M: Any) -> Features:
@@ -99,7 +115,7 @@ def cost_matrix(M: Any) -> Features:
     if M.ndim not in (2, 3):
         raise ValueError(f"M must have shape (n, m) or (batch, n, m), got {tuple(M.shape)}")
     eye = torch.eye(M.shape[-2], dtype=M.dtype, device=M.device).expand(*M.shape[:-1], M.shape[-2])
-    return Features(eye, -M.mT / 2, torch.zeros_like(M[..., 0]), torch.zeros_like(M[..., 0, :]))
+    return Features(eye, -M.mT / 2, M.new_zeros(M.shape[:-1]), M.new_zeros(*M.shape[:-2], M.shape[-1]))
 
 
 def pair(x: Any, y: Any, dim: int | None = None) -> tuple[Tensor, Tensor]:

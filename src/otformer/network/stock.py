@@ -34,6 +34,7 @@ from otformer.network.trace import Run, layer_number
 from otformer.network.transformer import AligningTransformer
 from otformer.network.weights import HEADS, HeadName
 
+MOST_HEADS = 4096  # of which two do anything
 Absent = Literal["value", "mask"]
 
 
@@ -74,7 +75,7 @@ class Stock(Prompted):
         super().__init__()
         if type(net) is not AligningTransformer:  # a subclass may hold more than attention
             raise ValueError(f"net must be an AligningTransformer, got {type(net).__name__}")
-        self.heads = checks.count("heads", heads, least=2)
+        self.heads = checks.count("heads", heads, least=2, most=MOST_HEADS)
         self.registers = replace(net.registers, extra=extra)
         self.sink, self.scale, self.about = net.sink, net.scale, net.extra_repr()
         self.head_dim = max(net.W_Q.shape[-1], math.ceil(self.registers.width / self.heads))

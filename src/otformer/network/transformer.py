@@ -28,8 +28,8 @@ Sink = Literal["frozen", "token"]
 Keep = Literal["all", "last"] | Iterable[int]
 
 LEAST_REG = 1e-30
+MOST_COORDINATES = 10**5  # coordinates of a point: weights have the square of that
 DEEPEST = 10**6  # layers, which are laid out one by one
-WEIGHTS = {"W_Q", "W_K", "W_V", "W_O", "reg", "layer"}  # what a file holds at least
 
 
 class AligningTransformer(Prompted):
@@ -106,7 +106,7 @@ class AligningTransformer(Prompted):
                 f"reg must lie from {LEAST_REG:g} to {1 / LEAST_REG:g}, where float32 has λ and 1/λ, got {lam:g}"
             )
         layers = chosen.layers(lam, checks.count("depth", depth, most=DEEPEST))
-        self._describe(checks.count("dim", dim), marginals, sink, scale, repr(chosen))
+        self._describe(checks.count("dim", dim, most=MOST_COORDINATES), marginals, sink, scale, repr(chosen))
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():
             self.register_buffer(name, weights)
@@ -233,18 +233,12 @@ class AligningTransformer(Prompted):
         nn.Module.__init__(net)
         try:
             net._describe(**json.loads(about["settings"]))
-            for name, tensor in tensors.items():
-                net.register_buffer(name, tensor)
-        except (
-            TypeError,
-            ValueError,
-            KeyError,
-            RecursionError,
-        ):  # of a name that the module has for something else: KeyError
-            raise ValueError(f"{path} is damaged: settings or names of weights are not those of a network") from None
-        lost = sorted(WEIGHTS - set(tensors))
-        if lost:
-            raise ValueError(f"{path} does not fit: {lost[0]} is missing")
+        except (ValueError, TypeError, RecursionError):
+            raise ValueError(f"{path} is damaged: no network has the settings {about['settings'][:100]!r}") from None
+        if set(tensors) != set(kinds[found](1, 1.0, 1).state_dict()) or tensors["W_Q"].shape[-2] != net.registers.width:
+            raise ValueError(f"{path} is damaged: its tensors are not those of a {found} of these settings")
+        for name, tensor in tensors.items():
+            net.register_buffer(name, tensor)
         return net
 
     def load(self, path: str | Path) -> Self:

@@ -47,6 +47,8 @@ def balance(
     >>> balance(torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.ones(1), one, one, 1e-9, 100).sum(1)
     tensor([[1., 1.]])
     """
+    if not len(logits):
+        return logits.clone()  # no problems have no plans
     return Balance.apply(logits, temperature, a, b, tol, max_depth, name)[0]
 
 

@@ -14,6 +14,8 @@ from otformer.nn import inputs
 from otformer.nn.balance import balance
 from otformer.nn.iterated import iterated
 
+MOST_ITERATIONS = 10**6  # more would not end
+
 
 class DoublyStochastic(nn.Module):
     r"""The matrix P_ij = exp(L_ij/τ + f_i + g_j) of given row and column sums: of all that have them, the one that maximises
@@ -62,7 +64,7 @@ class DoublyStochastic(nn.Module):
         else:
             self.register_buffer("log_temperature", log_temperature)
         self.tol, self.max_depth = checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2)
-        self.iterations = None if iterations is None else checks.count("iterations", iterations)
+        self.iterations = None if iterations is None else checks.count("iterations", iterations, most=MOST_ITERATIONS)
 
     @property
     def temperature(self) -> Tensor:

@@ -66,4 +66,4 @@ def sums(
 
 def stacked(w: Tensor, lead: tuple[int, ...]) -> Tensor:
     """Weights as [1, n] where all problems share them, else as [B, n]."""
-    return w[None] if w.ndim == 1 else w.expand(*lead, w.shape[-1]).reshape(-1, w.shape[-1])
+    return w[None] if w.ndim == 1 else w.expand(*lead, w.shape[-1]).flatten(0, -2)

@@ -75,11 +75,11 @@ class SoftSort(Sorting):
 
     def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """columns (..., n, c), a table with a row for each value → the same (..., n, c), sorted as the values are."""
+        x, P = self._places(values, weights, mask)
         if not isinstance(columns, Tensor) or columns.shape[:-1] != values.shape or not columns.is_floating_point():
             expected = f"a tensor of floats of shape {(*values.shape, 'c')}"
             raise ValueError(f"columns must be {expected}, got {inputs.kind(columns)}")
-        x, P = self._places(values, weights, mask)
-        table = torch.where(P.sum(2, keepdim=True) > 0, columns.reshape(*x.shape, -1).to(P), 0.0)
+        table = torch.where(P.sum(2, keepdim=True) > 0, columns.reshape(*x.shape, columns.shape[-1]).to(P), 0.0)
         return (_shares(P.mT) @ table).to(columns.dtype).reshape(columns.shape)
 
     def _places(self, values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,7 @@ from otformer.transport.solvers.annealing import direct_then_annealed, least_err
 from otformer.transport.solvers.blocks import Executor
 
 TIMEOUT = 300.0  # seconds one rank waits for another
+LONGEST_WAIT = 1e6  # seconds, beyond which a longer timeout makes no difference
 TEXT = 512  # bytes of a message between ranks
 
 
@@ -40,7 +41,7 @@ class Ranks:
     """A process group whose collectives end within ``timeout`` seconds: with a result, or with a RuntimeError."""
 
     def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = TIMEOUT) -> None:
-        self.timeout = timedelta(seconds=checks.positive("timeout", timeout))
+        self.timeout = timedelta(seconds=min(checks.positive("timeout", timeout), LONGEST_WAIT))
         if not dist.is_available() or not dist.is_initialized():
             raise ValueError("group must be a process group, got none: call torch.distributed.init_process_group first")
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
@@ -172,6 +173,9 @@ def _solved(ranks: Ranks, given: _Input, form: Form) -> Result:
     exact = Sharded(Dense(C, a[rows].double().log(), b[columns].double().log()), ranks)
     target = exact.log_b.exp() if given.b is None else given.b[columns].double()
     value, linear, error, moved = _measured(exact, C, target, u[rows].double(), v[columns].double(), reg)
+    if not (math.isfinite(error) and math.isfinite(value)):  # on all ranks, or on none
+        kind = str(x.dtype).removeprefix("torch.")
+        raise ValueError(f"reg = {reg:g} is out of reach of {kind} for costs {spread:g} apart: the plan is infinite")
     plan = partial(_plan, x, y, u, v, reg, form)
     parts = {"plan": plan, "value_linear": form.number(linear)}
     method = f"Sinkhorn blocks, Anderson-mixed, on {ranks.size} ranks"

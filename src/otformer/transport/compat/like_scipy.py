@@ -25,6 +25,7 @@ from otformer.transport.problem.result import Result
 from otformer.transport.solve import solve, solve_sample
 
 OURS_FROM = 300  # points: with fewer a call of ours costs more than the work of scipy's
+LARGEST_COST = 2.0**960  # costs above have sums along a path that overflow: an answer of scipy's is then no optimum
 ALIKE = 0.98  # min(n, m)/max(n, m): with more to choose from, paths are short, and scipy's loop over them is faster
 
 
@@ -54,6 +55,7 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     C = _numbers(cost)
     if C.ndim != 2:
         raise ValueError(f"cost must be a matrix (n, m), got shape {tuple(C.shape)}")
+    C = _summable(C)
     n, m = C.shape
     ours = min(n, m) >= max(OURS_FROM, ALIKE * max(n, m))
     rows, columns = (_ours if ours else _scipy)(C, maximize)
@@ -73,6 +75,14 @@ def _numbers(cost: Any) -> Any:
     if C.dtype.kind not in "biuf":
         raise ValueError(f"cost must be an array of numbers, got an array of dtype {C.dtype}")
     return C
+
+
+def _summable(C: Any) -> Any:
+    """Costs whose sums stay finite: very large ones times a power of 2, which is exact and moves no optimum."""
+    if 0 in C.shape or max(abs(float(C.min())), abs(float(C.max()))) <= LARGEST_COST:  # ±inf, nan go on to the next line
+        return C
+    top = float(abs(C[abs(C) < np.inf]).max()) if bool((abs(C) < np.inf).any()) else 0.0
+    return C * 2.0**-64 if top > LARGEST_COST else C
 
 
 def _scipy(C: Any, maximize: bool) -> tuple[np.ndarray, np.ndarray]:

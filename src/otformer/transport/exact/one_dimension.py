@@ -83,8 +83,9 @@ def wasserstein_1d(
     stairs = _staircase(a, b)
     costs = _costs(stairs, x, y, power)
     value = (stairs.masses * costs).sum(0)
-    if not bool(torch.isfinite(value).all()):
-        raise ValueError("u_values and v_values must be so near, and weights so small, that the distance is below 1.8e308")
+    if not bool(value.to(like.dtype).isfinite().all()):
+        most = f"below {torch.finfo(like.dtype).max:.2g}"
+        raise ValueError(f"u_values and v_values must be so near, and weights so small, that the distance is {most}")
     if a.requires_grad or b.requires_grad:
         b = b * (a.sum(0) / b.sum(0))
         f, g = _potentials(stairs, costs)

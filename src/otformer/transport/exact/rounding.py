@@ -89,6 +89,7 @@ class Rounded:
 def round_matrix(problem: Problem, P: Tensor, v: Tensor) -> Rounded:
     """A plan P [n, m] of potential v [m], rounded in place; the problem's arrays are tensors."""
     C, a, b, form = problem.cost, problem.a, problem.b, problem.form
+    P.clamp_(max=problem.mass)  # far from converged, entries may be infinite
     P *= _capped(a, P.sum(1))[:, None]
     P *= _capped(b, P.sum(0))
     e, d = _missing(a, P.sum(1)), _missing(b, P.sum(0))
@@ -114,7 +115,10 @@ def round_stream(problem: Problem, plan: StreamedPlan) -> Rounded:
     """A plan of potentials of c alone, rounded in O(n + m) memory, by six passes."""
     a, b, reg, sides, form, P = problem.a, problem.b, problem.reg, problem.cost, problem.form, plan.operator
     stream, (*_, u, v, _) = P.stream, P.parts
-    s = _capped(a, P.right(torch.ones_like(b)))
+    sums = P.right(torch.ones_like(b))
+    if not bool(sums.isfinite().all()):
+        raise ValueError("rounded needs a better plan: its sums are infinite; raise reg or max_depth")
+    s = _capped(a, sums)
     columns = P.left(s)
     t = _capped(b, columns)
     columns, rows = t * columns, s * P.right(t)

@@ -102,7 +102,7 @@ def read_points(
     else:
         C, moving = squared_distances(x, y), None
         if (form.device is not None or isinstance(X_b, Tensor)) and wants_gradient(X_a, X_b):
-            moving = SquaredDistances.apply(*(torch.as_tensor(t).double() for t in (X_a, X_b)), torch.as_tensor(C))
+            moving = SquaredDistances.apply(*(checks.unseen("points", t).double() for t in (X_a, X_b)), torch.as_tensor(C))
         if metric == "euclidean":
             C, moving = C**0.5, None if moving is None else root_of(moving)
     try:
@@ -127,7 +127,9 @@ def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[
     """A cost by the name of its features, and the same with its graph where a gradient is wanted."""
     features = FEATURES[checks.choice("metric", metric, FEATURES)]
     cost = features(x, y).cost()
-    moving = features(*(torch.as_tensor(t).double() for t in (X_a, X_b))).cost() if wants_gradient(X_a, X_b) else None
+    moving = (
+        features(*(checks.unseen("points", t).double() for t in (X_a, X_b))).cost() if wants_gradient(X_a, X_b) else None
+    )
     return cost.numpy() if cost.device.type == "cpu" else cost, moving
 
 

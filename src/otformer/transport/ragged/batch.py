@@ -100,12 +100,21 @@ def solve_batch(
     for part, where in _parts(read(problems), place):
         for item, result in zip(part, _solve_part(part, reg, goal, where), strict=True):
             results[item.place] = result
-    done = completed(results, problems, lambda given: _solve_alone(read_alone(given, reg, place), goal))
-    left = [r.marginal_error for r in done if not r.converged]
-    if left:
-        count = f"{len(left)} of {len(done)} problems"
-        callers.warn(f"not converged: {count}, marginal error up to {max(left):.3g}, tol is {tol:g}")
+    try:
+        done = completed(results, problems, lambda given: _solve_alone(read_alone(given, reg, place), goal))
+    except BrokenProblems as broken:
+        _tell(broken.results, tol)
+        raise
+    _tell(done, tol)
     return done
+
+
+def _tell(results: Sequence[Result | None], tol: float) -> None:
+    """Warn of those that have not converged."""
+    left = [r.marginal_error for r in results if r is not None and not r.converged]
+    if left:
+        count = f"{len(left)} of {len(results)} problems"
+        callers.warn(f"not converged: {count}, marginal error up to {max(left):.3g}, tol is {tol:g}")
 
 
 def completed(results: Sequence[Result | None], problems: Any, solve_one: Callable[[Any], Result]) -> list[Result]:

@@ -18,6 +18,8 @@ from otformer.transport.ragged.stacked import (
     solve_stacked,
 )
 
+PLAN_ROUNDING = 1e-6  # of the mass: marginal error of a plan whose potentials converged, up to which it is as it should be
+
 
 def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: int) -> Tensor:
     """Entropic plans [B, n, m] of costs C [B, n, m] and weights a [B, n], b [B, m], float64, checked.
@@ -59,8 +61,10 @@ def _potentials(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_dep
         problem = read_cost(C[k], a[k], b[k], reg)
         result = solve_problem(problem, Goal.read(tol, max_depth, problem.mass), warn=False)
         u[k], v[k] = result.potentials
-        if not result.converged:
-            errors.append(result.marginal_error)
+        P = log_plan(C[k], u[k], v[k], torch.as_tensor(reg)).exp()  # rounded otherwise than the result's, where C ≫ λ
+        error = float((P.sum(1) - a[k]).abs().sum() + (P.sum(0) - b[k]).abs().sum())
+        if not (result.converged and error <= max(tol, PLAN_ROUNDING) * float(a[k].sum())):
+            errors.append(max(error, result.marginal_error))
     if errors:
         callers.warn(
             f"not converged: {len(errors)} of {len(C)} problems, marginal error up to {max(errors):.3g}, tol is {tol:g}; "

@@ -12,6 +12,8 @@ from otformer.transport.solvers.annealing import direct_then_annealed, least_err
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.newton import Newton
 
+MOST_MEMORY = 1000  # residuals, each as long as the columns: more are not more help
+
 
 @dataclass(frozen=True)
 class Mixed:
@@ -39,8 +41,8 @@ class Mixed:
     newton_up_to: int = 1000
 
     def __post_init__(self) -> None:
-        for name, least in (("memory", 0), ("newton_after", 2), ("newton_up_to", 0)):
-            checks.count(name, getattr(self, name), least)
+        for name, least, most in (("memory", 0, MOST_MEMORY), ("newton_after", 2, None), ("newton_up_to", 0, None)):
+            checks.count(name, getattr(self, name), least, most)
         checks.not_negative("ridge", self.ridge)
 
     def run(self, problem: Problem, goal: Goal) -> Solved:

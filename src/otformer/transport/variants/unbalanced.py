@@ -144,7 +144,8 @@ def finish_variant(
     form, wanted = problem.form, problem.wanted
     linear = torch.where(P > 0, P * problem.cost, 0.0).sum() + problem.low * P.sum()
     value, mass = linear + rest, float(P.sum())
-    if not math.isfinite(float(value)):
+    largest = torch.finfo(torch.float32 if form.single else torch.float64).max
+    if not (abs(float(value)) <= largest and (not P.numel() or float(P.max()) <= largest)):
         raise ValueError(f"M is too low: the mass of the plan overflows, got costs down to {problem.low:g}")
     converged = error < goal.tol or not P.numel()
     if not converged:

@@ -19,7 +19,7 @@ from otformer.show.links import Links
 from otformer.words.align import methods
 from otformer.words.align.aligners import Array
 from otformer.words.text.gold import Link, grid, pharaoh
-from otformer.words.text.text import Pair, parse_pairs, words
+from otformer.words.text.text import Given, Pair, as_pair, words
 
 
 class Alignment(frozenset[Link], Shown):
@@ -106,7 +106,6 @@ class Alignment(frozenset[Link], Shown):
         return Card("Alignment", facts, [links, *scores])
 
 
-Given = Pair | tuple[str, str] | str
 MOST_SCORES = 10**6  # of a sentence pair: a thousand words on each side
 
 
@@ -155,7 +154,9 @@ def align(
     Liang, Taskar and Klein, Alignment by agreement, NAACL 2006.
     """
     listed = [pairs] if isinstance(pairs, str) else pairs
-    given = [next(parse_pairs([pair], "pairs")) if isinstance(pair, str) else Pair(*pair) for pair in listed]
+    if not isinstance(listed, Iterable):
+        raise ValueError(f"pairs must be a list of sentence pairs or one text, got {type(pairs).__name__}")
+    given = [as_pair(pair) for pair in listed]
     found = _aligned(methods.method(method, languages), given, by)
     return found[0] if isinstance(pairs, str) else found
 

@@ -74,6 +74,8 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     >>> model.kind, model.layers, model.heads
     ('encoder', 12, 5)
     """
+    if not isinstance(name, (str, Path)):
+        raise ValueError(f"name must be a folder or a hub name, got {type(name).__name__}")
     local = _is_local(name)
     place = checks.device(device)
     transformers = library()
@@ -165,7 +167,11 @@ def _first_line(error: Exception) -> str:
 
 def _looked_at(name: str, config: Any, tokenizer: Any, network: Any) -> Model:
     """Kind, layers and heads from what a short text gives; also shows that there are attentions and places of words."""
-    ids = torch.tensor([(list(tokenizer("a b")["input_ids"]) or [0]) * 2], device=next(network.parameters()).device)
+    try:
+        read = list(tokenizer("a b")["input_ids"]) or [0]
+    except Exception as error:  # and a damaged file can be read, but not be used
+        raise ValueError(f"model {name} has a tokenizer that does not work: {_first_line(error)}") from None
+    ids = torch.tensor([read * 2], device=next(network.parameters()).device)
     both = {"decoder_input_ids": ids} if config.is_encoder_decoder else {}
     with torch.inference_mode():
         try:

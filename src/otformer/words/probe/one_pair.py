@@ -13,7 +13,7 @@ from otformer.words.models.attention import READINGS, Reading, read, readings_of
 from otformer.words.models.models import Model, load
 from otformer.words.probe.probe import LIKENESS, Array, ReadPair, Settings, likeness_of, read_with_plans
 from otformer.words.text.gold import Gold, Links, grid
-from otformer.words.text.text import Pair, parse_pairs
+from otformer.words.text.text import Given, Pair, as_pair
 
 IS_TRANSPORT = 0.1  # most total variation to the plan of an attention that is called transport
 IS_FLAT = 0.1  # most total variation from uniform of a plan with which nothing can be told apart
@@ -130,7 +130,7 @@ class PairProbe:
         return np.asarray(A / A.sum(-1, keepdims=True))
 
 
-def look_at(model: Model | str | Path, pair: Pair | str, settings: Settings | None = None, device: str = "cpu") -> PairProbe:
+def look_at(model: Model | str | Path, pair: Given, settings: Settings | None = None, device: str = "cpu") -> PairProbe:
     """What a model, given or loaded (`models.load`), does with a Pair or ``source ||| target``; settings.reg is λ.
 
     >>> import pytest; _ = pytest.importorskip("transformers")
@@ -140,8 +140,7 @@ def look_at(model: Model | str | Path, pair: Pair | str, settings: Settings | No
     ((6, 9, 3, 3), (3, 3))
     """
     loaded = model if isinstance(model, Model) else load(model, device)
-    given = next(parse_pairs([pair], "pair")) if isinstance(pair, str) else pair
-    (found,) = look_at_each(loaded, [given], None, settings)
+    (found,) = look_at_each(loaded, [as_pair(pair, "pair")], None, settings)
     return found
 
 

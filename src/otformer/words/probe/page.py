@@ -33,7 +33,7 @@ from otformer.words.probe.figure import LABELS
 from otformer.words.probe.one_pair import SAYS, PairProbe, look_at_each
 from otformer.words.probe.probe import LIKENESS, Array, Settings
 from otformer.words.text.gold import Gold
-from otformer.words.text.text import Pair, parse_pairs, words
+from otformer.words.text.text import Given, Pair, as_pair, words
 
 PARTS = ("page.html", "page_drawing.js", "page_controls.js")
 FORMAT = 1  # of the data inside a page; the script reads this one only
@@ -51,7 +51,6 @@ NOTES = {
     "input": "a target word is read where the decoder takes it as input, after the source in one prompt",
     "output": "a target word is read one step earlier, where the decoder has it as output",
 }
-Given = Pair | tuple[str, str] | str
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ def show(
     if gold is not None and len(gold) != len(listed):
         raise ValueError(f"gold must have links for each of {len(listed)} pairs, got {len(gold)}")
     loaded = model if isinstance(model, Model) else load(named(str(model)) if isinstance(model, str) else model, device)
-    given = [_pair(pair) for pair in listed]
+    given = [as_pair(pair) for pair in listed]
     split = [tuple(words(side, s.by) for side in pair) for pair in given]
     there = [k for k, both in enumerate(split) if all(both)]
     if not there:
@@ -170,14 +169,6 @@ def checked_page(file: str | Path) -> Path:
     if checks.path("file", file).suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"file must end in .html or .htm, since it becomes a page, got {str(file)!r}")
     return Path(file)
-
-
-def _pair(given: Given) -> Pair:
-    if isinstance(given, str):
-        return next(parse_pairs([given], "pairs"))
-    if len(given) != 2 or not all(isinstance(side, str) for side in given):
-        raise ValueError(f"pairs must be 'source ||| target' or (source, target), got {str(given)[:60]!r}")
-    return Pair(*given)
 
 
 def _check_size(model: Model, split: Sequence[Sequence[list[str]]], s: Settings) -> None:

@@ -35,6 +35,9 @@ class Pair(NamedTuple):
     target: str
 
 
+Given = Pair | tuple[str, str] | str  # a sentence pair, as a caller writes it
+
+
 def data_folder() -> Path:
     """The folder that the environment variable OTFORMER_DATA names."""
     folder = os.environ.get("OTFORMER_DATA", "")
@@ -116,6 +119,24 @@ def parse_pairs(
             wanted = f"{max(left, right) + 1} columns with tabs between" if tabs else f"one {BAR} between two sentences"
             raise ValueError(f"{name} line {number} must have {wanted}, got {line.strip()[:60]!r}")
         yield Pair(fields[left].strip(), fields[right].strip())
+
+
+def as_pair(given: Given, name: str = "pairs") -> Pair:
+    """A sentence pair from ``a ||| b`` or two texts; ``name`` is what errors call it.
+
+    >>> as_pair("Go. ||| Va !"), as_pair(("Go.", "Va !"))
+    (Pair(source='Go.', target='Va !'), Pair(source='Go.', target='Va !'))
+    """
+    sides = (given,) if isinstance(given, str) else given
+    if not isinstance(sides, (tuple, list)) or not all(isinstance(side, str) for side in sides):
+        raise ValueError(f"{name} must be 'source ||| target' or (source, target), got {str(given)[:60]!r}")
+    if any("\ud800" <= letter < "\ue000" for side in sides for letter in side):
+        raise ValueError(f"{name} must be text, got half a character (a surrogate) in {str(given)[:60]!r}")
+    if isinstance(given, str):
+        return next(parse_pairs([given], name))
+    if len(given) != 2:
+        raise ValueError(f"{name} must be 'source ||| target' or (source, target), got {len(given)} texts")
+    return Pair(*given)
 
 
 def _folding() -> dict[int, str]:
