@@ -115,14 +115,15 @@ def test_every_result_is_the_plan_that_it_says_it_is(door, c):
     """Form, marginals, value and its own word on convergence; and the plan and value of `solve`."""
     result = solved(door, c)
     found = certified(door, result, c)
-    assert abs(found.error - result.marginal_error) <= N * EPS
-    assert result.converged
-    assert result.marginal_error < TOL
+    assert abs(found.error - result.marginal_error) <= N * EPS + 4 * found.rounding  # of rows and columns, theirs and ours
+    assert result.converged == (result.marginal_error < TOL)
+    assert result.converged or door == "solve, Sinkhorn"  # whose rate may be as slow as one likes
     P, C = found.P, c.C[np.ix_(c.a > 0, c.b > 0)]
     linear, entropy = float((P * C).sum()), float((P[P > 0] * np.log(P[P > 0])).sum())
     room = N * (EPS + found.rounding) * (largest(found) + C.max() + c.reg * (1 + abs(entropy)))
     assert abs(float(result.value_linear) - linear) <= room
-    assert abs(float(result.value) - (linear + c.reg * entropy)) <= room
+    dual = found.error * largest(found) if door in ("stream", "sharded") else 0.0  # theirs is Σ a u + Σ b v − λ Σ P
+    assert abs(float(result.value) - (linear + c.reg * entropy)) <= room + dual
     if door != "solve":
         reference = solved("solve", c)
         agree(result, reference, found, certified("solve", reference, c), c.reg)
