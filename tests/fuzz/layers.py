@@ -132,6 +132,29 @@ def sorting_layers(rng: Rng, told: Told) -> None:
         assert np.abs(y.sum(-1) - layer.k).max() < close * n, "shares do not sum to k"
 
 
+def attention(rng: Rng, told: Told) -> None:
+    """Rows of the attention sum to one, columns of a balanced one to their share; padding, masks and odd settings."""
+    heads, n, m, lead = pick(rng, (1, 2)), max(1, size(rng)), max(1, size(rng)), pick(rng, ((), (2,), (0,)))
+    balanced = rng.random() < 0.5
+    layer = of.nn.SinkhornAttention(
+        number(rng, (4, 8)), heads, number(rng, (0.0, 0.0, 0.5)), batch_first=True, dtype=torch.float64,
+        unbalanced=None if balanced else number(rng, (0.1, 1.0, 10.0)), temperature=number(rng, (0.1, 1.0)),
+        max_depth=300, executor=pick(rng, ("auto", "dense", "stream")),
+    )  # fmt: skip
+    d, weights = layer.embed_dim, bool(rng.integers(2))
+    x = tensor(rng, array(rng, (*lead, n, d)), (torch.float64,))
+    y = x if rng.random() < 0.4 else tensor(rng, array(rng, (*lead, m, d)), (torch.float64,))
+    there = mask(rng, (*lead, y.shape[-2]))
+    padding = ~there if isinstance(there, torch.Tensor) and there.dtype == torch.bool else there
+    out, A = layer.eval()(x, y, y, key_padding_mask=padding, need_weights=weights)
+    differentiated(out, x, told)
+    if told or A is None or not A.numel() or padding is not None:
+        return
+    assert np.abs(plain(A).sum(-1) - 1).max() < 1e-5, "rows do not sum to 1"
+    if balanced:
+        assert np.abs(plain(A).sum(-2) - A.shape[-2] / A.shape[-1]).max() < 1e-3, "columns have no equal sums"
+
+
 def layer_gradients(rng: Rng, told: Told) -> None:
     """Slopes of every layer in float64."""
     n, lam = max(2, size(rng)), pick(rng, (0.1, 1.0))
@@ -147,4 +170,4 @@ def layer_gradients(rng: Rng, told: Told) -> None:
     oracles.slope(lambda L: (balanced(L) * T).sum(), torch.tensor(rng.random((n, n))), rng.standard_normal((n, n)))
 
 
-FAMILIES = (doubly_stochastic, transport_layer, sorting_layers, layer_gradients)
+FAMILIES = (doubly_stochastic, transport_layer, sorting_layers, attention, layer_gradients)

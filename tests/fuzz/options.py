@@ -70,6 +70,7 @@ VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
         "--seed": SEEDS,
         "--full": None,
         "--resume": None,
+        "--check": None,
         "--list": None,
         "--json": None,
     },
