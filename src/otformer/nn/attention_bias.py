@@ -49,7 +49,7 @@ from otformer.transport.streaming.solve import PATIENCE
 
 SINGLE_ERROR = 1e-5  # of column sums, as a factor: as far as passes in float32 go
 BIAS_MEMORY = 32  # residuals that are mixed
-ROUNDING = 2.0**-24  # of a logit in float32, as a share of it
+SINGLE_ROUNDING = 2.0**-24  # of a logit in float32, as a share of it
 STUCK = 300  # passes in float64 without a better error, after which there is none
 STAGE_OFF = 0.1  # error of a column sum, as a factor, at which a stage above the final temperature ends
 
@@ -133,7 +133,7 @@ def _solve(passes: Passes, wanted: Wanted) -> tuple[Tensor, Tensor]:
         g, error, taken = _mixed(first, g / heat, log_b, wanted.rho / heat, heat, goal, most, patience)
         g, depth = g * heat, depth - taken
     if not double:  # the logits are rounded, and g may have been fitted to how
-        error = error + ROUNDING * first.spread()
+        error = error + SINGLE_ROUNDING * first.spread()
     if not double and depth > 0 and not bool((error <= tol).all()):
         g, error, _ = _mixed(passes.to(torch.float64), g, log_b, wanted.rho, 1.0, tol, depth, STUCK)
     return g, error

@@ -129,7 +129,7 @@ def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
         _check_first_keys(heads)
     g = KeyBias.apply(heads.q, heads.k, heads.own, heads.rows, heads.causal, wanted)
     dtype = heads.v.dtype if heads.v.dtype in FEATURES_OF else torch.float32
-    if dtype == torch.float32 and not _single_will_do(passes, g.detach(), wanted):
+    if dtype == torch.float32 and not _single_will_do(passes, g, wanted):
         dtype = torch.float64
     bias = torch.where(heads.own > -torch.inf, heads.own + g, NOT_THERE)
     pieces = [bias.to(dtype)]
@@ -145,6 +145,7 @@ def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
     return out[0, :, :, :d].masked_fill(~heads.rows[:, :, None], 0.0).to(heads.v.dtype)
 
 
+@torch.no_grad()
 def _single_will_do(passes: Passes, g: Tensor, wanted: Wanted) -> bool:
     """Whether columns are within tol where logits are rounded to float32, as in the last step, by a pass that does so too.
 

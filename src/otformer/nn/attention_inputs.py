@@ -34,7 +34,9 @@ def refuse_vmap() -> None:
         return
     levels = torch._C._functorch.get_interpreter_stack() or ()
     if any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels):
-        raise ValueError("SinkhornAttention does not run inside vmap of torch.func, nor jacfwd: give it the batch; use jacrev")
+        raise ValueError(
+            "SinkhornAttention does not run inside vmap of torch.func, nor jacfwd: give it the batch; jacrev runs"
+        )
 
 
 def read(
