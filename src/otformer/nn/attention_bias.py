@@ -49,7 +49,7 @@ from otformer.transport.streaming.solve import PATIENCE
 
 SINGLE_ERROR = 1e-5  # of column sums, as a factor: as far as passes in float32 go
 BIAS_MEMORY = 32  # residuals that are mixed
-SINGLE_ROUNDING = 2.0**-24  # of a logit in float32, as a share of it
+SINGLE_ROUNDING = 2**-24  # of a logit in float32, as a share of it
 STUCK = 300  # passes in float64 without a better error, after which there is none
 STAGE_OFF = 0.1  # error of a column sum, as a factor, at which a stage above the final temperature ends
 
