@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from otformer.nn import balance_cpu, balance_gpu
+from otformer.nn import balance_kernels as kernels
 
 DOUBLE, SINGLE, HALF = torch.float64, torch.float32, torch.bfloat16
 
@@ -48,9 +49,23 @@ def bad() -> None:
     assert (P[3] - 1 / 3).abs().max() < 1e-6
 
 
+def far_apart() -> None:
+    """Rows 2³⁰ entries apart, as where problems are 3·10⁸: the third is 2³¹ from the first. The memory is not touched."""
+    step, one = 2**30, torch.ones(1, 3)
+    room = torch.empty(2 * step + 3, dtype=HALF)
+    L = room.as_strided((3, 3), (step, 1))
+    L.copy_(torch.eye(3))
+    f, g, error = torch.empty(1, 3), torch.empty(1, 3), torch.empty(1)
+    sizes = (1, 3, 3, 1, step, 1, 1, 1, 1)
+    balance_gpu._launch(kernels.solve, (room, torch.ones(1), one, one), (room, f, g, error), sizes, (1e-6, 6, 64), f)
+    expected = torch.eye(3).softmax(1)  # whose columns have the sums of its rows
+    assert float((L.float() - expected).abs().max()) < 1e-2, L
+
+
 if __name__ == "__main__":
     for shape, masked in (((4, 2, 2), False), ((66, 4, 4), True), ((2, 3, 7), True), ((2, 32, 32), True)):
         for dtype, tol in ((DOUBLE, 1e-10), (SINGLE, 1e-6), (HALF, 1e-6)):
             compare(shape, dtype, 2.0, masked, tol)
     compare((64, 4, 4), SINGLE, 6.0, False, 1e-6)
     bad()
+    far_apart()

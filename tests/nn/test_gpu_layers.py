@@ -8,7 +8,7 @@ from torch import Tensor
 
 import otformer as of
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 SHAPES = ((1000, 2, 2), (5000, 4, 4), (333, 3, 7), (65, 16, 16), (40, 32, 32), (3, 64, 64), (2, 100, 70))
 CASES = [(shape, torch.float32) for shape in SHAPES]  # a kernel takes seconds to compile: not all with all
 CASES += [((5000, 4, 4), dtype) for dtype in (torch.float64, torch.bfloat16, torch.float16)]

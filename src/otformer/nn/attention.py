@@ -28,7 +28,8 @@ class SinkhornAttention(nn.MultiheadAttention):
     All arguments and parameters are those of ``MultiheadAttention``, whose ``state_dict`` loads here and back, and
     unbalanced : ρ, in the units of q·k/√d; None for exact columns.
     temperature : τ.
-    tol : every column sum is within a factor 1 ± tol of what it should be; rows are exact. Gradients are implicit.
+    tol : every column sum is within a factor 1 ± tol of what it should be, or a warning says how far off; rows sum to 1
+        within tol, and where columns cannot be reached too. Gradients are implicit.
     max_depth : passes over the matrix, at most.
     executor : "dense" holds the n × m matrix of every head, "stream" never does, "auto" streams from 2¹⁸ entries a head on,
         where it can: need_weights=False, no attn_mask but the causal one, no dropout on a CPU.
@@ -95,15 +96,17 @@ class SinkhornAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """As `MultiheadAttention.forward`: (output, weights), weights None unless ``need_weights``.
 
-        key_padding_mask, attn_mask : True, or −inf, forbids; other numbers are added to X. What is masked is not read.
+        key_padding_mask, attn_mask : True, or a number of −10⁴ or less, forbids; others are added to X. What is forbidden to
+            all is not read.
         is_causal : row i sees keys up to i; attn_mask is then not looked at, and may be left out.
         query_padding_mask : (N, L), True for queries that are not there: they take no part, and their weights are 0. By
             default the key_padding_mask where query and key are the same tensor, otherwise none.
         """
+        attention_inputs.refuse_vmap()
         if any(isinstance(t, Tensor) and t.is_nested for t in (query, key, value)):
             return self._nested(query, key, value, key_padding_mask, attn_mask, is_causal, need_weights)
         alone = isinstance(query, Tensor) and query.ndim == 2
-        same = query is key and key is value
+        same = query is key and key is value and query_padding_mask is None  # a key need not be a query
         given = attention_inputs.read(
             query, key, value, key_padding_mask, query_padding_mask, attn_mask, is_causal,
             (self.embed_dim, self.kdim, self.vdim), self.num_heads, self.batch_first,
@@ -179,6 +182,12 @@ class SinkhornAttention(nn.MultiheadAttention):
         out, _ = self.forward(given, given, given, absent, need_weights=False, is_causal=is_causal)
         out = out if self.batch_first else out.transpose(0, 1)
         return torch.nested.as_nested_tensor([t[~gone] for t, gone in zip(out, absent, strict=True)]), None
+
+    def _reset_parameters(self) -> None:
+        """As torch's, which asks for the attribute that __init__ has set otherwise."""
+        self._qkv_same_embed_dim = self.in_proj_weight is not None
+        super()._reset_parameters()
+        self._qkv_same_embed_dim = False
 
     def extra_repr(self) -> str:
         columns = "" if self.unbalanced is None else f", unbalanced={self.unbalanced:g}"

@@ -3,6 +3,9 @@ r"""The heads of `SinkhornAttention`, all problems of one size: with their matri
 Streamed, the bias of a key is one more feature of it, [q_i, 1]·[k_j, g_j] = q_i·k_j + g_j, so the last step is torch's own
 fused attention. In bfloat16 g has three features, g = g' + g'' + g''', each the rounding error of those before: a bias with
 eight digits of two would put the column sums off by a percent.
+
+float32 rounds logits there by 6·10⁻⁸ of their size, and column sums move with them. Where tol is missed by that a CPU takes
+the last step in float64.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from otformer.nn.attention_bias import KeyBias, Passes, Wanted, wanted_columns
+from otformer import callers
+from otformer.nn.attention_bias import KeyBias, Wanted
+from otformer.nn.attention_passes import Passes
 from otformer.nn.balance import balance
 
 STREAM_FROM = 2**18  # entries of the matrix of a head
@@ -84,10 +89,25 @@ def matrices(heads: Heads, wanted: Wanted) -> Tensor:
     _check_logits(X)
     passes = Passes(X, None, torch.where(heads.own > -torch.inf, 0.0, -torch.inf), heads.rows)
     if wanted.rho == torch.inf:
-        one = torch.ones(1, dtype=torch.float64, device=X.device)
-        return balance(X, one, heads.rows.double(), wanted_columns(passes), wanted.tol, wanted.max_depth)
+        return _rows_exact(_balanced(X, heads.rows, passes.wanted, wanted), heads.rows, wanted.tol)
     g = KeyBias.apply(X, None, passes.own, heads.rows, False, wanted)
-    return (X + g[:, None].to(dtype)).softmax(2).masked_fill(~heads.rows[:, :, None], 0.0)
+    # In float64, for X + g is as large as logits are, and its rounding in float32 would be seen in the columns.
+    return (X.double() + g[:, None]).softmax(2).to(dtype).masked_fill(~heads.rows[:, :, None], 0.0)
+
+
+def _balanced(X: Tensor, rows: Tensor, b: Tensor, wanted: Wanted) -> Tensor:
+    """`balance` counts in units of the greatest weight, max(1, b): min(b, 1/b) of tol leaves all sums within 1 ± tol."""
+    top = b.amax(1)
+    one = torch.ones(1, dtype=torch.float64, device=X.device)
+    return balance(X, one, rows.double(), b, wanted.tol * float(torch.minimum(top, 1 / top).min()), wanted.max_depth)
+
+
+def _rows_exact(A: Tensor, rows: Tensor, tol: float) -> Tensor:
+    """A with rows of sum 1, where they are not: of what has not converged the columns are off, outputs stay averages."""
+    sums = torch.where(rows, A.sum(2), 1.0)[:, :, None]
+    if bool(((sums - 1).abs() <= tol).all()):
+        return A
+    return A / sums.clamp_min(torch.finfo(A.dtype).tiny)
 
 
 def _check_logits(X: Tensor) -> None:
@@ -109,6 +129,8 @@ def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
         _check_first_keys(heads)
     g = KeyBias.apply(heads.q, heads.k, heads.own, heads.rows, heads.causal, wanted)
     dtype = heads.v.dtype if heads.v.dtype in FEATURES_OF else torch.float32
+    if dtype == torch.float32 and not _single_will_do(passes, g, wanted):
+        dtype = torch.float64
     bias = torch.where(heads.own > -torch.inf, heads.own + g, NOT_THERE)
     pieces = [bias.to(dtype)]
     for _ in range(FEATURES_OF[dtype] - 1):  # the first has the gradient
@@ -121,6 +143,22 @@ def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
     q, k, v = q[None], k[None], v[None]  # problems as heads
     out = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=heads.causal, scale=1.0)
     return out[0, :, :, :d].masked_fill(~heads.rows[:, :, None], 0.0).to(heads.v.dtype)
+
+
+@torch.no_grad()
+def _single_will_do(passes: Passes, g: Tensor, wanted: Wanted) -> bool:
+    """Whether columns are within tol where logits are rounded to float32, as in the last step, by a pass that does so too.
+
+    On a GPU there is nothing else that does without the matrix, and a warning says what is missed.
+    """
+    single = passes.to(torch.float32)
+    off = max(float(single.at(part).residual(g[part], 1 / wanted.rho).abs().max()) for part in single.parts())
+    if off > wanted.tol and g.is_cuda:
+        callers.warn(
+            f"float32 rounds the logits: column sums off by a factor of up to {math.exp(min(off, 700.0)):.7g}, "
+            f"tol is {wanted.tol:g}; raise tol or the temperature"
+        )
+    return off <= wanted.tol or g.is_cuda
 
 
 def _check_first_keys(heads: Heads) -> None:

@@ -10,6 +10,10 @@ from torch import Tensor
 
 from otformer.nn.inputs import kind
 
+# Added to a logit, this is meant to forbid: −1e4, −1e9 and the least of a dtype are in use. Softmax gives such keys nothing;
+# balanced attention would, for what is added to a whole column its bias takes off again.
+FORBIDS = -1e4
+
 
 @dataclass(frozen=True)
 class Given:
@@ -22,6 +26,17 @@ class Given:
     rows: Tensor  # [N, L], true for a query that is there
     mask: Tensor | None  # [1 or N·heads, L, S], added to the logits
     causal: bool  # the mask is the causal one, and not among the numbers above
+
+
+def refuse_vmap() -> None:
+    """Inside vmap no tensor can be looked at, as masks and errors have to be; torch would say so at length."""
+    if torch.compiler.is_compiling():
+        return
+    levels = torch._C._functorch.get_interpreter_stack() or ()
+    if any(level.key() == torch._C._functorch.TransformType.Vmap for level in levels):
+        raise ValueError(
+            "SinkhornAttention does not run inside vmap of torch.func, nor jacfwd: give it the batch; jacrev runs"
+        )
 
 
 def read(
@@ -57,7 +72,7 @@ def read(
 
 
 def _added(name: str, mask: Any, shapes: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
-    """Numbers to add to logits, in float32 at least; −∞ where a boolean mask is true."""
+    """Numbers to add to logits, in float32 at least; −∞ where a boolean mask is true, or a number FORBIDS or below."""
     fits = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.is_floating_point())
     if not fits or tuple(mask.shape) not in shapes:
         expected = " or ".join(map(str, shapes))
@@ -68,7 +83,8 @@ def _added(name: str, mask: Any, shapes: tuple[tuple[int, ...], ...], like: Tens
         return torch.zeros(mask.shape, device=like.device).masked_fill(mask, -torch.inf)
     if bool((mask.isnan() | mask.isposinf()).any()):
         raise ValueError(f"{name} must be finite, or -inf where attention is forbidden, got nan or inf")
-    return mask.to(torch.promote_types(mask.dtype, torch.float32))
+    forbids = mask <= mask.new_tensor(FORBIDS)  # as its dtype rounds it: −9984 in bfloat16
+    return mask.to(torch.promote_types(mask.dtype, torch.float32)).masked_fill(forbids, -torch.inf)
 
 
 def _causal(mask: Tensor) -> bool:
@@ -80,6 +96,10 @@ def _causal(mask: Tensor) -> bool:
 def _present(query: Tensor, key: Tensor, value: Tensor, own: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Padding as 0: it is not read, not even for the gradients of the projections."""
     keys = own > -torch.inf
+    if not rows.shape[1]:  # nothing attends
+        return query, key, value
+    if not keys.shape[1]:
+        raise ValueError("key must have a token to attend to, got a sequence of length 0")
     if not bool(keys.any(1).all()):
         raise ValueError(f"key_padding_mask leaves no key of sequence {int((~keys.any(1)).nonzero()[0, 0])}")
     if not bool(rows.any(1).all()):

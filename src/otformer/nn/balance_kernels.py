@@ -46,7 +46,7 @@ def read(
 ):  # fmt: skip
     """X [N, M, BATCH] = (logits − max)/τ, LEAST where P is 0; τ, the greatest weight [BATCH]; weights in its units; bad."""
     k = tl.program_id(0).to(tl.int64) * BATCH + tl.arange(0, BATCH)
-    i, j = tl.arange(0, N), tl.arange(0, M)
+    i, j = tl.arange(0, N).to(tl.int64), tl.arange(0, M).to(tl.int64)  # times a step: beyond 2³¹ where problems are many
     tau = tl.load(temperature + k % heads).to(NUMBERS)
     rows, columns = (i < n)[:, None] & (k < count)[None, :], (j < m)[:, None] & (k < count)[None, :]
     w_a = tl.load(a + (k % rows_a)[None, :] * n + i[:, None], mask=rows, other=0.0).to(NUMBERS)
