@@ -11,12 +11,15 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from helpers.command import otformer
+from otformer.cli.main import main
 from otformer.experiments import recorded
 from otformer.experiments.recorded import COMMAND, FOLDER, Tolerance, drifts, record
 from otformer.experiments.registry import EXPERIMENTS
@@ -172,9 +175,11 @@ def test_no_rows_are_a_drift_in_one_line(tmp_path: Path) -> None:
     assert line.startswith("sizes: numbers.csv has 0 rows of [], recorded: ")
 
 
-def test_one_experiment_is_one(tmp_path: Path) -> None:
-    done = otformer("reproduce", "errata", "--check", "--out", tmp_path)
-    assert "number of 1 experiment is as recorded" in done.stdout
+def test_one_experiment_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["otformer", "reproduce", "errata", "--check", "--out", str(tmp_path)])
+    with suppress(SystemExit):
+        main()
+    assert "number of 1 experiment is as recorded" in capsys.readouterr().out
 
 
 def test_check_goes_with_the_default_seed_and_size_and_recording_with_a_report(tmp_path: Path) -> None:
