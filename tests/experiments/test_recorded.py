@@ -176,7 +176,7 @@ def test_no_rows_are_a_drift_in_one_line(tmp_path: Path) -> None:
 
 
 def test_one_experiment_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["otformer", "reproduce", "errata", "--check", "--out", str(tmp_path)])
+    monkeypatch.setattr(sys, "argv", ["otformer", "reproduce", "transport-translator", "--check", "--out", str(tmp_path)])
     with suppress(SystemExit):
         main()
     assert "number of 1 experiment is as recorded" in capsys.readouterr().out
