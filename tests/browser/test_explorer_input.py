@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from helpers.browser import Browser
-from helpers.explorer_page import STILL, choose, go, ink, settle, state, text
+from helpers.explorer_page import STILL, choose, drag, go, ink, settle, state, text
 from otformer.explorer.page import write_page
 
 pytestmark = pytest.mark.slow
@@ -98,4 +98,33 @@ def test_extremes_give_words_not_nan(browser: Browser, page: Path, fragment: str
     said = browser.js("return document.body.innerText")
     assert not [word for word in ("NaN", "Infinity", "undefined", "null") if word in said]
     assert text(browser, "message") == ""
+    assert browser.complaints() == []
+
+
+def test_the_layer_said_of_the_broken_network_is_one_that_it_has(browser: Browser, page: Path) -> None:
+    browser.open(page, "#mode=plane&list=&n=200&depth=200&brokenLayer=200&reg=0.005")
+    go(browser, "break")
+    assert "layer 150 of 150" in text(browser, "break-player")
+
+
+def test_the_list_field_shows_what_was_dragged(browser: Browser, page: Path) -> None:
+    browser.open(page, STILL)
+    settle(browser)
+    drag(browser, 20)
+    settle(browser)
+    moved = browser.js("return document.getElementById('list').value").split()
+    assert len(moved) == 12
+    points = browser.js("return explorer.points.x.map(p => p[0])")
+    assert list(map(float, moved)) == pytest.approx(points, rel=1e-3)
+
+
+def test_half_a_surrogate_pair_is_no_fault(browser: Browser, page: Path) -> None:
+    browser.open(page, "#mode=words")
+    settle(browser)
+    browser.js(
+        "const e = document.getElementById('source'); e.value = 'a \\ud83e fox'; e.dispatchEvent(new Event('change'))"
+    )
+    settle(browser)
+    browser.js("await new Promise(done => setTimeout(done, 300))")
+    assert "%EF%BF%BD" in browser.js("return location.hash")
     assert browser.complaints() == []

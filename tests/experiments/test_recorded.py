@@ -8,17 +8,23 @@ What the tolerances were measured by, on a machine with AVX2 (no line may begin 
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from helpers.command import otformer
+from otformer.cli.main import main
 from otformer.experiments import recorded
 from otformer.experiments.recorded import COMMAND, FOLDER, Tolerance, drifts, record
 from otformer.experiments.registry import EXPERIMENTS
 from otformer.experiments.runner import Record
+from otformer.files import write_csv
 
 QUICK = ("sizes", "rates", "errata", "iterative", "embedding-ot")  # five seconds; tables, a fit, trained networks, words
 
@@ -115,8 +121,14 @@ def test_every_experiment_is_recorded() -> None:
         ("1.009", "1.0", True),
         ("1.012", "1.0", False),
         ("-1.0", "1.0", False),
-        ("0.0009", "0.0", True),
-        ("0.0011", "0.0", False),
+        ("2.9e-05", "0.0", True),  # 30 times the level of rounding
+        ("3.1e-05", "0.0", False),
+        ("0.0009", "0.0", False),
+        ("0.0", "0.0009", False),  # below the absolute tolerance, but not the number that was recorded
+        ("0.0002", "0.0009", True),
+        ("-0.0002", "0.0005", True),
+        ("2e-05", "0.0009", False),
+        ("0.0", "1e-05", True),
         ("nan", "nan", True),
         ("nan", "1.0", False),
         ("inf", "1.0", False),
@@ -131,7 +143,43 @@ def test_every_experiment_is_recorded() -> None:
     ],
 )
 def test_what_agrees(new: str, old: str, agrees: bool) -> None:
-    assert Tolerance(relative=0.01, absolute=0.001).allows(new, old) is agrees
+    assert Tolerance(relative=0.01, absolute=0.001, rounding=1e-6).allows(new, old) is agrees
+
+
+TINY = {"errata": "corrected", "theorem-gd": "frozen sink: largest gap", "theorem-bound": "μ at layer 4000"}
+TINY |= {"sketch": "μ by layers alone", "sizes": "marginal error"}
+
+
+def kept_run(place: Path, name: str, change: Callable[[dict[str, str]], dict[str, str]]) -> Record:
+    """A run that has what is recorded, each row changed."""
+    (place / name).mkdir(parents=True)
+    with (FOLDER / f"{name}.csv").open(newline="", encoding="utf-8") as lines:
+        write_csv(place / name / "numbers.csv", [change(row) for row in csv.DictReader(lines)])
+    return Record(place / name, {"name": name, "checks": json.loads((FOLDER / "checks.json").read_text("utf-8"))[name]})
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_errors_at_the_level_of_rounding_are_asked_for(tmp_path: Path, name: str) -> None:
+    column = TINY[name]
+    for change in ("0.0", "1e-9"):  # the two compared are one; an error came in that no tolerance of 1e-8 sees
+        lines = drifts(kept_run(tmp_path / change, name, lambda row: row | {column: row[column] and change}))  # noqa: B023
+        assert lines
+        assert all(f", {column}: {change.rstrip('.0')}" in line for line in lines if "more" not in line)
+    assert drifts(kept_run(tmp_path / "same", name, dict)) == []
+
+
+def test_no_rows_are_a_drift_in_one_line(tmp_path: Path) -> None:
+    run = kept_run(tmp_path, "sizes", dict)
+    (run.folder / "numbers.csv").write_text("")
+    (line,) = drifts(run)
+    assert line.startswith("sizes: numbers.csv has 0 rows of [], recorded: ")
+
+
+def test_one_experiment_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["otformer", "reproduce", "transport-translator", "--check", "--out", str(tmp_path)])
+    with suppress(SystemExit):
+        main()
+    assert "number of 1 experiment is as recorded" in capsys.readouterr().out
 
 
 def test_check_goes_with_the_default_seed_and_size_and_recording_with_a_report(tmp_path: Path) -> None:

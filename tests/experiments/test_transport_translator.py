@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
+from itertools import combinations
 from typing import Any
 
 import pytest
 
 from otformer.experiments.experiment import Context, Outcome
-from otformer.experiments.transport_translator import STORED, TINTS, Trained, Trainings, run
+from otformer.experiments.transport_translator import BASE, MEASURES, STORED, TINTS, Trained, Trainings, run
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +79,31 @@ def test_a_variant_is_above_only_with_both_seeds() -> None:
     assert not mixed.below("online", "Hits@1, best layer")
     assert made("online", 0, 0.7).numbers["Hits@1, best layer"] == pytest.approx(0.6)  # the mean of heads
     assert made("online", 0, 0.7).numbers["Hits@1, best head"] == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize(("variant", "gains", "costs"), [("plan", 6, 3), ("online", 4, 0)])
+def test_the_page_says_what_the_rule_finds_of_gains_and_of_costs(
+    outcome: Outcome, variant: str, gains: int, costs: int
+) -> None:
+    """The rule by its definition, on the rows: every seed against every seed of softmax."""
+    sides = {1: 0, -1: 0}
+    for name, sign in MEASURES.items():
+        ours, base = ({sign * row[name] for row in outcome.rows if row["variant"] == one} for one in (variant, BASE))
+        sides[1] += min(ours) > max(base)
+        sides[-1] += max(ours) < min(base)
+    assert (sides[1], sides[-1]) == (gains, costs)
+    assert f"{variant} against softmax, both seeds of each: better by" in outcome.summary
+    assert f"by {gains + costs} of {len(MEASURES)}, where 3.3 are expected of no difference" in outcome.summary
+    for claim in ("BLEU on newstest2014", "nats per held-out token", "read at the input", "third of the steps"):
+        assert sum(claim in asked and asked.startswith(variant) for asked in outcome.checks) == 1
+
+
+def test_what_the_rule_finds_in_nothing() -> None:
+    """The four runs in any order: one of six ways has both seeds above, one both below."""
+    sides = [0, 0]
+    for own in combinations(range(4), 2):
+        hits = {"online": own, "softmax": [k for k in range(4) if k not in own]}
+        found = Trainings(1, {}, [made(one, k, 0.2 * k) for one, places in hits.items() for k in places])
+        sides[0] += found.better("online", "Hits@1, best layer")
+        sides[1] += found.worse("online", "Hits@1, best layer")
+    assert sides == [1, 1]

@@ -8,7 +8,7 @@ const { Run, makeProblem, UNBROKEN } = await from("math.js");
 const { layersOf } = await from("schedules.js");
 const { matching, costs } = await from("matching.js");
 const { Learned } = await from("learned.js");
-const { Vocabulary } = await from("points.js");
+const { Vocabulary, pointsOf } = await from("points.js");
 const { PRESETS, defaults, fromHash, toHash, wordsOf } = await from("state.js");
 
 const given = JSON.parse(readFileSync(0, "utf8"));
@@ -27,4 +27,7 @@ const sentences = given.sentences.map(wordsOf);
 const vectors = given.vectors.map(({ stored, words }) => words.map(word => new Vocabulary(stored).vector(word)));
 const states = Object.values(PRESETS).map(preset => ({ ...defaults(), ...preset }));
 const links = states.map(state => [state, toHash(state), fromHash(toHash(state))]);
-process.stdout.write(JSON.stringify({ networks, matchings, learned, sentences, vectors, links }));
+const hashes = given.hashes.map(fromHash);
+const written = given.written.map(source => toHash({ ...defaults(), source }));
+const names = given.names.map(list => pointsOf({ ...defaults(), list }, null).names[0]);
+process.stdout.write(JSON.stringify({ networks, matchings, learned, sentences, vectors, links, hashes, written, names }));

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 needs_node = pytest.mark.skipif(NODE is None, reason="needs Node 18 or newer as `node` on the PATH: Debian's package nodejs")
 SCHEDULES = ("paper", "gradient", "alternating", "relaxed", "annealed")
 SWITCHES = ({}, *({name: True} for name in ("sign", "sink", "index", "identity", "head", "squares")), {"step": 4})
-ASKED = ("networks", "matchings", "learned", "sentences", "vectors")
+ASKED = ("networks", "matchings", "learned", "sentences", "vectors", "hashes", "written", "names")
 DEPTH, SHOWN = 40, (0, 1, 2, 17, 40)
 
 
@@ -179,3 +179,26 @@ def test_every_preset_survives_its_link(tmp_path):
     for state, link, read in node(tmp_path)["links"]:
         assert read == {"state": state, "wrong": []}
         assert link == "" or link.startswith("#")
+
+
+@needs_node
+def test_only_decimal_numbers_are_points_of_a_link(tmp_path):
+    bad = ["#x=,&y=0,1", "#x=0x1,1&y=0,1", "#x=0,1&y=0:,1:", "#n=0x10", "#list=0x10%201", "#reg=%20", "#x=Infinity,0&y=0,1"]
+    good = ["#x=.5,-1.&y=0,1e-1", "#n=10", "#list=1e3%20+2"]
+    found = node(tmp_path, hashes=bad + good)["hashes"]
+    for link, answer in zip(bad + good, found, strict=True):
+        assert bool(answer["wrong"]) == (link in bad), link
+    assert all((answer["state"]["x"], answer["state"]["n"]) == ("", 12) for answer in found[: len(bad)])
+
+
+@needs_node
+def test_half_a_surrogate_pair_does_not_break_the_link(tmp_path):
+    written = node(tmp_path, written=["a \ud83e fox", "a \U0001f98a"])["written"]
+    assert written == ["#source=a%20%EF%BF%BD%20fox", "#source=a%20%F0%9F%A6%8A"]
+
+
+@needs_node
+def test_different_numbers_have_different_names(tmp_path):
+    names = {"1000001 1000002 1000003": ["1000001", "1000002", "1000003"], "3 1 3": ["3", "1", "3"]}
+    names |= {"0.123456 0.123457 0.5": ["0.123456", "0.123457", "0.5"], "0.123456 0.2": ["0.1235", "0.2"]}
+    assert node(tmp_path, names=list(names))["names"] == list(names.values())

@@ -68,6 +68,11 @@ def test_every_experiment_shows_a_claim() -> None:
     assert {claim.experiment for claim in ALL} - {""} == set(EXPERIMENTS)
 
 
+def test_the_table_is_parsed_once() -> None:
+    """The report asks for it once a section."""
+    assert read() is ALL
+
+
 def test_counts_are_in_words() -> None:
     row = Claim("ours", "a", "b", "holds", "c.", "otformer reproduce sizes --full", "theory.md")
     assert counted([row]) == "1 holds"

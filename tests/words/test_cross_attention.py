@@ -16,6 +16,7 @@ from scipy.stats import entropy
 from torch import Tensor
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from otformer.nn import DoublyStochastic
 from otformer.words.models import cross_attention as rules
 from otformer.words.models.models import Model, load
 from otformer.words.models.shipped import folder
@@ -70,6 +71,16 @@ def test_balanced_rows_are_those_of_pot(monkeypatch: pytest.MonkeyPatch) -> None
 def test_few_iterations_leave_rows_exact() -> None:
     logits, targets, sources = problem()
     torch.testing.assert_close(rules.balanced(logits, targets, sources).sum(-1)[0], torch.ones(2, 6).double())
+
+
+@pytest.mark.parametrize("size", [(6, 6), (6, 7)])
+def test_balanced_is_the_transpose_of_doubly_stochastic_which_ends_on_columns(size: tuple[int, int]) -> None:
+    T, S = size
+    L = 4 * problem()[0][0, 0, :, :S]  # far from balanced after few iterations, so that the order tells
+    A = rules.alternated(L, torch.tensor(True), rules.BALANCING)
+    layer = DoublyStochastic(iterations=rules.BALANCING)
+    torch.testing.assert_close(layer(L.mT, b=torch.ones(T).double()).mT, A, atol=1e-14, rtol=0)
+    assert (layer(L, a=torch.ones(T).double()) - A).abs().max() > 1e-3
 
 
 def one_by_one(L: Tensor, strength: float) -> Tensor:

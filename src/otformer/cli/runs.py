@@ -98,7 +98,8 @@ def _tell_found(done: list[Record], page: Path, drifts: list[str] | None, as_jso
     for line in drifts or []:
         typer.echo(f"drift in {line}")
     if drifts == []:
-        typer.echo(f"every verdict and number of {len(done)} experiments is as recorded, within tolerance")
+        count = "1 experiment" if len(done) == 1 else f"{len(done)} experiments"
+        typer.echo(f"every verdict and number of {count} is as recorded, within tolerance")
     typer.echo(str(page))
 
 

@@ -4,8 +4,10 @@
 check. ``otformer reproduce --check`` compares a run with them; `COMMAND` writes them anew from a report of all experiments.
 
 Bits differ between processors and builds of torch, so a number x agrees with the recorded r if |x − r| ≤ a + ρ|r|, where
-ρ and a are the `Tolerance` of its kind. Text, verdicts and whole numbers (sizes, layers, lists sorted) agree only if they
-are equal: 20 of 20 is not 19 of 20.
+ρ and a are the `Tolerance` of its kind. That alone would let an r below a become anything below it, 0 for one, so such a
+number must also keep its magnitude: |x| and |r|, each raised to the level of rounding if it is below, within a `FACTOR` of
+each other. Below that level only its being there can be asked: a column does not turn into zeros.
+Text, verdicts and whole numbers (sizes, layers, lists sorted) agree only if they are equal: 20 of 20 is not 19 of 20.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ COMMAND = "python -m otformer.experiments.recorded report"  # after `make report
 DIGITS = 6  # significant digits of a recorded number: finer than every tolerance
 SPEED = {"ms"}  # columns that hold the speed of the machine, which is no result
 MOST_LINES = 20  # drifts of one experiment that are told one by one
+FACTOR = 30.0  # by which a number below the absolute tolerance may grow or shrink
+SEVERAL = 4  # numbers at the level of rounding that do not all turn out 0 by chance
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")  # a cell may hold several: [26.9, 37.3]
 INTEGER = re.compile(r"-?\d+")
 Verdicts = dict[str, dict[str, bool]]  # experiment -> claim -> whether it held
@@ -35,15 +39,19 @@ Verdicts = dict[str, dict[str, bool]]  # experiment -> claim -> whether it held
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a number may lie from the recorded one: ``absolute + relative · |recorded|``."""
+    """How far a number may lie from the recorded one: ``absolute + relative · |recorded|``, and `FACTOR` below ``absolute``.
+
+    rounding : a number below it is rounding, and its magnitude says nothing.
+    """
 
     relative: float
     absolute: float
+    rounding: float
 
     def allows(self, new: str, recorded: str) -> bool:
         """Whether two cells agree: the text between the numbers, the whole numbers, and the others within the tolerance.
 
-        >>> near = Tolerance(0.01, 0.0)
+        >>> near = Tolerance(0.01, 0.0, 0.0)
         >>> near.allows("[2.0, 101.0]", "[2.0, 100.0]"), near.allows("[2.0, 102.0]", "[2.0, 100.0]"), near.allows("20", "19")
         (True, False, False)
         """
@@ -55,7 +63,10 @@ class Tolerance:
     def _near(self, new: str, recorded: str) -> bool:
         if INTEGER.fullmatch(recorded):
             return False
-        return abs(float(new) - float(recorded)) <= self.absolute + self.relative * abs(float(recorded))
+        x, r = float(new), float(recorded)
+        low, high = sorted(max(abs(t), self.rounding) for t in (x, r))
+        alike = abs(r) > self.absolute or high <= FACTOR * low
+        return alike and abs(x - r) <= self.absolute + self.relative * abs(r)
 
     def __str__(self) -> str:
         return f"± ({self.absolute:g} + {100 * self.relative:g} %)"
@@ -63,10 +74,10 @@ class Tolerance:
 
 # How far a number may move. What another processor does to it was measured by a run on kernels without vector instructions
 # (tests/experiments/test_recorded.py has the command); each tolerance is at least twice the largest move there.
-FLOAT64 = Tolerance(relative=1e-5, absolute=1e-8)  # without a fit: moved by 1e-7, or below 1e-9 near rounding
-A_FIT = Tolerance(relative=1e-3, absolute=1e-5)  # slopes and least squares amplify rounding: 1e-4, or 2e-6
-FLOAT32 = Tolerance(relative=0.02, absolute=0.02)  # networks; near ties change a row's largest entry: 0.8 %, or 0.004
-FRESH = Tolerance(relative=0.1, absolute=6.0)  # per cent of rows, of networks trained in the run: 3 points
+FLOAT64 = Tolerance(relative=1e-5, absolute=1e-8, rounding=1e-12)  # without a fit: 1e-7, or below 1e-9 near rounding
+A_FIT = Tolerance(relative=1e-3, absolute=1e-5, rounding=1e-7)  # slopes and least squares amplify rounding: 1e-4, or 2e-6
+FLOAT32 = Tolerance(relative=0.02, absolute=0.02, rounding=1e-4)  # networks; near ties change a row: 0.8 %, or 0.004
+FRESH = Tolerance(relative=0.1, absolute=6.0, rounding=6.0)  # per cent of rows, of networks trained in the run: 3 points
 OF_A_FIT = {"rates", "general-costs"}
 OF_SHIPPED_NETWORKS = {
     *("generalization", "prompting", "iterative", "generalization-15", "trained", "beyond", "learned-algorithm"),
@@ -105,7 +116,7 @@ def _moved_checks(new: dict[str, bool], recorded: dict[str, bool]) -> Iterator[s
 
 
 def _moved_numbers(name: str, new: list[dict[str, str]], recorded: list[dict[str, str]]) -> Iterator[str]:
-    shapes = [(len(rows), list(rows[0])) for rows in (new, recorded)]
+    shapes = [(len(rows), list(rows[0]) if rows else []) for rows in (new, recorded)]
     if shapes[0] != shapes[1]:
         yield "numbers.csv has {} rows of {}, recorded: {} of {}".format(*shapes[0], *shapes[1])
         return
@@ -114,6 +125,17 @@ def _moved_numbers(name: str, new: list[dict[str, str]], recorded: list[dict[str
             allowed = tolerance(name, column)
             if not allowed.allows(cell, was[column]):
                 yield f"numbers.csv, line {line}, {column}: {cell}, recorded: {was[column]} {allowed}"
+    for column in shapes[0][1]:
+        cells = [(row[column], was[column]) for row, was in zip(new, recorded, strict=True)]
+        if _vanished(cells, tolerance(name, column).rounding):
+            yield f"numbers.csv, {column}: 0 wherever the recorded number is at the level of rounding"
+
+
+def _vanished(cells: list[tuple[str, str]], rounding: float) -> bool:
+    """Whether several recorded numbers are below ``rounding``, and all of them 0 in the run: it compares nothing."""
+    pairs = (pair for cell in cells for pair in zip(*map(NUMBER.findall, cell), strict=False))
+    small = [float(x) for x, r in pairs if not INTEGER.fullmatch(r) and 0 < abs(float(r)) < rounding]
+    return len(small) >= SEVERAL and not any(small)
 
 
 def record(report: Path, folder: Path = FOLDER) -> None:

@@ -11,6 +11,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -49,18 +50,23 @@ class Claim:
 
     @property
     def path(self) -> str:
-        """The page from the root of the repository.
-
-        >>> next(claim.path for claim in read() if claim.item == "figure 3")
-        'docs/theory.md'
-        """
-        return self.page if self.page.startswith(("src/", "proofs/", "README")) else f"docs/{self.page}"
+        return path_of(self.page)
 
 
-def read() -> list[Claim]:
+def path_of(page: str) -> str:
+    """A page from the root of the repository.
+
+    >>> path_of("theory.md"), path_of("README.md")
+    ('docs/theory.md', 'README.md')
+    """
+    return page if page.startswith(("src/", "proofs/", "README")) else f"docs/{page}"
+
+
+@cache
+def read() -> tuple[Claim, ...]:
     """Every claim, in the order of the file: by group, the paper's by line."""
     table = tomllib.loads(files("otformer.report").joinpath("claims.toml").read_text(encoding="utf-8"))
-    return [Claim(group, **row) for group, rows in table.items() for row in rows]
+    return tuple(Claim(group, **row) for group, rows in table.items() for row in rows)
 
 
 def counted(claims: Iterable[Claim]) -> str:

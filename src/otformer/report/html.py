@@ -18,7 +18,7 @@ import otformer
 from otformer.figures import SCRIPT
 from otformer.files import written
 from otformer.report import claims, sections
-from otformer.report.claims import Claim, counted
+from otformer.report.claims import Claim, counted, path_of
 from otformer.report.records import Record, read_records, read_table, size_of_png
 from otformer.report.sections import PARTS, Section
 
@@ -183,14 +183,9 @@ def _beside(record: Record, about: Section | None, folder: Path) -> str:
     size = "here, at full size" if record["full"] else "here"
     rows = [("the paper", scripts(about.paper)), (size, scripts(record["finding"]["number"]))]
     if not record["full"] and about.full:
-        rows.append(("at full size", f"{scripts(about.full)} {command}, {_page(_path(about.page), folder)}"))
+        rows.append(("at full size", f"{scripts(about.full)} {command}, {_page(path_of(about.page), folder)}"))
     body = "".join(f'<tr><th scope="row">{name}</th><td>{cell}</td></tr>' for name, cell in rows)
     return f'<table class="beside"><tbody>{body}</tbody></table>'
-
-
-def _path(page: str) -> str:
-    """A page from the root of the repository."""
-    return page if page.startswith(("src/", "proofs/", "README")) else f"docs/{page}"
 
 
 def _details(record: Record, about: Section | None, folder: Path) -> str:

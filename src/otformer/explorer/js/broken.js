@@ -37,9 +37,9 @@ export function mountBroken(app) {
   [["1", "γ"], ["2", "2γ"], ["4", "4γ"]].forEach(([value, text]) => step.add(new Option(text, value)));
   step.onchange = () => app.set({ step: Number(step.value) });
   const bar = player($("break-player"), {
-    label: "layer", most: () => setting(app).depth, get: () => Math.min(app.state.brokenLayer, setting(app).depth),
+    label: "layer", most: () => setting(app).depth, get: () => layerOf(app),
     set: brokenLayer => app.set({ brokenLayer }),
-    text: () => `layer ${app.state.brokenLayer} of ${setting(app).depth}, schedule ${setting(app).schedule}`,
+    text: () => `layer ${layerOf(app)} of ${setting(app).depth}, schedule ${setting(app).schedule}`,
   });
   foldable(app, "break-table");
   app.section($("break"), () => { draw(app); bar.show(); }, () => app.still || bar.start());
@@ -67,6 +67,8 @@ function setting(app) {
   return fallback;
 }
 
+const layerOf = app => Math.min(app.state.brokenLayer, setting(app).depth);   // twelve numbers may have fewer layers
+
 function draw(app) {
   const { state } = app, { problem, points, depth, change } = setting(app), { n, m, dim } = problem;
   const on = state.broken ? state.broken.split(",") : [], broken = { ...UNBROKEN, step: state.step };
@@ -75,7 +77,7 @@ function draw(app) {
   $("switch-step").value = String(state.step);
   broken.identity &&= dim === 1;
   const runs = [UNBROKEN, broken].map(each => app.run({ ...change, sink: "frozen", broken: each }, problem));
-  const layers = runs.map(run => app.reach(run, Math.min(state.brokenLayer, depth)));
+  const layers = runs.map(run => app.reach(run, layerOf(app)));
   const maps = runs.map((run, k) => run.attention(layers[k]));
   ["whole-matrix", "broken-matrix"].forEach((id, k) => matrixWithSums($(id), {
     matrix: maps[k], n, m, names: points.names, cells: problem === app.problem ? app.matched : [], sums: sums(maps[k], n, m),

@@ -93,7 +93,8 @@ function showControls(app) {
   for (const each of document.querySelectorAll("#play .words")) each.hidden = !words;
   for (const each of document.querySelectorAll("#play .many")) each.hidden = words;
   for (const name of ["mode", "schedule", "sink", "show"]) $(name).value = state[name];
-  for (const [name, text] of [["list", state.list || points.names[0].join(" ")], ["source", state.source], ["target", state.target]])
+  const list = state.x === "" && state.list !== "" ? state.list : points.names[0].join(" ");   // points that were moved are not the list
+  for (const [name, text] of [["list", list], ["source", state.source], ["target", state.target]])
     if (document.activeElement !== $(name) && !$(name).hasAttribute("aria-invalid")) $(name).value = text;
   $("n").value = points.x.length;
   $("n-out").textContent = points.x.length;

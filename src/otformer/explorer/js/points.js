@@ -40,7 +40,17 @@ function typed(numbers) {
   const low = Math.min(...numbers), high = Math.max(...numbers), inside = low >= 0 && high <= 1;
   const range = high - low || 1, x = numbers.map(t => [inside ? t : (t - low) / range]);
   const made = named(x, grid(x.length), inside ? "" : "numbers are scaled to [0, 1] for the network, and λ is in those units");
-  return { ...made, names: [numbers.map(t => short(t)), made.names[1]] };
+  return { ...made, names: [apart(numbers), made.names[1]] };
+}
+
+// Names of numbers: whole ones in full while that is short; of the others as many digits as tell all of them apart.
+function apart(numbers) {
+  const count = new Set(numbers).size, whole = t => Number.isInteger(t) && Math.abs(t) < 1e9;
+  for (let digits = 4; digits < 17; digits++) {
+    const names = numbers.map(t => whole(t) ? String(t) : short(t, digits));
+    if (new Set(names).size === count) return names;
+  }
+  return numbers.map(String);
 }
 
 export class Vocabulary {                    // unit vectors of words; int8 in the page

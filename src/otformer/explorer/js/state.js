@@ -5,15 +5,19 @@ export const MOST = 200;                     // points, because the page draws n
 const LONGEST = 40;                          // words of a typed sentence
 export const SWITCHES = ["sign", "sink", "index", "identity", "head", "squares"];
 
+// A decimal number, or NaN: of nothing, of 0x1 and of Infinity JavaScript would make one.
+const DECIMAL = /^[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?$/i;
+const decimal = text => DECIMAL.test(text.trim()) ? Number(text) : NaN;
+
 // Each field: its default, and how to read it; a reader throws what is wrong in words.
 const whole = (least, most) => text => {
-  const t = Number(text);
-  if (text.trim() === "" || !Number.isInteger(t) || t < least || t > most) throw `a whole number from ${least} to ${most}`;
+  const t = decimal(text);
+  if (!Number.isInteger(t) || t < least || t > most) throw `a whole number from ${least} to ${most}`;
   return t;
 };
 const between = (least, most) => text => {
-  const t = Number(text);
-  if (text.trim() === "" || !(t >= least && t <= most)) throw `a number from ${least} to ${most}`;
+  const t = decimal(text);
+  if (!(t >= least && t <= most)) throw `a number from ${least} to ${most}`;
   return t;
 };
 const among = names => text => {
@@ -28,7 +32,7 @@ const some = names => text => {
 const sentence = text => { wordsOf(text); return text; };
 const points = text => {
   if (text === "") return "";
-  const read = text.split(",").map(point => point.split(":").map(Number)), dim = read[0].length;
+  const read = readPoints(text), dim = read[0].length;
   const fine = read.every(p => p.length === dim && p.every(t => Number.isFinite(t) && Math.abs(t) <= 10)) && dim <= 2;
   if (!fine || read.length > MOST) throw `at most ${MOST} points, each a number or two with : between`;
   return text;
@@ -68,9 +72,11 @@ export const FIELDS = {
 
 export function defaults() { return Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, value])); }
 
+// Half of a surrogate pair, which a field may hold and an address may not, is written as U+FFFD.
 export function toHash(state) {
+  const coded = name => encodeURIComponent(String(state[name]).replace(/\p{Surrogate}/gu, "\ufffd"));
   const said = Object.keys(FIELDS).filter(name => state[name] !== FIELDS[name][0]);
-  return said.length ? "#" + said.map(name => name + "=" + encodeURIComponent(state[name])).join("&") : "";
+  return said.length ? "#" + said.map(name => name + "=" + coded(name)).join("&") : "";
 }
 
 // The state of an address, and what in it could not be read: a damaged part is left out, the rest is used.
@@ -100,7 +106,7 @@ export function fromHash(hash) {
   return { state, wrong };
 }
 
-export function readPoints(text) { return text === "" ? null : text.split(",").map(point => point.split(":").map(Number)); }
+export function readPoints(text) { return text === "" ? null : text.split(",").map(point => point.split(":").map(decimal)); }
 
 export function writePoints(list) {
   return list.map(point => point.map(t => String(+t.toFixed(4))).join(":")).join(",");
@@ -111,7 +117,7 @@ export function readList(text) {
   const parts = text.split(/[\s,;]+/).filter(Boolean);
   const count = parts.length.toLocaleString("en");
   if (parts.length > MOST) throw `at most ${MOST} numbers, not ${count}: otformer sort takes longer lists`;
-  const numbers = parts.map(Number), bad = numbers.findIndex(t => !Number.isFinite(t));
+  const numbers = parts.map(decimal), bad = numbers.findIndex(t => !Number.isFinite(t));
   if (bad >= 0) throw `numbers with spaces or commas between them, not “${parts[bad].slice(0, 20)}”`;
   if (parts.length < 2) throw `at least 2 numbers, not ${parts.length}`;
   if (numbers.some(t => Math.abs(t) > 1e100)) throw "numbers up to 1e100 in size";

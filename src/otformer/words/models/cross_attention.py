@@ -7,8 +7,9 @@ rules in place of softmax; both give every source token its share of attention, 
 positions, so row t depends on the rows after it, that is on target tokens that a decoder is yet to guess. **This leaks**:
 with the whole target given, a position can be told of the next token; with a prefix alone, A is another matrix. The length
 of the target is needed as well, and for a prefix of one position the columns leave no choice, A = 1/S.
-It is what `nn.DoublyStochastic(iterations=BALANCING)` computes, without its checks, which wait for the device. Columns are
-brought to one and then rows to one: the ratio T/S is a constant, which the rows cancel. Rows are exact.
+In an iteration columns are brought to one and then rows to one: the ratio T/S is a constant, which the rows cancel. Rows are
+exact. `nn.DoublyStochastic(iterations=BALANCING)` ends on columns; it computes Aᵀ from Lᵀ, column sums of one
+given to it, and has checks, which wait for the device.
 
 **online.** No row may depend on a later one. Unbalanced transport of the first t rows, the columns held to t/S softly,
 
