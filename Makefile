@@ -1,5 +1,5 @@
 # Two commands are all a newcomer needs: `make test` and `make report`.
-# Each makes .venv by itself; the second time they start at once. `make quick` takes about a minute.
+# Each makes .venv by itself; the second time they start at once. `make quick` leaves out what is slow.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
   command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 TORCH := 2.13.0

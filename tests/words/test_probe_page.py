@@ -196,7 +196,7 @@ def test_the_nearest_head_is_named_beside_the_mean():
     alike[1, 0, LIKENESS.index("distance")] = 0.019
     found = replace(found, likeness={"input": alike})
     assert found.nearest_head == ("input", 2, 1, 0.019)
-    assert found.verdict().startswith("The mean over heads is transport in no layer, though a single head is: 100.0 %")
+    assert found.verdict().startswith("The mean over heads is transport in no layer; a single head is: 100.0 %")
     assert "1.9 % of the nearest single head (input, layer 2, head 1);" in found.verdict()
 
 

@@ -13,6 +13,8 @@ from otformer import callers, checks
 from otformer.nn import attention_inputs
 from otformer.nn.attention_heads import Heads, heads_attend
 
+MOST_CHANNELS = 2**20  # of a token: weights have the square of that
+
 
 class SinkhornAttention(nn.MultiheadAttention):
     r"""Multi-head attention whose matrices have column sums too: a drop-in for ``torch.nn.MultiheadAttention``.
@@ -67,7 +69,7 @@ class SinkhornAttention(nn.MultiheadAttention):
         max_depth: int = 10_000,
         executor: str = "auto",
     ) -> None:
-        checks.count("embed_dim", embed_dim)
+        checks.count("embed_dim", embed_dim, most=MOST_CHANNELS)
         if embed_dim % checks.count("num_heads", num_heads):
             raise ValueError(f"num_heads must divide embed_dim = {embed_dim}, got {num_heads}")
         if not 0 <= checks.not_negative("dropout", dropout) < 1:

@@ -43,11 +43,22 @@ class Heads:
     causal: bool
 
 
+def _check_products(heads: Heads) -> None:
+    """Gradients sum products of values with keys and queries over all pairs: none may be too large for its dtype."""
+    most = torch.finfo(torch.promote_types(heads.v.dtype, torch.float32)).max
+    q, k, v = (float(t.detach().abs().max()) if t.numel() else 0.0 for t in (heads.q, heads.k, heads.v))
+    if max(q, k, 1.0) * max(v, 1.0) * heads.q.shape[1] * heads.k.shape[1] * heads.k.shape[2] > most:
+        raise ValueError(
+            f"query, key and value are too large for {heads.v.dtype}: {q:.2g}, {k:.2g} and {v:.2g} when projected"
+        )
+
+
 def heads_attend(heads: Heads, module: Any, need_weights: bool) -> tuple[Tensor, Tensor | None]:
     """Outputs [B, n, d], 0 for queries that are not there; and the matrices [B, n, m], where needed."""
     for name, t in (("query", heads.q), ("key", heads.k), ("value", heads.v)):
         if not bool(t.isfinite().all()):
             raise ValueError(f"{name} must be finite, and its projection within {t.dtype}, got nan or inf in the projection")
+    _check_products(heads)
     dropout = module.dropout if module.training else 0.0
     rho = torch.inf if module.unbalanced is None else module.unbalanced / module.temperature
     wanted = Wanted(rho, module.tol, module.max_depth)

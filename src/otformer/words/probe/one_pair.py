@@ -11,6 +11,7 @@ import numpy as np
 
 from otformer.words.models.attention import READINGS, Reading, read, readings_of
 from otformer.words.models.models import Model, load
+from otformer.words.models.shipped import named
 from otformer.words.probe.probe import LIKENESS, Array, ReadPair, Settings, likeness_of, read_with_plans
 from otformer.words.text.gold import Gold, Links, grid
 from otformer.words.text.text import Given, Pair, as_pair
@@ -91,7 +92,7 @@ class PairProbe:
             return f"{SAYS['flat']}: the plan of the embeddings is within {100 * near['uniform']:.1f} % of uniform."
         layers, (reading, layer, head, alone) = self.likeness[near["reading"]], self.nearest_head
         last = layers[-1, -1, LIKENESS.index("distance")]
-        but = ", though a single head is" if self.kind != "transport" and alone <= IS_TRANSPORT else ""
+        but = "; a single head is" if self.kind != "transport" and alone <= IS_TRANSPORT else ""
         return (
             f"{SAYS[self.kind]}{but}: {100 * near['distance']:.1f} % of the mass lies elsewhere than in the plan of the "
             f"embeddings where the mean is nearest ({near['reading']}, layer {near['layer']} of {len(layers)}; last layer "
@@ -139,7 +140,7 @@ def look_at(model: Model | str | Path, pair: Given, settings: Settings | None = 
     >>> found.attention["cross-input"].shape, found.plan.shape
     ((6, 9, 3, 3), (3, 3))
     """
-    loaded = model if isinstance(model, Model) else load(model, device)
+    loaded = model if isinstance(model, Model) else load(named(model) if isinstance(model, str) else model, device)
     (found,) = look_at_each(loaded, [as_pair(pair, "pair")], None, settings)
     return found
 
