@@ -213,7 +213,7 @@ def test_saving_and_the_same_again(models, tmp_path):
     assert made.save(tmp_path / "page.html").read_text(encoding="utf-8") == made.html
     assert show(models["gpt2"], [PAIRS[0]]).html == made.html
     assert re.fullmatch(r"ProbePage\(gpt2, 1 sentence pair, 0\.\d\d MB: save\(file\) writes it\)", repr(made))
-    with pytest.raises(ValueError, match=r"^file must end in \.html, since it becomes a page, got .*page\.png'$"):
+    with pytest.raises(ValueError, match=r"^file must end in \.html or \.htm, since it becomes a page, got .*page\.png'$"):
         made.save(tmp_path / "page.png")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
