@@ -3,9 +3,7 @@
     python bench/trust_peers.py                              what this Python has
     python bench/trust_peers.py --python PEERS/bin/python    the peers of another environment, otformer of this one
 
-Every trial is a process of its own, with yes on standard input and a minute of time. A library that is not installed, or
-that has nothing for an input, says so. Peers: POT, ott-jax, geomloss, transformer-lens (its pages are circuitsvis's),
-simalign, bertviz.
+Every trial is a process of its own, with yes on standard input. A library that is not installed says so.
 """
 
 from __future__ import annotations
@@ -22,12 +20,13 @@ import tempfile
 import warnings
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+PEERS = ("POT", "ott-jax", "geomloss", "transformer-lens", "circuitsvis", "bertviz", "simalign", "transformers")
 LIMIT = 600  # seconds for a trial, imports included
 SRC = Path(__file__).parents[1] / "src"
 MODEL = SRC / "otformer/words/weights/bert-en-fr"
@@ -120,7 +119,7 @@ class Ran:
 
 
 def after(marker: Path, said: str) -> str:
-    return ("THE CODE RAN; " if marker.exists() else "no code ran; ") + said
+    return "THE CODE RAN" if marker.exists() else f"no code ran; {said}"
 
 
 def pickled(read: Callable[[Path], str]) -> str:
@@ -183,19 +182,11 @@ def evil(folder: str) -> tuple[Path, Path]:
     return model, marker
 
 
-def otformer_model() -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        model, marker = evil(folder)
-        said = _command(["probe", str(model), "the cat ||| le chat", "--languages", "en-fr"])
-        return after(marker, said.replace(folder, "…"))
-
-
 def tried(load: Callable[[str], Any]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         model, marker = evil(folder)
         try:
-            load(str(model))
-            said = "loaded"
+            said = str(load(str(model)))
         except (Exception, SystemExit) as error:
             said = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
         return after(marker, said.replace(folder, "…"))
@@ -241,7 +232,7 @@ TRIALS: dict[str, dict[str, Callable[[], str]]] = {
         "bertviz head_view": bertviz_page,
     },
     "a model's folder with code, yes on standard input": {
-        "otformer probe": otformer_model,
+        "otformer probe": lambda: tried(lambda model: _command(["probe", model, "a ||| b", "--languages", "en-fr"])),
         "SimAlign SentenceAligner": simalign_model,
         "TransformerLens TransformerBridge": lens_bridge,
     },
@@ -260,6 +251,12 @@ def one(question: str, library: str) -> str:
             said = f"{type(error).__name__}: {(str(error).strip() or 'no message').splitlines()[0]}"
     about = [str(each.message).strip().splitlines()[0] for each in told if each.category in (UserWarning, RuntimeWarning)]
     return said + (f"; warns: {about[0]}" if about else "")
+
+
+def versions() -> str:
+    """The peers of this Python."""
+    installed = {name: metadata.version(name) for name in PEERS if any(metadata.Distribution.discover(name=name))}
+    return ", ".join(f"{name} {installed.get(name, 'not installed')}" for name in PEERS)
 
 
 def process(python: str, question: str, library: str) -> str:
@@ -285,7 +282,7 @@ def main() -> None:
     parser.add_argument("--library")
     given = parser.parse_args()
     if given.library:
-        print(one(given.question, given.library))
+        print(one(given.question, given.library) if given.question else versions())
         return
     print("| input | library | what comes |\n|---|---|---|")
     for question in [given.question] if given.question else TRIALS:
@@ -293,6 +290,7 @@ def main() -> None:
             python = sys.executable if library.startswith("otformer") else given.python
             said = process(python, question, library).replace("|", "\\|")[:220]
             print(f"| {question} | {library} | {said} |", flush=True)
+    print("\n" + subprocess.run([given.python, __file__, "--library", "all"], capture_output=True, text=True).stdout.strip())
 
 
 if __name__ == "__main__":
