@@ -24,6 +24,7 @@ MODULES = {
 }
 ALLOWED = {("jobs/ray_engine.py", "pickle"), ("bench/aligners_systems.py", "pickle")}
 ALLOWED |= {(f"words/training/{name}.py", "tarfile") for name in ("compare", "compare_digest")}  # unpack nothing
+ALLOWED |= {("bench/trust_peers.py", "np.load")}  # shows what it does to a file of its own making
 NAMES = {"eval", "exec", "compile", "input", "__import__", "breakpoint"}
 CALLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "pickle.load", "pandas.read_pickle"}
 STARTED = ("os.exec", "os.spawn", "os.posix_spawn")
@@ -58,7 +59,7 @@ def complaints(text: str, place: str) -> Iterator[str]:
         for end, (option, wanted) in OPTIONS.items():
             value = options.get(option)
             right = isinstance(value, ast.Constant) and value.value is wanted
-            if (name == end or name.endswith(f".{end}")) and not right:
+            if (name == end or name.endswith(f".{end}")) and not right and (place, name) not in ALLOWED:
                 yield f"{place}:{node.lineno}: {name} without {option}={wanted}"
 
 
