@@ -188,10 +188,10 @@ def written_folder(folder: Path) -> Iterator[Path]:
                 folder.rename(old)
             fresh.rename(folder)
     except OSError as error:
-        if old.exists() and not folder.exists():
-            old.rename(folder)
         raise ValueError(f"{folder} cannot be written: {error.strerror or error}") from None
     finally:
+        if old.exists() and not folder.exists():  # whatever came between the two renames, Ctrl-C too
+            old.rename(folder)
         _remove(fresh)
         _remove(old)
 

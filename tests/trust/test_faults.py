@@ -240,3 +240,23 @@ def test_a_copy_of_standard_input_makes_no_file_but_itself_in_tmpdir(tmp_path, m
         assert copy.stat().st_mode & 0o777 == 0o600
     assert {path for path in made if path.startswith(str(tmp_path))} == {str(copy)}
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_ctrl_c_between_the_two_renames_keeps_the_older_folder(tmp_path, monkeypatch):
+    from otformer.files import written_folder
+
+    report = tmp_path / "report"
+    report.mkdir()
+    (report / "index.html").write_text("old")
+    rename = Path.rename
+
+    def interrupted(path, to):
+        if path.name.endswith("-new"):
+            raise KeyboardInterrupt
+        return rename(path, to)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), written_folder(report) as fresh:
+        (fresh / "index.html").write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
+    assert (report / "index.html").read_text() == "old"
