@@ -37,19 +37,6 @@ def test_it_learns_what_softmax_attention_learns(task):
     assert right > (0.99 if task == "copy" else 0.85)
 
 
-@pytest.mark.slow
-def test_two_ranks_learn_what_one_does(tmp_path: Path):
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    worker = Path(__file__).with_name("distributed_attention.py")
-    ranks = [
-        subprocess.Popen([sys.executable, str(worker), str(rank), str(tmp_path / "meet")], env=env, stderr=subprocess.PIPE)
-        for rank in range(2)
-    ]
-    for process in ranks:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said.decode()
-
-
 MEMORY = """
 import resource, torch
 from otformer.nn import SinkhornAttention

@@ -122,10 +122,11 @@ def test_autocast(layer):
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_what_one_does(tmp_path: Path):
-    """distributed_layer.py: DistributedDataParallel with gloo, each rank half of the batch, against the whole on one."""
+@pytest.mark.parametrize("program", ["distributed_layer.py", "distributed_attention.py"])
+def test_two_ranks_learn_what_one_does(program: str, tmp_path: Path):
+    """DistributedDataParallel with gloo, each rank half of the batch, against the whole on one."""
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    worker = Path(__file__).with_name("distributed_layer.py")
+    worker = Path(__file__).with_name(program)
     ranks = [
         subprocess.Popen([sys.executable, str(worker), str(rank), str(tmp_path / "meet")], env=env, stderr=subprocess.PIPE)
         for rank in range(2)
