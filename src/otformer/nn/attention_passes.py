@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**24}  # of the matrices, held at once
+BLOCK_ENTRIES = {"cpu": 2**20, "cuda": 2**23}  # of the matrices, held at once
 BLOCK_ROWS = 64  # of a block, at least, before fewer problems are taken together
 
 

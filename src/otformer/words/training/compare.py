@@ -5,10 +5,11 @@
     python -m otformer.words.training.compare digest --text carry/translator --out OUT --to FILE.json   # needs sacrebleu
 
 `run` starts a process for each variant and seed. When all are ready they train together for a while to see how fast they
-are; from that comes one number of steps for all (or ``--steps`` says it), so that the slowest is done in time. OUT has
+are; from that comes one number of steps for all, so that the slowest is done in time. If ``--steps`` says it, and not all
+will be done in time, the last ones are given up. OUT has
 ``logs.tar``, with a folder for each process (``log.csv``: step, loss, seconds; ``scores.jsonl``: compare_scores.py), brought
-up to date while they run; ``summary.json``: the steps, and the seconds of a step of each process while all run; and the
-weights of the first seed in the small form of export.py. A process that does not reach its steps in time says so in its
+up to date while they run; ``summary.json``: the steps, and the seconds of a step of each process while all run; and
+weights in the small form of export.py. A process that does not reach its steps in time says so in its
 scores.
 """
 
@@ -41,7 +42,7 @@ from otformer.words.training.variants import VARIANTS, CrossAttention
 NEEDED = ("wmt_newstest/eng-fra.new*", "muse_dict/en-fr.txt.gz", "gold_alignments/hansards_en-fr/test.*")  # of OTFORMER_DATA
 WARM = 800  # steps of rising rate: the recipe's 2,000 would be a large part of so short a training
 PROVISIONAL = 20_000  # steps, while how many there will be is not known: the rate still rises
-PATIENCE = 150.0  # seconds to wait for others
+PATIENCE = 300.0  # seconds to wait for others
 SYNC = 5  # steps between two waits for the device, while steps are timed
 LOOK = 0.2  # seconds between two looks whether a file is there
 EARLY = 1 / 3  # of the steps: when the weights for the set ``early`` are kept
@@ -62,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--out", type=Path, required=True)
     for command in (run, one, short):
         command.add_argument("--text", type=Path, required=True, help="folder made by prepare")
-    run.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
-    run.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    everything = [f"{variant}-{seed}" for seed in (0, 1) for variant in VARIANTS]
+    run.add_argument("--runs", nargs="+", default=everything, help=f"variant-seed; default: {' '.join(everything)}")
     run.add_argument("--seconds", type=float, default=525.0, help="in all, training, scores and start")
     run.add_argument("--scoring", type=float, default=120.0, help="seconds of these for the scores and the end")
     run.add_argument("--work", type=Path, default=Path("runs/compare"), help="where processes put their folders")
@@ -76,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--steps", type=int, help="default: as many as the time allows")
         command.add_argument("--tokens", type=int, help="default: that of the recipe")
         command.add_argument("--trial", type=float, default=12.0, help="seconds to see how fast all are")
+        command.add_argument("--settle", type=int, default=0, help="steps before that: an epoch, until all graphs are made")
         command.add_argument("--least", action="store_true", help="score a few sentences only, to try the command")
     return parser
 
@@ -109,20 +111,26 @@ def _one(given: argparse.Namespace) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)  # as in loop.py
     torch.manual_seed(given.seed)
     task = CrossAttention(LANGUAGE_PAIR, given.text, given.device, given.variant, given.tokens)
-    task.warm = WARM
-    run = Small(task, given.out, PROVISIONAL, given.device, given.seed)
+    if given.steps != task.steps:
+        task.warm = WARM
+    run = Small(task, given.out, given.steps or PROVISIONAL, given.device, given.seed)
     for _ in range(2):
         run.step()  # kernels are loaded, or made
     (given.out / "ready").touch()
     _wait(given.out.parent / "go")
+    while run.done < given.settle:  # graphs are made
+        run.step()
     begun, begin = time.monotonic(), run.done
-    while time.monotonic() - begun < given.trial and run.done < (given.steps or PROVISIONAL):
+    while time.monotonic() - begun < given.trial and run.done < run.steps:
         loss = run.step()
         if run.done % SYNC == 0:
             loss.item()  # waits for the device
-    _write(given.out / "rate", {"step": (time.monotonic() - begun) / (run.done - begin)})
+    _write(given.out / "rate", {"step": (time.monotonic() - begun) / max(1, run.done - begin)})
     _wait(given.out.parent / "steps")
-    run.steps = json.loads((given.out.parent / "steps").read_text())["steps"]
+    chosen = json.loads((given.out.parent / "steps").read_text())
+    run.steps = chosen["steps"]
+    if given.out.name not in chosen["runs"]:
+        return
     run.snapshots = (max(int(EARLY * run.steps), run.done + 1),)
     done = training.train(run, run.steps, seconds=given.until - time.monotonic())
     about: dict[str, Any] = {"set": "run", "variant": given.variant, "seed": given.seed, "finished": done}
@@ -145,7 +153,7 @@ def _shipped(task: CrossAttention, given: argparse.Namespace, weights: Path) -> 
 def _wait(file: Path) -> None:
     began = time.monotonic()
     while not file.exists():
-        if time.monotonic() - began > 2 * PATIENCE:
+        if time.monotonic() - began > PATIENCE:
             raise ValueError(f"{file} did not come")
         time.sleep(LOOK)
 
@@ -167,11 +175,11 @@ def _add(folder: Path, line: dict[str, Any]) -> None:
 
 
 def _run(given: argparse.Namespace) -> None:
-    began, names = time.monotonic(), [(variant, seed) for seed in given.seeds for variant in given.variants]
+    began, names = time.monotonic(), [_named(run) for run in given.runs]
     shutil.rmtree(given.work, ignore_errors=True)
     given.out.mkdir(parents=True, exist_ok=True)
     until = began + given.seconds - given.scoring
-    running = {f"{variant}-{seed}": _start(given, variant, seed, until) for variant, seed in names}
+    running = {run: _start(given, *name, until) for run, name in zip(given.runs, names, strict=True)}
     _gather(given.work, running, "ready")
     _write(given.work / "go", {})
     print(f"all ready after {time.monotonic() - began:.0f} s", flush=True)
@@ -181,8 +189,11 @@ def _run(given: argparse.Namespace) -> None:
     # If the GPU is shared fairly, all end together after the mean; if processors are what is waited for, after the slowest.
     most = int(left / ((sum(steps) / len(steps) + max(steps)) / 2)) if steps else 0
     chosen = most if given.steps is None else given.steps
-    print(f"a step takes {min(steps):.3f} to {max(steps):.3f} s: {most} steps in {left:.0f} s; {chosen} for all", flush=True)
-    _write(given.work / "steps", {"steps": chosen})
+    kept = given.runs[: max(1, min(len(names), len(names) * most // max(chosen, 1)))]
+    print(
+        f"a step takes {min(steps):.3f} to {max(steps):.3f} s: {most} steps in {left:.0f} s; {chosen} for {kept}", flush=True
+    )
+    _write(given.work / "steps", {"steps": chosen, "runs": kept})
     told = time.monotonic()
     while any(process.poll() is None for process in running.values()) and time.monotonic() < began + given.seconds:
         time.sleep(LOOK)
@@ -191,11 +202,21 @@ def _run(given: argparse.Namespace) -> None:
             _collect(given)
             print(f"{time.monotonic() - began:.0f} s:", {name: _last(given.work / name) for name in running}, flush=True)
     _collect(given)
-    failed = [name for name, process in running.items() if process.poll() != 0]
+    failed = [name for name, process in running.items() if process.poll() != 0 and name in kept]
     for process in running.values():
         process.kill()
     _write(given.out / "summary.json", {"steps": chosen, "together": rates, "failed": failed})
     print(f"done after {time.monotonic() - began:.0f} s; failed: {failed or 'none'}")
+
+
+def _named(run: str) -> tuple[str, int]:
+    """Variant and seed of a run."""
+    variant, _, seed = run.rpartition("-")
+    if variant not in VARIANTS or not seed.isdigit():
+        raise ValueError(
+            f"runs must be a variant ({', '.join(VARIANTS)}) and a seed each, as {next(iter(VARIANTS))}-0, got {run!r}"
+        )
+    return variant, int(seed)
 
 
 def _start(given: argparse.Namespace, variant: str, seed: int, until: float) -> subprocess.Popen[bytes]:
@@ -203,7 +224,7 @@ def _start(given: argparse.Namespace, variant: str, seed: int, until: float) -> 
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "otformer.words.training.compare", "one", "--variant", variant, "--seed", str(seed)]
     command += ["--out", str(folder), "--text", str(given.text), "--until", str(until), "--device", given.device]
-    command += ["--trial", str(given.trial)]
+    command += ["--trial", str(given.trial), "--settle", str(given.settle)]
     for name in ("steps", "tokens"):
         command += [] if getattr(given, name) is None else [f"--{name}", str(getattr(given, name))]
     with (folder / "said").open("wb") as said:
@@ -231,17 +252,16 @@ def _last(folder: Path) -> str:
 
 
 def _collect(given: argparse.Namespace) -> None:
-    """Logs and scores so far, and the weights of the first seed."""
+    """Logs and scores so far, and weights."""
     part = given.out / "logs.tar.part"
     with tarfile.open(part, "w") as tar:
         for name in (training.LOG, "scores.jsonl", "said"):
             for file in sorted(given.work.glob(f"*/{name}")):
                 tar.add(file, f"{file.parent.name}/{name}")
     part.rename(given.out / "logs.tar")
-    for variant in given.variants:
-        weights = given.work / f"{variant}-{given.seeds[0]}" / training.MODEL
-        if weights.exists():
-            shutil.copy(weights, given.out / f"{variant}.safetensors")
+    for run in given.runs:
+        if (given.work / run / training.MODEL).exists():
+            shutil.copy(given.work / run / training.MODEL, given.out / f"{run}.safetensors")
 
 
 def _digest(given: argparse.Namespace) -> None:

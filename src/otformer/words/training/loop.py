@@ -3,7 +3,8 @@
     rate(t) = rate · min(t / warm, ½ (1 + cos πt/T)),      average ← average + (1 − β_t)(weights − average),
     β_t = min(0.999, t/(9 + t))
 
-On a GPU the network computes in bfloat16; the weights that are learnt, their gradients' norm and their average are float32.
+On a GPU the network computes in bfloat16, by graphs (graphs.py); the weights that are learnt, their gradients' norm and
+their average are float32.
 ``model.safetensors`` holds the averaged weights in the small form of export.py, ``snapshots/`` those of steps on the way.
 """
 
@@ -25,6 +26,7 @@ from otformer.locks import held
 from otformer.tensor_files import read_tensors, write_tensors
 from otformer.words.training.corpus import Array
 from otformer.words.training.export import small
+from otformer.words.training.graphs import Graphed, Plain
 
 
 class Task(Protocol):
@@ -37,7 +39,8 @@ class Task(Protocol):
     def __init__(self, name: str, text: Path, device: str) -> None: ...
     def build(self) -> Any: ...
     def batches(self, seed: int, start: int) -> Any: ...
-    def loss(self, network: Any, numbers: Array) -> Tensor: ...
+    def inputs(self, numbers: Array) -> tuple[Tensor, ...]: ...
+    def loss(self, network: Any, *inputs: Tensor) -> Tensor: ...
 
 
 def train(
@@ -80,9 +83,11 @@ class Run:
         self.names, self.computing = list(learnt), list(learnt.values())
         self.parameters = [p.detach().clone() for p in self.computing]
         self.average = [p.clone() for p in self.parameters]
-        for p in self.parameters:
-            p.grad = torch.zeros_like(p)
+        gradients = [torch.zeros_like(p) for p in self.parameters]
+        for p, gradient in zip(self.parameters, gradients, strict=True):
+            p.grad = gradient
         self.network.to(torch.bfloat16 if (gpu if half is None else half) else torch.float32)
+        self.loss = (Graphed if gpu else Plain)(task.loss, self.network, self.computing, gradients)
         self.adam = torch.optim.AdamW(self.parameters, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01, fused=gpu)
         self.done, self.spent = 0, 0.0
         if self.path.exists():
@@ -125,17 +130,14 @@ class Run:
         t = self.done + 1
         rate = self.task.rate * min(t / self.task.warm, 0.5 * (1 + math.cos(math.pi * t / self.steps)))
         self.adam.param_groups[0]["lr"] = rate
-        loss = self.task.loss(self.network, next(self.batches))
-        loss.backward()
-        torch._foreach_copy_([p.grad for p in self.parameters], [p.grad for p in self.computing])
+        loss = self.loss(*self.task.inputs(next(self.batches)))
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0, foreach=True)
         self.adam.step()
-        self.network.zero_grad()
         torch._foreach_lerp_(self.average, self.parameters, 1 - min(0.999, t / (9 + t)))
         self.round()
         self.done, self.spent = t, time.monotonic() - self.began
         self.snapshot()
-        return loss.detach()
+        return loss
 
     def weights(self) -> dict[str, Tensor]:
         """The averaged weights by their names, without what is tied or not learnt, in the small form of export.py."""

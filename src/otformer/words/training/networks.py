@@ -72,11 +72,15 @@ class Translation:
     def batches(self, seed: int, start: int) -> Iterator[Array]:
         return endless(self.source.lengths, self.target.lengths, self.tokens, seed, start)
 
-    def loss(self, network: Any, numbers: Array) -> Tensor:
+    def inputs(self, numbers: Array) -> tuple[Tensor, ...]:
+        """Tokens of the sources [B, S] and of the targets [B, T]."""
+        return self.source.rows(numbers, PAD), self.target.rows(numbers, PAD)
+
+    def loss(self, network: Any, *inputs: Tensor) -> Tensor:
         """Cross-entropy of the next target token, with a share of 0.1 spread over all tokens, over the tokens of a batch."""
-        target = self.target.rows(numbers, PAD)
+        source, target = inputs
         shifted = torch.cat([target.new_full((len(target), 1), PAD), target[:, :-1]], 1)
-        logits = network(input_ids=self.source.rows(numbers, PAD), decoder_input_ids=shifted, use_cache=False).logits
+        logits = network(input_ids=source, decoder_input_ids=shifted, use_cache=False).logits
         return torch.nn.functional.cross_entropy(
             logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING
         )
@@ -118,11 +122,14 @@ class MaskedPairs:
     def batches(self, seed: int, start: int) -> Iterator[Array]:
         return endless(self.pairs.lengths, 0 * self.pairs.lengths, self.tokens, seed, start)
 
-    def loss(self, network: Any, numbers: Array) -> Tensor:
+    def inputs(self, numbers: Array) -> tuple[Tensor, ...]:
+        """Tokens of the rows [B, L], and how many are of the first sentence [B]."""
+        return self.pairs.rows(numbers, BERT_PAD), self.first[torch.as_tensor(numbers, device=self.first.device)]
+
+    def loss(self, network: Any, *inputs: Tensor) -> Tensor:
         """Cross-entropy of a quarter of the tokens; of these 80 % are hidden, 10 % replaced, 10 % left, as in BERT."""
-        tokens = self.pairs.rows(numbers, BERT_PAD)
-        which = torch.as_tensor(numbers, device=tokens.device)
-        types = (torch.arange(tokens.shape[1], device=tokens.device) >= self.first[which][:, None]).long()
+        tokens, first = inputs
+        types = (torch.arange(tokens.shape[1], device=tokens.device) >= first[:, None]).long()
         chosen = (torch.rand(tokens.shape, device=tokens.device) < MASKED) & (tokens >= SPECIAL)
         fate = torch.rand(tokens.shape, device=tokens.device)
         other = torch.randint(SPECIAL, VOCABULARY, tokens.shape, device=tokens.device)

@@ -28,7 +28,6 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.words.models.cross_attention import alternated, set_rule
-from otformer.words.training.corpus import Array
 from otformer.words.training.networks import PAD, Translation
 
 VARIANTS = {"softmax": None, "balanced": "balanced", "online": "online", "plan": "softmax"}  # and the rule of each
@@ -48,13 +47,13 @@ class CrossAttention(Translation):
         network, rule = super().build(), VARIANTS[self.variant]
         return network if rule is None else set_rule(network, rule)
 
-    def loss(self, network: Any, numbers: Array) -> Tensor:
+    def loss(self, network: Any, *inputs: Tensor) -> Tensor:
         """The cross-entropy of `Translation`, and for ``plan`` the divergence."""
         if self.variant != "plan":
-            return super().loss(network, numbers)
+            return super().loss(network, *inputs)
         with watched(network) as attentions:
-            loss = super().loss(network, numbers)
-        source, target = self.source.rows(numbers, PAD), self.target.rows(numbers, PAD)
+            loss = super().loss(network, *inputs)
+        source, target = inputs
         plan = embeddings_plan(network.get_input_embeddings().weight, source, target)
         return loss + WEIGHT * divergence(plan, attentions, target != PAD)
 
