@@ -56,7 +56,8 @@ test-gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests/transport/test_gpu.py tests/transport/test_sharded.py \
 	  tests/transport/test_gpu_passes.py tests/transport/test_gpu_streaming.py tests/transport/test_gpu_loops.py \
 	  tests/transport/test_gpu_least.py tests/transport/test_gpu_assign.py tests/transport/exact/test_gpu_exact.py \
-	  tests/transport/test_streaming.py tests/learning/test_train.py tests/nn/test_gpu_layers.py tests/nn/test_gpu_attention.py tests/words/test_gpu_training.py
+	  tests/transport/test_streaming.py tests/learning/test_train.py tests/nn/test_gpu_layers.py \
+	  tests/nn/test_gpu_attention.py tests/words/test_gpu_training.py
 
 # What is downloaded must have the hashes in constraints/setup.txt; torch alone has none (see constraints/setup.in).
 .venv/ready: pyproject.toml Makefile constraints/setup.txt

@@ -27,10 +27,8 @@ def test_graphs_compute_what_is_computed_without(variant: str, tmp_path: Path, m
     network = task.build().cuda().train()  # with dropout: the random numbers must be the same too
     parameters = [p for p in network.parameters() if p.requires_grad]
     gradients = [[torch.zeros_like(p) for p in parameters] for _ in range(2)]
-    sides = [
-        kind(task.loss, network, parameters, own)
-        for kind, own in zip((graphs.Plain, graphs.Graphed), gradients, strict=True)
-    ]
+    plain = graphs.Plain(task.loss, network, parameters, gradients[0])
+    graphed = graphs.Graphed(task.loss, network, parameters, gradients[1])
     for turn, first in enumerate([0, 0, 8, 0, 8, 4]):  # once without a graph, then two shapes, one of them again
         inputs, losses = task.inputs(np.arange(first // 8 * 8, first // 8 * 8 + 8 - first % 8)), []
         for side in (plain, graphed):
