@@ -24,7 +24,10 @@ TRIES = 1000  # each one that fails is a success of another
 def first_mode(target: Path, folder: bool = False) -> int:
     """The mode to make a file or a folder with that is to become ``target``: the owner's alone if it is to replace one."""
     usual, same = (0o777, stat.S_ISDIR) if folder else (0o666, stat.S_ISREG)
-    return usual & 0o700 if os.path.lexists(target) and same(os.lstat(target).st_mode) else usual
+    try:
+        return usual & 0o700 if same(os.lstat(target).st_mode) else usual
+    except FileNotFoundError:
+        return usual
 
 
 def put_file(new: Path, target: Path) -> None:
