@@ -18,6 +18,7 @@ from pathlib import Path
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
 NOT_HERE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}  # there is no such step here
 MEANWHILE = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # another has put or taken away its own
+ACCESS_LIST = "system.posix_acl_access"
 TRIES = 1000  # each one that fails is a success of another
 
 
@@ -80,9 +81,9 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 
 def _keep_rights(new: Path, target: Path) -> None:
-    """Give a new file or folder the mode, owner and group of the one that it replaces, so far as this user may.
+    """Give a new file or folder the mode, owner, group and access list of the one that it replaces, so far as this user may.
 
-    A group that cannot be given is another: its members get what everybody has.
+    The three digits of a mode mean something else for another group, or with another list: then it gets what everybody has.
     """
     try:
         was, made = os.lstat(target), os.lstat(new)
@@ -94,10 +95,22 @@ def _keep_rights(new: Path, target: Path) -> None:
         if (made.st_uid, made.st_gid) != (was.st_uid, was.st_gid):
             with suppress(OSError):
                 os.chown(new, *owner)
+    listed = _access_list(target)
+    if listed:
+        with suppress(OSError):
+            os.setxattr(new, ACCESS_LIST, listed)
     mode = stat.S_IMODE(was.st_mode) & (0o7777 if stat.S_ISDIR(was.st_mode) else 0o777)
-    if os.lstat(new).st_gid != was.st_gid:
+    if os.lstat(new).st_gid != was.st_gid or _access_list(new) != listed:
         mode = mode & ~0o070 | (mode & 0o007) << 3
     os.chmod(new, mode)
+
+
+def _access_list(path: Path) -> bytes:
+    """Who else may do what with a file (POSIX 1003.1e, of Linux), as it is stored; empty if the mode says all."""
+    try:
+        return os.getxattr(path, ACCESS_LIST)
+    except (OSError, AttributeError):
+        return b""
 
 
 def remove(path: Path) -> None:

@@ -6,6 +6,8 @@ import errno
 import fcntl
 import os
 import stat
+import struct
+import sys
 import threading
 import time
 import warnings
@@ -14,6 +16,7 @@ from contextlib import suppress
 import pytest
 
 from otformer import replacing
+from otformer.cli.main import main
 from otformer.files import written, written_folder
 from otformer.jobs.jobs import ChunkFolder, Job, run
 from otformer.locks import LOCK, held, part_of, tidy
@@ -268,6 +271,28 @@ def test_rights_of_a_group_are_not_given_to_another(tmp_path, monkeypatch, may):
     assert (file.stat().st_gid == group, mode(file)) == ((True, 0o664) if may else (False, 0o644))
 
 
+@pytest.mark.usefixtures("usual_umask")
+@pytest.mark.parametrize("may", [True, False])
+def test_an_access_list_is_kept_or_the_group_gets_what_all_have(tmp_path, monkeypatch, may):
+    """Where user 54321 may read and write, and the group nothing, the mode is 0660: the list says whose the 6 is."""
+    file, list_of = tmp_path / "plan", "system.posix_acl_access"
+    file.touch(0o600)
+    entries = (0x01, 6, -1), (0x02, 6, 54321), (0x04, 0, -1), (0x10, 6, -1), (0x20, 0, -1)  # owner, user, group, mask, all
+    access = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(file, list_of, access)
+    except OSError:
+        pytest.skip("no access lists on this file system")
+    assert mode(file) == 0o660
+    if not may:
+        monkeypatch.setattr(os, "setxattr", lambda *_: (_ for _ in ()).throw(PermissionError))
+    with written(file):
+        pass
+    assert mode(file) == (0o660 if may else 0o600)
+    if may:
+        assert os.getxattr(file, list_of) == access
+
+
 # File systems
 
 
@@ -307,7 +332,21 @@ def test_without_locks_one_line_says_so_and_nothing_is_taken_for_left_behind(tmp
     assert str(told[0].message) == (
         "out is on a file system without locks: let no other process write there meanwhile, as two are not told apart"
     )
+    assert {each.filename for each in told} == {__file__}
     assert names(tmp_path) == [f".report.{OURS}.part", "report"]
+
+
+def test_a_command_says_it_in_one_line(tmp_path, monkeypatch, capsys):
+    def flock(handle, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(sys, "argv", ["otformer", "align", "the cat ||| le chat", "--out", str(tmp_path / "links")])
+    main()
+    err = capsys.readouterr().err
+    assert err.startswith(f"otformer: {tmp_path}/links is on a file system without locks: ")
+    assert err.count("\n") == 1
+    assert names(tmp_path) == ["links"]
 
 
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
