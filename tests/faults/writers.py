@@ -21,11 +21,17 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from faults.stage import Stage
+import pytest
+
 from otformer import replacing
 from otformer.files import written, written_folder
 
+if TYPE_CHECKING:
+    from faults.stage import Stage
+
+WAYS = "exchange", "two renames"  # by which a folder takes the place of another
 PROCESSES, THREADS, WRITES = 2, 2, 2000  # writes of each thread, of the file and of the folder
 LENGTH = 4096  # times that a text stands in a file
 INSIDE = ("first", "second")  # files of the folder
@@ -133,24 +139,31 @@ def _end(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def writers(stage: Stage, first: int, writes: int = WRITES) -> Iterator[tuple[str, list[str]]]:
-    """Races by exchange and by two renames, between which a folder may be missing and must come back."""
-    exchanged = replacing._exchanged
-    for way in ("exchange", "two renames"):
-        place = stage.place().out
-        replacing._exchanged = exchanged if way == "exchange" else lambda one, other: False
-        seen = race(place, first, writes)
-        replacing._exchanged = exchanged
-        bad = ["refused", "file missing", "file half", "folder half", "left behind"]
-        bad += ["folder missing"] if way == "exchange" else []
-        wrong = [f"{seen[each]} {each}" for each in bad if seen[each]]
-        wrong += ["too slow"] if seen["folder"] < PROCESSES * THREADS * writes else []
-        counts = ("file", "folder", "killed", "file read", "folder read", "folder missing")
-        yield f"by {way}, " + ", ".join(f"{each} {seen[each]}" for each in counts), wrong
+def judged(way: str, place: Path, seed: int, writes: int = WRITES) -> tuple[str, list[str]]:
+    """A race, what it counted, and what is wrong. Between two renames a folder may be missing, and must come back."""
+    with pytest.MonkeyPatch.context() as patch:
+        if way != "exchange":
+            patch.setattr(replacing, "_exchanged", lambda one, other: False)
+        seen = race(place, seed, writes)
+    bad = ["refused", "file missing", "file half", "folder half", "left behind"]
+    bad += ["folder missing"] if way == "exchange" else []
+    wrong = [f"{seen[each]} {each}" for each in bad if seen[each]]
+    wrong += ["too slow"] if seen["folder"] < PROCESSES * THREADS * writes else []
+    counts = ("file", "folder", "killed", "file read", "folder read", "folder missing")
+    return f"by {way}, " + ", ".join(f"{each} {seen[each]}" for each in counts), wrong
+
+
+def writers(stage: Stage, first: int) -> Iterator[tuple[str, list[str]]]:
+    """Races by exchange and by two renames."""
+    for way in WAYS:
+        yield judged(way, stage.place().out, first)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as made:
-        found = list(writers(Stage(Path(made)), 0, int(sys.argv[1])))
-        print("\n".join(f"{what}: {'; '.join(said) or 'as it should be'}" for what, said in found))
-        sys.exit(any(said for _, said in found))
+    said = []
+    for way in WAYS:
+        with tempfile.TemporaryDirectory() as made:
+            what, found = judged(way, Path(made), 0, int(sys.argv[1]))
+        print(f"{what}: {'; '.join(found) or 'as it should be'}")
+        said += found
+    sys.exit(bool(said))
