@@ -116,7 +116,8 @@ def _access_list(path: Path) -> bytes:
 def remove(path: Path) -> None:
     """Remove a file, a folder, or a link and not what it leads to; there may be nothing."""
     if path.is_dir() and not path.is_symlink():
-        path.chmod(0o700)
+        with suppress(OSError):  # it may be another user's
+            path.chmod(0o700)
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
