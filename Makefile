@@ -67,7 +67,7 @@ test-gpu:
 	@$(PIP) --require-hashes --no-deps -r constraints/setup.txt
 	@$(PIP) torch==$(TORCH)
 	@$(PIP) --no-deps --no-build-isolation -e .
-	@npm install --prefix tests/browser --no-package-lock --no-audit --no-fund --silent 2>/dev/null \
+	@npm ci --prefix tests/browser --no-audit --no-fund --silent 2>/dev/null \
 	  || echo "set-up: no npm, or no axe-core from it: pages are not looked through for what hinders a screen reader"
 	@touch $@
 

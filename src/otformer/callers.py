@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 
-OURS = ("otformer", "torch")  # packages whose frames are passed over: torch calls `forward` between the user and us
+OURS = ("otformer", "torch", "contextlib")  # whose frames are passed over: torch calls `forward` between the user and us
 
 
 def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
-    """Warn at the nearest frame outside otformer and torch.
+    """Warn at the nearest frame outside otformer, torch and contextlib.
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as seen:

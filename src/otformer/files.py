@@ -6,11 +6,10 @@ import csv
 import io
 import os
 import re
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +18,8 @@ from numpy.lib.format import MAGIC_PREFIX
 
 from otformer import checks
 from otformer.array_files import Array, read_npy, read_npz, read_whole
-from otformer.locks import held, part_of
+from otformer.locks import beside, part_of
+from otformer.replacing import first_mode, put_file, put_folder
 
 TEXT_BYTES = 2**30  # of numbers written out, which take some ten times that in memory
 _NAME = re.compile(r"\s*[\"']?[^\W\d_]")  # of a column: a letter comes first
@@ -147,7 +147,7 @@ def check_writable(file: Path) -> None:
 
 @contextmanager
 def written(file: Path, ours: bool = False) -> Iterator[IO[bytes]]:
-    """A stream that becomes ``file`` when all went well, and leaves nothing otherwise.
+    """A stream that becomes ``file`` when all went well, with the rights of one that it replaces; otherwise nothing is left.
 
     A file that the caller has named may be a link, which is followed, a device or a pipe, which is written to. Where the
     name is ``ours``, in a folder that the caller has named, whatever stands there is replaced: no link is followed.
@@ -155,11 +155,11 @@ def written(file: Path, ours: bool = False) -> Iterator[IO[bytes]]:
     file = file.parent.resolve() / file.name if ours else file.resolve()
     special = not ours and file.exists() and not file.is_file()
     try:
-        with nullcontext(file) if special else part_of(file) as part:
+        with nullcontext(file) if special else part_of(file, first_mode(file)) as part:
             with _Forward(io.FileIO(part, "wb")) if special else part.open("wb") as out:
                 yield out
             if not special:
-                os.replace(part, file)
+                put_file(part, file)
     except OSError as error:
         raise ValueError(f"{file} cannot be written: {error.strerror or error}") from None
 
@@ -176,45 +176,16 @@ class _Forward(io.BufferedWriter):
 
 @contextmanager
 def written_folder(folder: Path) -> Iterator[Path]:
-    """A new folder that takes the place of ``folder`` when all went well; otherwise nothing of it is left, and the old one
-    stays. What a killed process has left behind is tidied first."""
-    tidy(folder)
-    fresh, old = (folder.with_name(f".{folder.name}-{os.getpid()}-{word}") for word in ("new", "old"))
+    """A new folder that takes the place of ``folder``, with its rights, when all went well; otherwise nothing of it is left,
+    and the old one stays. What killed processes have left behind is tidied first. Of two at once the later one stays."""
     try:
-        fresh.mkdir()
-        with held(fresh):
+        with part_of(folder) as part:
+            fresh, old = beside(part)
+            fresh.mkdir(first_mode(folder, folder=True))
             yield fresh
-            if folder.exists():
-                folder.rename(old)
-            fresh.rename(folder)
+            put_folder(fresh, folder, old)
     except OSError as error:
         raise ValueError(f"{folder} cannot be written: {error.strerror or error}") from None
-    finally:
-        if old.exists() and not folder.exists():  # whatever came between the two renames, Ctrl-C too
-            old.rename(folder)
-        _remove(fresh)
-        _remove(old)
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, or a link to one and not what it leads to."""
-    if folder.is_symlink():
-        folder.unlink(missing_ok=True)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def tidy(folder: Path) -> None:
-    """Remove the half-made folders beside ``folder`` that no process holds; one killed between its two renames is undone."""
-    made = re.compile(rf"\.{re.escape(folder.name)}-(\d+)-(?:new|old)")
-    for process in {found[1] for each in folder.parent.glob(".*") if (found := made.fullmatch(each.name))}:
-        fresh, old = (folder.with_name(f".{folder.name}-{process}-{word}") for word in ("new", "old"))
-        with suppress(ValueError, OSError), held(fresh if fresh.exists() else old) as sure:
-            if not sure:
-                continue
-            if old.exists() and not folder.exists():
-                old.rename(folder)
-            _remove(fresh)
-            _remove(old)
 
 
 def write_csv(file: Path, rows: Sequence[Mapping[str, Any]], digits: int | None = None) -> None:

@@ -17,6 +17,7 @@ from otformer.experiments import fox, translation_attention
 from otformer.experiments.experiment import Context
 from otformer.experiments.registry import chosen
 from otformer.experiments.translation_attention import READINGS, Found
+from otformer.locks import held
 from otformer.words.models.attention import read
 from otformer.words.models.models import load
 from otformer.words.models.shipped import folder
@@ -178,12 +179,15 @@ def test_an_interrupted_full_run_goes_on(small) -> None:
 
     seen: list[float] = []
 
+    parts = small / "cache" / "otformer" / "translation-attention.parts"
+
     def stop(fraction: float) -> None:
+        with pytest.raises(ValueError, match="is being written by another process"), held(parts):
+            pass
         raise Stop
 
     with pytest.raises(Stop):
         run(translation_attention, Context(full=True, progress=stop))
-    parts = small / "cache" / "otformer" / "translation-attention.parts"
     assert len(list(parts.iterdir())) == 1  # a chunk of 64 of the 73 pairs was done
     before = {file: file.stat().st_mtime_ns for file in parts.iterdir()}
     kept: list[bool] = []

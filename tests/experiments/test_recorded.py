@@ -21,7 +21,7 @@ import pytest
 from helpers.command import otformer
 from otformer.cli.main import main
 from otformer.experiments import recorded
-from otformer.experiments.recorded import COMMAND, FOLDER, Tolerance, drifts, record
+from otformer.experiments.recorded import COMMAND, FOLDER, Tolerance, asked, drifts, record
 from otformer.experiments.registry import EXPERIMENTS
 from otformer.experiments.runner import Record
 from otformer.files import write_csv
@@ -175,11 +175,26 @@ def test_no_rows_are_a_drift_in_one_line(tmp_path: Path) -> None:
     assert line.startswith("sizes: numbers.csv has 0 rows of [], recorded: ")
 
 
+def test_the_numbers_are_counted_by_what_is_asked_of_them(tmp_path: Path) -> None:
+    rows = [{"n": "8", "σ": "0.5", "x": "[1e-09, 3]"}, {"n": "word 2", "σ": "-2e-13", "x": "0.0"}]
+    write_csv(tmp_path / "sizes.csv", rows)
+    assert asked(["sizes", "not recorded"], tmp_path) == {"equal": 3, "near": 1, "magnitude": 1, "small": 2}
+    cells = [cell for name in EXPERIMENTS for row in kept_run(tmp_path, name, dict).numbers for cell in row.values()]
+    assert asked(EXPERIMENTS).total() == sum(len(recorded.NUMBER.findall(cell)) for cell in cells)
+
+
 def test_one_experiment_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["otformer", "reproduce", "transport-translator", "--check", "--out", str(tmp_path)])
     with suppress(SystemExit):
         main()
-    assert "number of 1 experiment is as recorded" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    counts = asked(["transport-translator"])
+    assert (
+        f"number of 1 experiment is as recorded; of {counts.total():,} numbers {counts['equal']} are whole and equal, "
+        in said
+    )
+    assert f"{counts['near']:,} within tolerance, {counts['magnitude']} near 0 and alike in magnitude, " in said
+    assert f"{counts['small']} only as small as rounding\n" in said
 
 
 def test_check_goes_with_the_default_seed_and_size_and_recording_with_a_report(tmp_path: Path) -> None:

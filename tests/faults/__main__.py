@@ -24,8 +24,9 @@ from faults.others import clock, disk, twice
 from faults.process import warm
 from faults.rounds import KINDS, Player, Round
 from faults.stage import Stage
+from faults.writers import writers
 
-OTHERS = {"twice": twice, "clock": clock, "disk": disk, "ranks": ranks, "workers": workers}
+OTHERS = {"twice": twice, "clock": clock, "disk": disk, "ranks": ranks, "workers": workers, "writers": writers}
 HEAD = "command    kills    moments, s  SIGTERM  operations     equal  half  left"
 
 

@@ -102,7 +102,7 @@ class Browser:
     def faults(self) -> list[str]:
         """What axe-core calls serious or critical."""
         if not AXE.exists():
-            pytest.skip("no axe-core: npm install --prefix tests/browser")
+            pytest.skip("no axe-core: npm ci --prefix tests/browser")
         self.driver.execute_script(AXE.read_text(encoding="utf-8"))
         found = self.js("return (await axe.run()).violations")
         return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in found if v["impact"] in GRAVE]

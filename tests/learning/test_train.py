@@ -202,7 +202,7 @@ def test_files_have_the_usual_mode_and_nothing_is_left(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         train(short, tmp_path)
-        (tmp_path / ".model.safetensors.123.part").touch()
+        (tmp_path / ".model.safetensors.123-0123abcd.part").touch()
         (tmp_path / "notes.part").touch()
         train(short, tmp_path, resume=True)
     finally:

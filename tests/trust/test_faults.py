@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from otformer import replacing
 from otformer.benchmarks import harness
 from otformer.files import writable_folder, written, written_folder
 from otformer.jobs.jobs import ChunkFolder, Job, run
 from otformer.learning.train import train
-from otformer.locks import held, part_of
+from otformer.locks import part_of
 from otformer.tensor_files import read_tensors, write_tensors
 
 KILLED = """
@@ -26,7 +27,7 @@ from otformer.files import written_folder
 with written_folder(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("half")
     if sys.argv[2] == "between":
-        Path(sys.argv[1]).rename(folder.with_name(folder.name.replace("-new", "-old")))
+        Path(sys.argv[1]).rename(folder.with_suffix(".old"))
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -37,25 +38,21 @@ def test_f13_what_a_killed_process_leaves_is_tidied_by_the_next(tmp_path, moment
     target.mkdir()
     (target / "figure").write_text("first")
     subprocess.run([sys.executable, "-c", KILLED, str(target), moment], check=False)
-    assert len(list(tmp_path.glob(".errata-*"))) == (1 if moment == "before" else 2)
+    assert len(list(tmp_path.glob(".errata.*"))) == (2 if moment == "before" else 3)  # its lock, the new one, the older one
     with pytest.raises(RuntimeError), written_folder(target):
         raise RuntimeError  # the next run fails, but has tidied
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["errata", "errata/figure"]
 
 
 def test_f13_what_a_living_process_makes_is_left_alone(tmp_path):
-    theirs = tmp_path / ".errata-1-new"
-    theirs.mkdir()
-    alike = tmp_path / ".errata-old-new"
-    alike.mkdir()
-    with held(theirs):
+    with written_folder(tmp_path / "errata") as theirs:
+        (theirs / "figure").write_text("theirs")
         with written_folder(tmp_path / "errata") as folder:
             (folder / "figure").write_text("ours")
-        assert theirs.exists()
-    with written_folder(tmp_path / "errata"):
-        pass
-    assert not theirs.exists()
-    assert alike.exists()
+        assert (theirs / "figure").read_text() == "theirs"
+        assert (tmp_path / "errata" / "figure").read_text() == "ours"
+    assert (tmp_path / "errata" / "figure").read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir()] == ["errata"]
 
 
 def test_f14_a_second_run_for_one_file_is_refused_and_the_first_is_whole(tmp_path):
@@ -185,8 +182,9 @@ def test_an_older_result_left_beside_the_new_one_is_tidied_although_all_is_done(
     from otformer.experiments import runner
     from otformer.experiments.registry import chosen
 
-    for name in ("errata", ".errata-1-old"):
+    for name in ("errata", ".errata.1-0123abcd.old"):
         (tmp_path / name).mkdir()
+    (tmp_path / ".errata.1-0123abcd.part").touch()
     monkeypatch.setattr(runner, "_done", lambda target, key: runner.Record(target, {}))
     runner.reproduce(chosen(["errata"]), tmp_path, resume=True)
     assert [path.name for path in tmp_path.iterdir()] == ["errata"]
@@ -243,19 +241,18 @@ def test_a_copy_of_standard_input_makes_no_file_but_itself_in_tmpdir(tmp_path, m
 
 
 def test_ctrl_c_between_the_two_renames_keeps_the_older_folder(tmp_path, monkeypatch):
-    from otformer.files import written_folder
-
     report = tmp_path / "report"
     report.mkdir()
     (report / "index.html").write_text("old")
-    rename = Path.rename
+    rename = os.rename
 
     def interrupted(path, to):
-        if path.name.endswith("-new"):
+        if Path(path).suffix == ".new":
             raise KeyboardInterrupt
         return rename(path, to)
 
-    monkeypatch.setattr(Path, "rename", interrupted)
+    monkeypatch.setattr(os, "rename", interrupted)
+    monkeypatch.setattr(replacing, "_exchanged", lambda one, other: False)
     with pytest.raises(KeyboardInterrupt), written_folder(report) as fresh:
         (fresh / "index.html").write_text("new")
     assert [path.name for path in tmp_path.iterdir()] == ["report"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -58,3 +59,16 @@ def test_torch_brings_nothing_that_is_not_in_it():
     gpu = {name for name in names if name.startswith(("nvidia-", "cuda-")) or name == "triton"}
     assert names - gpu - set(locked()) == set()
     assert "torch" not in locked()
+
+
+def test_what_comes_from_npm_has_one_version_and_a_hash_and_names_no_place_to_fetch_from():
+    """`npm ci` refuses a package whose hash is another, and a file of hashes that does not fit what is asked for."""
+    place = ROOT / "tests/browser"
+    asked = json.loads((place / "package.json").read_text())["devDependencies"]
+    text = (place / "package-lock.json").read_text()
+    have = {name.removeprefix("node_modules/"): each for name, each in json.loads(text)["packages"].items() if name}
+    assert {name: each["version"] for name, each in have.items()} == asked
+    assert all(re.fullmatch(r"sha512-[\w+/]{86}==", each["integrity"]) for each in have.values())
+    assert "://" not in text
+    assert "npm ci " in (ROOT / "Makefile").read_text()
+    assert "npm install" not in (ROOT / "Makefile").read_text()

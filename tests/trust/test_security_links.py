@@ -75,7 +75,7 @@ def test_links_in_the_folder_are_replaced_and_never_followed(write, tmp_path, ca
         target.parent.mkdir(exist_ok=True, parents=True)
         target.write_text(PRECIOUS)
         (out / first).symlink_to(outside / first)
-    planted = {f".{name}.{os.getpid()}.part" for name in WRITERS[write] if "/" not in name}  # as names of ours begin and end
+    planted = {f".{name}.{os.getpid()}-0123abcd.part" for name in WRITERS[write] if "/" not in name}  # names of ours
     for name in planted:
         (out / name).symlink_to(outside / "new")
     write(out)
@@ -104,7 +104,7 @@ def test_a_link_in_place_of_the_folder_of_chunks_is_refused(place, tmp_path, cap
 def test_a_file_that_the_user_has_named_may_be_a_link_but_not_the_part_beside_it(tmp_path):
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    (tmp_path / f".target.{os.getpid()}.part").symlink_to(tmp_path / "stolen")
+    (tmp_path / f".target.{os.getpid()}-0123abcd.part").symlink_to(tmp_path / "stolen")
     with written(tmp_path / "link") as out:
         out.write(b"new")
     assert (tmp_path / "link").is_symlink()

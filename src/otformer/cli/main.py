@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+import warnings
+from typing import Annotated, TextIO
 
 import typer
 
@@ -68,7 +69,9 @@ def main() -> None:
         sys.argv.append("--help")
     try:
         _check_folder()
-        code = app(standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warned
+            code = app(standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         if code:
@@ -79,6 +82,21 @@ def main() -> None:
     except Exception as error:
         note(_one_line(error))
         sys.exit(2)
+
+
+def _warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """What the user should know is a line like the others; what a library says to its developers stays as it is."""
+    if category is UserWarning:
+        note(message)
+    else:
+        (file or sys.stderr).write(warnings.formatwarning(message, category, filename, lineno, line))
 
 
 def _check_folder() -> None:

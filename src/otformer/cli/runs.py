@@ -85,11 +85,19 @@ def _drifts(done: list[Record]) -> list[str]:
     return [line for record in done for line in drifts(record)]
 
 
+def _compared(done: list[Record]) -> dict[str, int]:
+    """How many numbers are compared with recorded ones, by what is asked of them."""
+    from otformer.experiments.recorded import asked
+
+    counts = asked(record.about["name"] for record in done)
+    return {what: counts[what] for what in ("equal", "near", "magnitude", "small")}
+
+
 def _tell_found(done: list[Record], page: Path, drifts: list[str] | None, as_json: bool) -> None:
     """Print every check, where the report is, and, where it was asked for (not None), what is not as recorded."""
     if as_json:
         found = {"report": str(page), "experiments": {record.about["name"]: record.about for record in done}}
-        typer.echo(json.dumps(found if drifts is None else {**found, "drifts": drifts}))
+        typer.echo(json.dumps(found if drifts is None else {**found, "drifts": drifts, "compared": _compared(done)}))
         return
     checks = [(record.about["name"], claim, held) for record in done for claim, held in record.checks.items()]
     for name, claim, held in checks:
@@ -98,8 +106,10 @@ def _tell_found(done: list[Record], page: Path, drifts: list[str] | None, as_jso
     for line in drifts or []:
         typer.echo(f"drift in {line}")
     if drifts == []:
-        count = "1 experiment" if len(done) == 1 else f"{len(done)} experiments"
-        typer.echo(f"every verdict and number of {count} is as recorded, within tolerance")
+        count, compared = "1 experiment" if len(done) == 1 else f"{len(done)} experiments", _compared(done)
+        how = "{equal:,} are whole and equal, {near:,} within tolerance, {magnitude:,} near 0 and alike in magnitude, "
+        how = (how + "{small:,} only as small as rounding").format(**compared)
+        typer.echo(f"every verdict and number of {count} is as recorded; of {sum(compared.values()):,} numbers " + how)
     typer.echo(str(page))
 
 

@@ -111,8 +111,9 @@ def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
         return tabulate(stream(job, items, tell), seed=context.seed)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otformer"
     chunks = ChunkFolder(writable_folder(cache) / name)
-    table = tabulate(run_resumable(job, items, chunks, tell), seed=context.seed)
-    chunks.remove()
+    with chunks.held():
+        table = tabulate(run_resumable(job, items, chunks, tell), seed=context.seed)
+        chunks.remove()
     return table
 
 

@@ -6,7 +6,8 @@ check. ``otformer reproduce --check`` compares a run with them; `COMMAND` writes
 Bits differ between processors and builds of torch, so a number x agrees with the recorded r if |x − r| ≤ a + ρ|r|, where
 ρ and a are the `Tolerance` of its kind. That alone would let an r below a become anything below it, 0 for one, so such a
 number must also keep its magnitude: |x| and |r|, each raised to the level of rounding if it is below, within a `FACTOR` of
-each other. Below that level only its being there can be asked: a column does not turn into zeros.
+each other. Below that level only its being there can be asked: a column does not turn into zeros. The sign of a number
+below a is not compared; `asked` counts these.
 Text, verdicts and whole numbers (sizes, layers, lists sorted) agree only if they are equal: 20 of 20 is not 19 of 20.
 """
 
@@ -16,7 +17,8 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,17 @@ class Tolerance:
         alike = abs(r) > self.absolute or high <= FACTOR * low
         return alike and abs(x - r) <= self.absolute + self.relative * abs(r)
 
+    def asks(self, recorded: str) -> str:
+        """What is asked of a number: "equal" of a whole one, "near", below ``absolute`` "magnitude", then "small" alone.
+
+        >>> [FLOAT64.asks(recorded) for recorded in ("20", "0.5", "-1e-09", "1e-15", "0.0")]
+        ['equal', 'near', 'magnitude', 'small', 'small']
+        """
+        r = abs(float(recorded))
+        if INTEGER.fullmatch(recorded):
+            return "equal"
+        return "near" if r > self.absolute else "magnitude" if r >= self.rounding else "small"
+
     def __str__(self) -> str:
         return f"± ({self.absolute:g} + {100 * self.relative:g} %)"
 
@@ -106,6 +119,13 @@ def drifts(record: Record, folder: Path = FOLDER) -> list[str]:
     found = [*_moved_checks(record.checks, verdicts[name]), *_moved_numbers(name, _numbers(record), _read(file))]
     more = [f"and {len(found) - MOST_LINES} more"] if len(found) > MOST_LINES else []
     return [f"{name}: {line}" for line in (*found[:MOST_LINES], *more)]
+
+
+def asked(names: Iterable[str], folder: Path = FOLDER) -> Counter[str]:
+    """How many recorded numbers of these experiments are compared, by what is asked of them (`Tolerance.asks`)."""
+    kept = [name for name in names if (folder / f"{name}.csv").is_file()]
+    cells = ((name, *cell) for name in kept for row in _read(folder / f"{name}.csv") for cell in row.items())
+    return Counter(tolerance(name, column).asks(x) for name, column, cell in cells for x in NUMBER.findall(cell))
 
 
 def _moved_checks(new: dict[str, bool], recorded: dict[str, bool]) -> Iterator[str]:

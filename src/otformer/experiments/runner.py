@@ -19,7 +19,8 @@ from otformer.array_files import LARGEST_RECORD, read_whole
 from otformer.experiments._sources import digest
 from otformer.experiments.experiment import Context, Experiment
 from otformer.experiments.registry import EXPERIMENTS
-from otformer.files import output_folder, tidy, write_csv, written_folder
+from otformer.files import output_folder, write_csv, written_folder
+from otformer.locks import tidy
 
 FILES = ("figure.png", "figure.svg", "figure-narrow.png", "numbers.csv", "run.json")
 Progress = Callable[[str, float], None]  # experiment name, fraction of it that is done

@@ -15,12 +15,12 @@ import hashlib
 import itertools
 import multiprocessing
 import os
-import shutil
+import re
 import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,11 @@ import torch
 from otformer import checks
 from otformer.array_files import read_whole
 from otformer.files import written
-from otformer.locks import held
+from otformer.locks import held, tidy_parts
 
 ENGINES = ("local", "ray")
 LARGEST_CHUNK = 2**32  # bytes of a kept result
+KEY = re.compile(r"[0-9a-f]{32}")  # the name of a kept result
 Item = tuple[str, ...]  # a Pair, perhaps with more
 Work = Callable[[Sequence[Any]], Any]  # from the items of a chunk to its result
 Progress = Callable[[int], Any]  # called with the number of pairs that were finished since the last call
@@ -165,24 +166,43 @@ class ChunkFolder:
     def file(self, key: str) -> Path:
         return self.folder / key
 
+    def kept(self) -> list[Path]:
+        """The finished chunks. The folder may hold other files, a user's own, which are none of ours."""
+        return [each for each in self.folder.iterdir() if KEY.fullmatch(each.name)] if self.folder.is_dir() else []
+
     def __len__(self) -> int:
-        return sum(1 for _ in self.folder.iterdir()) if self.folder.is_dir() else 0
+        return len(self.kept())
 
     def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Remove the finished chunks, what killed processes have left of others, and the folder if nothing else is in it."""
+        for each in self.kept():
+            each.unlink(missing_ok=True)
+        tidy_parts(self.folder, KEY.pattern)
+        with suppress(OSError):
+            self.folder.rmdir()
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The folder for one process at a time, made if needed; empty in the end, it goes again."""
+        """The folder for one process at a time, made if needed; without chunks in the end, it goes again."""
         if self.folder.is_symlink():
             raise ValueError(f"{self.folder} is a link, which is not followed: remove it, or name another file")
-        self.folder.mkdir(exist_ok=True)
-        with held(self.folder, self.folder.with_suffix("")):
-            try:
-                yield
-            finally:
-                if not len(self):
-                    self.remove()
+        if self.folder.exists() and not self.folder.is_dir():
+            raise ValueError(f"{self.folder} must be a folder, for finished chunks: remove that file, or name another")
+        try:
+            with ExitStack() as stack:
+                while True:
+                    self.folder.mkdir(exist_ok=True)
+                    with suppress(FileNotFoundError):  # the last to hold it has removed it meanwhile
+                        stack.enter_context(held(self.folder, self.folder.with_suffix("")))
+                        break
+                try:
+                    yield
+                finally:
+                    if not len(self):
+                        self.remove()
+        finally:  # without the file that locks it, it may be empty
+            with suppress(OSError):
+                self.folder.rmdir()
 
 
 def run_resumable(
