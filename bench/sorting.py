@@ -125,7 +125,8 @@ def quality(function: str, side: Side, x: Tensor, strength: float) -> Quality:
     found, grad, *_ = turn(side, x, strength, probe)
     off, order = errors(function, found, x), x.argsort(dim=1, stable=True)
     hard = torch.zeros_like(probe) if function == "rank" else torch.zeros_like(probe).scatter(1, order, probe)
-    same = (grad - hard).abs() <= SAME * grad.abs().amax(1, keepdim=True).clamp_min(SAME)
+    greatest = grad.nan_to_num(0.0).abs().amax(1, keepdim=True).clamp_min(SAME)
+    same = (grad - hard).abs() <= SAME * greatest
     scale, rising = (n, found.gather(1, order)) if function == "rank" else (1, found)
     turned = (rising.diff(dim=1) < -SAME * scale).double().mean() if n > 1 else torch.zeros(())
     nan = torch.stack([~found.isfinite(), ~grad.isfinite()]).double().mean()
@@ -162,7 +163,7 @@ def measure(
     for family in families:
         x, probe = lists(family, B, n), torch.randn(B, n, generator=torch.Generator().manual_seed(2))
         best = {name: [math.inf, math.inf] for name in own}
-        for _ in range(repeat + 1):  # the first is slower for all: best leaves it out
+        for _ in range(repeat + 1):  # the first is to warm up; it is never the best
             for name, side in own.items():
                 *_, wall, cpu = turn(side, x, strengths[family, name], probe)
                 best[name] = [min(old, new) for old, new in zip(best[name], (wall, cpu), strict=True)]
