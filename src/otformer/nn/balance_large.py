@@ -67,11 +67,14 @@ def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> 
     weights = [torch.maximum(w, least) for w in (a, b)]
     goal, kind = tol * torch.maximum(a.amax(1), b.amax(1)), X.device.type
     u, v, done = torch.zeros_like(a), torch.zeros_like(b), torch.zeros_like(goal, dtype=torch.bool)
-    near = _near(C, *weights)
+    falls = int(annealing_steps(spread, 1.0))
+    near = falls > 0 and _near(C, *weights)
     if X[0].numel() <= ALONE_ABOVE[kind] and spread < WIDEST_SPREAD:
-        falls = 0 if near else int(annealing_steps(spread, 1.0))
         c, w_a, w_b, enough = (t if X.is_cuda else t.numpy() for t in (C, *weights, goal))
-        found = solve_stacked(c, w_a, w_b, 1.0, enough, max_depth, falls)
+        for stages in (0, falls) if near else (falls,):
+            found = solve_stacked(c, w_a, w_b, 1.0, enough, max_depth, stages)
+            if bool(found.done.all()):
+                break
         u, v, done = (torch.as_tensor(t) for t in (found.u, found.v, found.done))
     # With forbidden entries there may be no solution, and then there is no end to looking for it.
     for k in (~(done | forbidden)).nonzero()[:, 0].tolist():
