@@ -7,7 +7,7 @@ from scipy.stats import rankdata
 from torch.autograd import gradcheck
 
 from oracles import uniform
-from otformer.nn import SoftQuantile, SoftRank, SoftSort, SoftTopK
+from otformer.nn import SoftQuantile, SoftRank, SoftSort, SoftTopK, balance_large
 
 SHARP = 1e-4
 
@@ -174,3 +174,15 @@ def test_an_item_without_weight_does_not_overflow_beside_tiny_values():
     weights = torch.tensor([0.0, 1.0, 1.0], dtype=torch.float64)
     found, alone = SoftSort(0.3)(values, weights)[:2], SoftSort(0.3)(values[1:])
     torch.testing.assert_close(found * 2.0**1020, alone * 2.0**1020)
+
+
+@pytest.mark.parametrize("reg", [1e-5, 1e-3, 0.1, 1.0, 1e9])
+@pytest.mark.parametrize("n", [2, 11, 32])
+def test_small_lists_need_no_second_solver(n, reg, monkeypatch):
+    """The start is near enough at every reg: before there was one, half of these lists went on to the large solvers."""
+    monkeypatch.setattr(balance_large, "finish", lambda *_: pytest.fail("not converged in a few steps"))
+    normal, w = torch.randn(30, n, generator=torch.Generator().manual_seed(0)).double(), uniform(1, 30, n)
+    for x in (normal, normal**5, normal.round(), (100 * normal.sign() + normal)):
+        for weights in (None, w, torch.where(w > 0.5, w, 0.0) + torch.eye(n)[0]):
+            for layer in (SoftRank(reg), SoftTopK(1, reg), SoftQuantile([0.0, 0.4], reg)):
+                assert layer(x, weights).isfinite().all()

@@ -40,7 +40,7 @@ from torch.autograd import Function
 
 from otformer import callers
 from otformer.nn.attention_passes import Passes
-from otformer.nn.balance import GRADIENT_ONCE, merged
+from otformer.nn.functions import Gradient, merged
 from otformer.transport.derivatives.implicit import CG_RESIDUAL, CG_STEPS
 from otformer.transport.solvers.anderson import Anderson
 from otformer.transport.solvers.annealing import temperatures
@@ -92,7 +92,7 @@ class KeyBias(Function):
         return in_x, in_y[0] if in_y else None, in_own, None, None, None
 
 
-class KeyBiasBackward(Function):
+class KeyBiasBackward(Gradient):
     """The gradients in x, own and, where there are keys, y; they have none themselves."""
 
     @staticmethod
@@ -103,14 +103,6 @@ class KeyBiasBackward(Function):
         found = [_pull(passes.at(part), g[part], G[part], rho) for part in passes.parts()]
         to = (x, own) if y is None else (x, own, y)
         return tuple(torch.cat(parts).to(t) for parts, t in zip(zip(*found, strict=True), to, strict=True))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *G: Tensor) -> Any:
-        raise RuntimeError(GRADIENT_ONCE)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:

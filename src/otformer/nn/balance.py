@@ -29,10 +29,10 @@ from torch.library import custom_op
 
 from otformer.nn import balance_cpu, balance_gpu, balance_large
 from otformer.nn.balance_checks import check_after, check_before, check_logits, ordinary
+from otformer.nn.functions import Gradient, merged
 from otformer.nn.small import SMALL_SIDE
 
 SINGLE_TOL = 1e-6  # the least tol for which float32 will do, on a GPU
-GRADIENT_ONCE = "this layer can be differentiated once: its gradient has no derivative"
 
 
 def balance(
@@ -144,7 +144,7 @@ class Balance(Function):
         return tuple(t.unflatten(0, (V, -1)) for t in Balance.apply(*tensors, *inputs[4:])), (0, 0, 0)
 
 
-class BalanceBackward(Function):
+class BalanceBackward(Gradient):
     """The derivative itself, which has none."""
 
     @staticmethod
@@ -155,14 +155,6 @@ class BalanceBackward(Function):
         return run(G, logits, temperature, a, b, f, g, weights)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *G: Tensor) -> Any:
-        raise RuntimeError(GRADIENT_ONCE)
-
-    @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         V, tensors = info.batch_size, merged(info.batch_size, inputs[:7], in_dims)
         Y, *shared = BalanceBackward.apply(*tensors, inputs[7])
@@ -171,13 +163,6 @@ class BalanceBackward(Function):
         )
         sums = (t.unflatten(0, (V, -1, size)).sum(1) for t, size in zip(shared, sizes, strict=True))
         return (Y.unflatten(0, (V, -1)), *sums), (0, 0, 0, 0)
-
-
-def merged(V: int, tensors: tuple[Tensor, ...], dims: Any) -> list[Tensor]:
-    """Tensors of a stack of stacks [V, B, …] as those of one stack [V B, …]; the first has B, others a divisor of it."""
-    full = [t.expand(V, *t.shape) if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=False)]
-    B = full[0].shape[1]
-    return [t.repeat(1, B // t.shape[1], *[1] * (t.ndim - 2)).flatten(0, 1) for t in full]
 
 
 def _way(logits: Tensor) -> Any:

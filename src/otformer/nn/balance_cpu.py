@@ -36,17 +36,18 @@ def backward(
     Y: Tensor, w_u: Tensor, w_v: Tensor, heat: Tensor,
 ) -> None:  # fmt: skip
     """Fills Y, the gradient in logits, w_u and w_v, those in a and b, and heat [B], that in the temperature."""
-    for part in _chunks(logits):
-        X, tau, *_ = _read(logits, temperature, a, b, part)
-        P = _plan(X, _along(f[part]), _along(g[part]))
-        M = np.multiply(P, _along(G[part]), out=np.zeros_like(P), where=P > 0)  # what meets no mass is not read
-        u, v = solve_marginals_small(P, M.sum(1), M.sum(0))
-        w_u[part], w_v[part] = _back(u), _back(v)
-        P *= u[:, None] + v
-        M -= P
-        M /= tau
-        heat[part] = torch.from_numpy(-np.multiply(M, X, out=np.zeros_like(M), where=M != 0).sum((0, 1)))
-        Y[part] = _back(M)
+    with np.errstate(all="ignore"):  # a gradient that overflowed is handed on: it tells a GradScaler its scale
+        for part in _chunks(logits):
+            X, tau, *_ = _read(logits, temperature, a, b, part)
+            P = _plan(X, _along(f[part]), _along(g[part]))
+            M = np.multiply(P, _along(G[part]), out=np.zeros_like(P), where=P > 0)  # what meets no mass is not read
+            u, v = solve_marginals_small(P, M.sum(1), M.sum(0))
+            w_u[part], w_v[part] = _back(u), _back(v)
+            P *= u[:, None] + v
+            M -= P
+            M /= tau
+            heat[part] = torch.from_numpy(-np.multiply(M, X, out=np.zeros_like(M), where=M != 0).sum((0, 1)))
+            Y[part] = _back(M)
 
 
 def _chunks(logits: Tensor) -> Iterator[slice]:

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from otformer.nn.small import SMALL_RIDGE
-from otformer.transport.choose import solve_problem
+from otformer.transport.choose import choose, solve_problem
 from otformer.transport.problem.problem import ABSENT_WEIGHT, Goal
 from otformer.transport.problem.read import read_cost
 from otformer.transport.ragged.stacked import ALONE_ABOVE, STACK_ENTRIES, WIDEST_SPREAD, annealing_steps, solve_stacked
 from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.mixed import Mixed
 from otformer.transport.solvers.newton import TINY
 
 LAST_STEPS = 100  # Sinkhorn steps for what nothing else has solved
+NEAR_LAYERS = 200  # of mixed blocks from where most of the mass is in place: then Newton steps, of which few are needed
 
 
 def solve(
@@ -65,17 +67,30 @@ def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> 
     weights = [torch.maximum(w, least) for w in (a, b)]
     goal, kind = tol * torch.maximum(a.amax(1), b.amax(1)), X.device.type
     u, v, done = torch.zeros_like(a), torch.zeros_like(b), torch.zeros_like(goal, dtype=torch.bool)
+    falls = int(annealing_steps(spread, 1.0))
+    near = falls > 0 and _near(C, *weights)
     if X[0].numel() <= ALONE_ABOVE[kind] and spread < WIDEST_SPREAD:
-        falls = int(annealing_steps(spread, 1.0))
         c, w_a, w_b, enough = (t if X.is_cuda else t.numpy() for t in (C, *weights, goal))
-        found = solve_stacked(c, w_a, w_b, 1.0, enough, max_depth, falls)
+        for stages in (0, falls) if near else (falls,):
+            found = solve_stacked(c, w_a, w_b, 1.0, enough, max_depth, stages)
+            if bool(found.done.all()):
+                break
         u, v, done = (torch.as_tensor(t) for t in (found.u, found.v, found.done))
     # With forbidden entries there may be no solution, and then there is no end to looking for it.
     for k in (~(done | forbidden)).nonzero()[:, 0].tolist():
         problem = read_cost(C[k], a[k], b[k], 1.0)
-        result = solve_problem(problem, Goal.read(float(goal[k]), max_depth, problem.mass), warn=False)
+        solver = choose(problem)
+        if near and solver == Mixed():
+            solver = Mixed(newton_after=NEAR_LAYERS)
+        result = solve_problem(problem, Goal.read(float(goal[k]), max_depth, problem.mass), solver, warn=False)
         u[k], v[k] = (torch.as_tensor(t).to(u) for t in result.potentials)
     return torch.where(a > 0, u - 1, 0.0), torch.where(b > 0, v, 0.0)
+
+
+def _near(C: Tensor, a: Tensor, b: Tensor) -> bool:
+    """Whether every plan with exact rows that v = 0 gives has three quarters of the mass in place, as `newton` asks."""
+    columns = (a[:, None, :] @ (b.log()[:, None, :] - C).softmax(2))[:, 0]
+    return bool(((columns - b).abs().sum(1) < b.sum(1) / 2).all())
 
 
 def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, steps: int) -> tuple[Tensor, Tensor]:
@@ -98,8 +113,9 @@ def backward(
         M = torch.where(P > 0, P * G[k], 0.0)
         u, v = _solve_marginals(P, M.sum(2), M.sum(1))
         w_u[k], w_v[k] = u.to(w_u), v.to(w_v)
-        M = (M - P * (u[:, :, None] + v[:, None, :])) / tau[:, None, None]
-        heat[k] = -torch.where(M != 0, M * X, 0.0).sum((1, 2)).to(heat)
+        M -= P.mul_(u[:, :, None] + v[:, None, :])
+        M /= tau[:, None, None]
+        heat[k] = -X.masked_fill_(M == 0, 0.0).mul_(M).sum((1, 2)).to(heat)
         Y[k] = M.to(Y)
 
 
@@ -110,11 +126,16 @@ def _solve_marginals(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tenso
         return w_u, w_v
     r, c = P.sum(2).clamp_min(TINY), P.sum(1)
     K = P / r.sqrt()[:, :, None]
-    S = c[:, :, None] * (c / c.sum(1, keepdim=True).clamp_min(TINY))[:, None, :] - K.mT @ K
+    S = c[:, :, None] * (c / c.sum(1, keepdim=True).clamp_min(TINY))[:, None, :] - _gram(K)
     S.diagonal(dim1=1, dim2=2).add_(torch.where(c > 0, (1 + SMALL_RIDGE) * c, 1.0))
     y = g_v - (P.mT @ (g_u / r)[:, :, None])[:, :, 0]
     w_v = torch.linalg.solve_ex(S, y)[0]
     return (g_u - (P @ w_v[:, :, None])[:, :, 0]) / r, w_v
+
+
+def _gram(K: Tensor) -> Tensor:
+    """KᵀK [B, m, m]; numpy knows that it is symmetric and computes one half."""
+    return K.mT @ K if K.is_cuda else torch.from_numpy(K.mT.numpy() @ K.numpy())
 
 
 def _room(logits: Tensor) -> int:
@@ -125,11 +146,13 @@ def _read(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, k: Tensor) 
     """X = (logits − their greatest)/τ in float64, −∞ for absent points; τ; weights of the same sum, of the problems k."""
     tau, w_a, w_b = (t[k % len(t)].double() for t in (temperature, a, b))
     w_b = w_b * (w_a.sum(1, keepdim=True) / w_b.sum(1, keepdim=True))
-    X, absent = logits[k].double(), (w_a == 0)[:, :, None] | (w_b == 0)[:, None, :]
-    if bool(absent.any()):
-        X = X.masked_fill(absent, -torch.inf)
-    return (X - X.amax((1, 2), keepdim=True)) / tau[:, None, None], tau, w_a, w_b
+    X = logits[k].double()  # a copy, with which to do as one likes
+    if bool((w_a == 0).any() | (w_b == 0).any()):
+        X.masked_fill_((w_a == 0)[:, :, None] | (w_b == 0)[:, None, :], -torch.inf)
+    X -= X.amax((1, 2), keepdim=True)
+    X /= tau[:, None, None]
+    return X, tau, w_a, w_b
 
 
 def _plan(X: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    return (X + u[:, :, None] + v[:, None, :]).exp()
+    return (X + u[:, :, None]).add_(v[:, None, :]).exp_()

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.library import custom_op
 
-from otformer.nn.balance import merged
 from otformer.nn.balance_checks import check_before, check_logits
+from otformer.nn.functions import merged
 
 FORBIDDEN = -1e30  # stands for −∞ where a difference of two of them is taken
 FURTHEST = 1e20  # that logits/τ may be from 0: their derivatives are squares in float32

@@ -8,10 +8,22 @@ items into the pieces in ascending order. So with
     k equal pieces:                               Σ_i P_ij x_i / b_j are the sorted values, Σ_j P_ij j / a_i the ranks;
     pieces up to 1 − K/k and from there:          P_i1 / a_i is item i's share in the K greatest;
     the piece [h/k, (h+1)/k], h = q (k − 1):      Σ_i P_i1 x_i / b_1 is the quantile q, linear between neighbours.
+
+**Where to start.** With P_ij = exp(2 x_i y_j/reg + f_i + g_j), log b_j − g_j = log Σ_i exp(2 x_i y_j/reg + f_i), and the
+derivative of that in y_j is 2/reg times E[x|y_j], the mean of what comes there. As reg → 0 this is Q, the quantile of the
+items at the place's share of the mass. For normal x and y it is ρQ: their plan is normal of some correlation ρ, E[x|y] = ρy,
+with x y ρ/(1 − ρ²) in the exponent: ρ/(1 − ρ²) = 2/reg, ρ = √(1 + reg²/16) − reg/4. With Q at the edge between two pieces,
+
+    g_j+1 − g_j ≈ log(b_j+1/b_j) − (2ρ/reg) Q(e_j+1) (y_j+1 − y_j).
+
+This is seldom exact, but leaves little to do at any reg. Constants added to rows and columns of logits do not change a plan:
+the sums of the second terms, times reg, are added to the columns, then each row's greatest entry is brought to 0 (f, up to
+logarithms), and the solvers, which begin with f = log a or g = log b, begin near the end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +36,7 @@ from otformer.nn.balance import balance
 
 LEAST_SUM = 1e-100  # of a plan that did not converge: less is nothing, and its inverse square overflows
 LEAST_SHARE = 1e-20  # of the mass: an item of less is absent, since sums of float64 do not know of it
+SAME_SHARE = 1e-9  # of the mass: ends of items and pieces that are nearer are one, since sums are rounded
 
 
 class Sorting(nn.Module):
@@ -39,8 +52,14 @@ class Sorting(nn.Module):
         b, places = edges.diff(dim=1), (edges[:, 1:] + edges[:, :-1]) / 2
         flat = (1 - count.square().reciprocal()).clamp_min(1e-9)  # one item has no variance
         y = (places - 0.5) * (12 / flat).sqrt()
+        x = _standard(x, a)
+        with torch.no_grad():
+            blur = 1 / (self.reg / 4 + math.hypot(1, self.reg / 4))  # ρ; no difference of great numbers
+            steps = -2 * blur * _quantiles(x, a, edges[:, 1:-1]) * y.diff(dim=1)
+            start = nn.functional.pad(steps.cumsum(1), (1, 0))
         # (x − y)² = x² − 2 x y + y², of which a plan of given sums sees the middle term alone
-        logits = 2 * _standard(x, a)[:, :, None] * y[:, None, :]
+        logits = torch.stack([2 * x, torch.ones_like(x)], 2) @ torch.stack([y, start], 1)
+        logits = logits - logits.detach().amax(2, keepdim=True)
         return balance(logits, x.new_full((1,), self.reg), a, b, self.tol, self.max_depth, "values")
 
     def extra_repr(self) -> str:
@@ -66,12 +85,12 @@ class SoftSort(Sorting):
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft sorted values (..., n). weights (..., n), default equal; mask (..., n), True = there."""
         x, P = self._places(values, weights, mask)
-        return (_shares(P.mT) @ x[:, :, None]).to(values.dtype).reshape(values.shape)
+        return _means(P.mT, x[:, :, None]).to(values.dtype).reshape(values.shape)
 
     def rank(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for items that are not there."""
         x, P = self._places(values, weights, mask)
-        return (_shares(P) @ torch.arange(x.shape[1]).to(x)).to(values.dtype).reshape(values.shape)
+        return _means(P, torch.arange(x.shape[1]).to(x)[:, None]).to(values.dtype).reshape(values.shape)
 
     def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """columns (..., n, c), a table with a row for each value → the same (..., n, c), sorted as the values are."""
@@ -80,7 +99,7 @@ class SoftSort(Sorting):
             expected = f"a tensor of floats of shape {(*values.shape, 'c')}"
             raise ValueError(f"columns must be {expected}, got {inputs.kind(columns)}")
         table = torch.where(P.sum(2, keepdim=True) > 0, columns.reshape(*x.shape, columns.shape[-1]).to(P), 0.0)
-        return (_shares(P.mT) @ table).to(columns.dtype).reshape(columns.shape)
+        return _means(P.mT, table).to(columns.dtype).reshape(columns.shape)
 
     def _places(self, values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor]:
         """x [B, n] and P [B, n, n]: as many places as items are there, the others empty."""
@@ -122,8 +141,8 @@ class SoftTopK(Sorting):
         share = self.k / count
         cut = 1 - share if self.largest else share
         edges = torch.cat([torch.zeros_like(cut), cut, torch.ones_like(cut)], 1)
-        P = self._plan(x, a, edges, count)
-        return _shares(P)[:, :, 1 if self.largest else 0].to(values.dtype).reshape(values.shape)
+        chosen = x.new_tensor([[0.0], [1.0]] if self.largest else [[1.0], [0.0]])
+        return _means(self._plan(x, a, edges, count), chosen).to(values.dtype).reshape(values.shape)
 
     def extra_repr(self) -> str:
         return f"k={self.k}, largest={self.largest}, {super().extra_repr()}"
@@ -158,7 +177,7 @@ class SoftQuantile(Sorting):
         x, a, count = (t.repeat_interleave(Q, 0) for t in (x, a, count))
         start = self.levels.to(x).repeat(len(x) // Q)[:, None] * (count - 1) / count
         edges = torch.cat([torch.zeros_like(start), start, start + 1 / count, torch.ones_like(start)], 1).clamp_max(1.0)
-        found = (_shares(self._plan(x, a, edges, count).mT)[:, 1] * x).sum(1)
+        found = _means(self._plan(x, a, edges, count).mT, x[:, :, None])[:, 1, 0]
         lead = values.shape[:-1]
         return found.to(values.dtype).reshape((*lead, Q) if self.several else lead)
 
@@ -193,7 +212,19 @@ def _standard(x: Tensor, a: Tensor) -> Tensor:
     return centred / torch.where(variance > 0, variance, 1.0).sqrt()
 
 
-def _shares(P: Tensor) -> Tensor:
-    """Rows of P in units of their sums, which are the weights up to tol; 0 where there is nothing to share."""
-    sums = P.sum(2, keepdim=True)
-    return P / torch.where(sums > LEAST_SUM, sums, 1.0)
+def _quantiles(x: Tensor, a: Tensor, shares: Tensor) -> Tensor:
+    """Values [B, s] up to which there are given shares of the mass a [B, n] of x [B, n]; halfway where one ends there."""
+    x, order = x.sort(dim=1)
+    ends = a.gather(1, order).cumsum(1)
+    sides = (torch.searchsorted(ends, share) for share in (shares - SAME_SHARE, shares + SAME_SHARE))
+    low, high = (x.gather(1, side.clamp_max(x.shape[1] - 1)) for side in sides)
+    return (low + high) / 2
+
+
+def _means(P: Tensor, table: Tensor) -> Tensor:
+    """Σ_j P_ij table_j / Σ_j P_ij for plans P [B, n, m] and a table [B, m, c] or [m, c]; 0 where there is nothing to share.
+
+    The sums, which are the weights up to tol, come with the product: one look at P, and one for its gradient.
+    """
+    sums, total = (P @ nn.functional.pad(table, (0, 1), value=1.0)).split([table.shape[-1], 1], dim=-1)
+    return sums / torch.where(total > LEAST_SUM, total, 1.0)
