@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_graphs_compute_what_is_computed_without(variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graphs, "WARM", 1)
+    monkeypatch.setattr(graphs, "PLAIN_STEPS", 1)
     rng = np.random.default_rng(0)
     rows = lambda sizes: Sentences.of([rng.integers(2, 6000, size).tolist() for size in sizes])  # noqa: E731
     (tmp_path / "en-fr").mkdir()

@@ -2,6 +2,7 @@
 
     python -m otformer.words.training.compare prepare --out carry/translator            # text and tests from OTFORMER_DATA
     python -m otformer.words.training.compare run --text carry/translator --out OUT --seconds 525 --device cuda
+    python -m otformer.words.training.compare shipped --text carry/translator --out OUT   # scores of the shipped translator
     python -m otformer.words.training.compare digest --text carry/translator --out OUT --to FILE.json   # needs sacrebleu
 
 `run` starts a process for each variant and seed. When all are ready they train together for a while to see how fast they
@@ -31,6 +32,7 @@ import torch
 from otformer.jobs import training
 from otformer.tensor_files import write_tensors
 from otformer.words.models.models import load
+from otformer.words.models.shipped import shipped_folder
 from otformer.words.text.text import data_folder
 from otformer.words.training import compare_scores, corpus
 from otformer.words.training.compare_digest import digest
@@ -45,6 +47,7 @@ PROVISIONAL = 20_000  # steps, while how many there will be is not known: the ra
 PATIENCE = 300.0  # seconds to wait for others
 SYNC = 5  # steps between two waits for the device, while steps are timed
 LOOK = 0.2  # seconds between two looks whether a file is there
+LEAST = Sizes(4, 4, 4, 4, 4)
 EARLY = 1 / 3  # of the steps: when the weights for the set ``early`` are kept
 
 
@@ -58,10 +61,10 @@ class Small(Run):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m otformer.words.training.compare", description="compare variants")
     commands = parser.add_subparsers(dest="command", required=True)
-    prepare, run, one, short = (commands.add_parser(name) for name in DOINGS)
-    for command in (prepare, run, one, short):
+    prepare, run, one, shipped, short = (commands.add_parser(name) for name in DOINGS)
+    for command in (prepare, run, one, shipped, short):
         command.add_argument("--out", type=Path, required=True)
-    for command in (run, one, short):
+    for command in (run, one, shipped, short):
         command.add_argument("--text", type=Path, required=True, help="folder made by prepare")
     everything = [f"{variant}-{seed}" for seed in (0, 1) for variant in VARIANTS]
     run.add_argument("--runs", nargs="+", default=everything, help=f"variant-seed; default: {' '.join(everything)}")
@@ -72,13 +75,14 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--variant", choices=VARIANTS, required=True)
     one.add_argument("--seed", type=int, required=True)
     one.add_argument("--until", type=float, required=True, help="when training must end: time.monotonic()")
-    for command in (run, one):
+    for command in (run, one, shipped):
         command.add_argument("--device", default="cuda")
+        command.add_argument("--least", action="store_true", help="score a few sentences only, to try the command")
+    for command in (run, one):
         command.add_argument("--steps", type=int, help="default: as many as the time allows")
         command.add_argument("--tokens", type=int, help="default: that of the recipe")
         command.add_argument("--trial", type=float, default=12.0, help="seconds to see how fast all are")
         command.add_argument("--settle", type=int, default=0, help="steps before that: an epoch, until all graphs are made")
-        command.add_argument("--least", action="store_true", help="score a few sentences only, to try the command")
     return parser
 
 
@@ -120,6 +124,8 @@ def _one(given: argparse.Namespace) -> None:
     _wait(given.out.parent / "go")
     while run.done < given.settle:  # graphs are made
         run.step()
+    (given.out / "settled").touch()
+    _wait(given.out.parent / "trial")
     begun, begin = time.monotonic(), run.done
     while time.monotonic() - begun < given.trial and run.done < run.steps:
         loss = run.step()
@@ -135,16 +141,16 @@ def _one(given: argparse.Namespace) -> None:
     done = training.train(run, run.steps, seconds=given.until - time.monotonic())
     about: dict[str, Any] = {"set": "run", "variant": given.variant, "seed": given.seed, "finished": done}
     _add(given.out, about | {"steps": run.steps, "done": run.done, "seconds": round(run.spent, 1)})
-    sizes = Sizes(4, 4, 4, 4, 4) if given.least else Sizes()
-    model = _shipped(task, given, given.out / training.MODEL)
+    sizes = LEAST if given.least else Sizes()
+    model = _exported(task, given, given.out / training.MODEL)
     for line in compare_scores.evaluate(model, given.text, sizes):
         _add(given.out, line)
     for file in (given.out / "snapshots").glob("*.safetensors"):
-        table = compare_scores.news(_shipped(task, given, file), sizes.early)
+        table = compare_scores.news(_exported(task, given, file), sizes.early)
         _add(given.out, {"set": "early", "step": int(file.stem), "table": table})
 
 
-def _shipped(task: CrossAttention, given: argparse.Namespace, weights: Path) -> Any:
+def _exported(task: CrossAttention, given: argparse.Namespace, weights: Path) -> Any:
     """The model as anyone would load it: from the rounded weights."""
     ship(task.build(), weights, given.text / LANGUAGE_PAIR, given.out / "folder")
     return load(given.out / "folder", given.device)
@@ -183,6 +189,8 @@ def _run(given: argparse.Namespace) -> None:
     _gather(given.work, running, "ready")
     _write(given.work / "go", {})
     print(f"all ready after {time.monotonic() - began:.0f} s", flush=True)
+    _gather(given.work, running, "settled")
+    _write(given.work / "trial", {})
     rates = {name: line["step"] for name, line in _gather(given.work, running, "rate").items()}
     steps = list(rates.values())
     left = until - time.monotonic()
@@ -264,6 +272,21 @@ def _collect(given: argparse.Namespace) -> None:
             shutil.copy(given.work / run / training.MODEL, given.out / f"{run}.safetensors")
 
 
+def _shipped(given: argparse.Namespace) -> None:
+    """The shipped translator as a run of OUT: softmax, seed 0, all of its steps, the log left out."""
+    folder = given.out / "softmax-0"
+    folder.mkdir(exist_ok=True)
+    (folder / training.LOG).write_text("step,loss,seconds\n")
+    about = {"set": "run", "variant": "softmax", "seed": 0, "finished": True, "steps": CrossAttention.steps}
+    (folder / "scores.jsonl").unlink(missing_ok=True)
+    _add(folder, about | {"done": CrossAttention.steps, "seconds": None})
+    model, sizes = load(shipped_folder() / LANGUAGE_PAIR, given.device), LEAST if given.least else Sizes()
+    for line in compare_scores.evaluate(model, given.text, sizes):
+        _add(folder, line)
+    with tarfile.open(given.out / "logs.tar", "a") as tar:
+        tar.add(folder, folder.name)
+
+
 def _digest(given: argparse.Namespace) -> None:
     """Logs, scores and BLEU of OUT in one file."""
     found = digest(given.out, given.text)
@@ -271,7 +294,7 @@ def _digest(given: argparse.Namespace) -> None:
     print(f"{given.to}: {len(found['runs'])} runs of {found['steps']} steps, {given.to.stat().st_size / 1e3:.0f} kB")
 
 
-DOINGS = {"prepare": _prepare, "run": _run, "one": _one, "digest": _digest}
+DOINGS = {"prepare": _prepare, "run": _run, "one": _one, "shipped": _shipped, "digest": _digest}
 
 if __name__ == "__main__":
     main()

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-WARM = 10  # steps without a graph: libraries make themselves ready, which a capture does not allow
+PLAIN_STEPS = 10  # steps without a graph: libraries make themselves ready, which a capture does not allow
 
 
 def unmasked(
@@ -53,7 +53,7 @@ class Graphed(Plain):
         super().__init__(*given)
         AttentionInterface.register(unmasked.__name__, unmasked)
         self.network.set_attn_implementation(unmasked.__name__)
-        self.left = WARM
+        self.left = PLAIN_STEPS
         self.graphs: dict[tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Tensor]] = {}
         self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream()
 
