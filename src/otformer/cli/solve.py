@@ -20,6 +20,7 @@ from otformer.cli.common import Json, note, refused, warnings_as_notes
 PLAN_ENTRIES = 10**8  # entries of the largest plan that is written: 0.8 GB
 NOT_CONVERGED = 3  # exit code
 LONGEST_INPUT = 2**28  # characters of numbers to sort
+COMPILING = "compiling, once for this kind of problem on this machine, up to half a minute; not counted in seconds"
 SCHEDULES = "auto|paper|gradient|alternating|relaxed|annealed"
 
 
@@ -155,6 +156,7 @@ def _solve_exact(
 ) -> tuple[dict[str, Any], Any]:
     import otformer as of
     from otformer.files import written
+    from otformer.transport.exact.compiled import compilation
 
     if out is not None and out.suffix not in (".csv", ".npz"):
         raise ValueError(f"{out} must end in .csv or .npz")
@@ -163,10 +165,11 @@ def _solve_exact(
         call: Any = of.solve if "M" in given else of.solve_sample
         start = time.perf_counter()
         try:
-            result = call(**given, reg=0, tol=tol, max_time=max_time)
+            with compilation(lambda: note(COMPILING)) as compiling:
+                result = call(**given, reg=0, tol=tol, max_time=max_time)
         except ImportError as error:  # numba is an extra
             raise ValueError(str(error)) from None
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start - compiling()
         if out is not None:
             _write_plan(out, stream, result)
     names = ("value", "bound", "gap", "converged", "method", "rounds")
