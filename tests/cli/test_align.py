@@ -155,7 +155,7 @@ def test_gold_by_hand(folder):
         (["cut.gz"], "cut.gz is not a readable gz file"),
         (["none.txt"], "'none.txt' does not exist"),
         (["The cat sleeps"], "needs ||| between two sentences"),
-        (["a ||| b ||| c"], "must have one ||| between two sentences"),
+        (["a ||| b ||| c"], "text must be two sentences with one ||| between them"),
         ([".", "--by", "words"], "is a folder, not a file"),
         (["en", "fr", "gold"], "one text, one file or two files, got 3"),
         (["en"], "en line 1 must have one ||| between two sentences"),

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 
 import numpy as np
 import ot
@@ -109,11 +110,11 @@ EXACT = ["solve", "cost.npy", "--cost", "--exact"]
         ([*EXACT, "--unbalanced", "1"], "unbalanced cannot be used with --exact"),
         ([*EXACT, "--schedule", "paper"], "schedule cannot be used with --exact, got --schedule paper"),
         ([*EXACT, "--max-depth", "9"], "max-depth cannot be used with --exact, got --max-depth 9"),
-        ([*EXACT, "--max-time", "0"], "max_time must be a positive, finite number, got 0.0"),
+        ([*EXACT, "--max-time", "0"], "--max-time must be a positive, finite number, got 0.0"),
         ([*EXACT, "--tol", "-1"], "tol must be"),
         ([*EXACT, "--out", "plan.txt"], "plan.txt must end in .csv or .npz"),
         ([*EXACT, "--out", "no/where.csv"], "no/where.csv cannot be written: No such file or directory"),
-        ([*EXACT, "--a", "x.csv", "--out", "plan.csv"], "a must have shape (7,), got (7, 2)"),
+        ([*EXACT, "--a", "x.csv", "--out", "plan.csv"], "--a x.csv must have shape (7,), got (7, 2)"),
         (["solve", "missing.csv", "y.csv", "--exact", "--out", "plan.npz"], "missing.csv does not exist"),
         (["solve", "cost.npy", "--cost", "--max-time", "3"], "max-time must be used with --exact, got --max-time 3"),
         (["solve", "cost.npy", "--cost", "--reg", "0"], "got 0.0: the optimum itself is --exact"),
@@ -147,8 +148,10 @@ def test_the_first_call_on_a_machine_says_that_it_compiles_and_does_not_count_it
     def said(call, cache):
         return subprocess.run(call, env=ENVIRONMENT | {"NUMBA_CACHE_DIR": cache}, capture_output=True, text=True, check=True)
 
-    first, called = said(command, "one"), said(python, "two")
+    start = time.monotonic()
+    first = said(command, "one")
+    took, called = time.monotonic() - start, said(python, "two")
     assert first.stderr.startswith("otformer: compiling, once")
     assert len(first.stderr.splitlines()) == 1
-    assert json.loads(first.stdout)["seconds"] < 0.8  # compiling takes two seconds and more
+    assert json.loads(first.stdout)["seconds"] < took / 3  # compiling is over half of it
     assert (called.stderr, called.stdout) == ("", "1.0\n")

@@ -147,7 +147,7 @@ def test_too_much_is_refused_before_the_model_runs(models, monkeypatch):
     model = models["marian"]
     monkeypatch.setattr(model.network.base_model, "forward", None)
     monkeypatch.setattr(pages, "LARGEST_PAGE", 60_000)
-    hint = r"takes 0\.0 MB; the first \d+ of 500 pairs fit: show fewer, or fewer readings$"
+    hint = r"takes \d+ KB; the first \d+ of 500 pairs fit: show fewer, or fewer readings$"
     with pytest.raises(ValueError, match=hint):
         show(model, [PAIRS[1]] * 500)
     monkeypatch.setattr(pages, "MOST_PAIRS", 5)
@@ -212,7 +212,7 @@ def test_saving_and_the_same_again(models, tmp_path):
     made = show(models["gpt2"], [PAIRS[0], "", ("cat", "")])  # pairs without words are left out
     assert made.save(tmp_path / "page.html").read_text(encoding="utf-8") == made.html
     assert show(models["gpt2"], [PAIRS[0]]).html == made.html
-    assert re.fullmatch(r"ProbePage\(gpt2, 1 sentence pair, 0\.\d\d MB: save\(file\) writes it\)", repr(made))
+    assert re.fullmatch(r"ProbePage\(gpt2, 1 sentence pair, \d+ KB: save\(file\) writes it\)", repr(made))
     with pytest.raises(ValueError, match=r"^file must end in \.html or \.htm, since it becomes a page, got .*page\.png'$"):
         made.save(tmp_path / "page.png")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]

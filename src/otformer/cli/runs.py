@@ -132,7 +132,7 @@ def train(
         typer.echo(json.dumps(about) if as_json else _columns(list(about.items())))
         return
     if recipe is None:
-        raise ValueError(f"recipe is missing: --recipe with one of {', '.join(ABOUT)}")
+        raise ValueError(f"recipe is missing: give --recipe with one of {', '.join(ABOUT)}")
     from otformer import checks, figures
     from otformer.learning.evaluate import evaluate
     from otformer.learning.plot import log_figure
@@ -195,6 +195,7 @@ def bench(
 
     figures.needed()
     checks.choice("scenario", scenario, (*harness.SCENARIOS, "exact"))
+    checks.count("seed", seed, least=0)
     if scenario == "exact" and reg:
         raise ValueError(f"reg goes with the other scenarios: exact has λ = 0, got --reg {reg[0]:g}")
     kept = "nothing is written: --family, --n or --peer with --append make a table in parts"

@@ -66,7 +66,7 @@ class ProbePage:
 
     def __repr__(self) -> str:
         count = f"{len(self.probes)} sentence pair{'s' if len(self.probes) > 1 else ''}"
-        return f"ProbePage({self.name}, {count}, {len(self.html.encode()) / 1e6:.2f} MB: save(file) writes it)"
+        return f"ProbePage({self.name}, {count}, {in_bytes(len(self.html.encode()))}: save(file) writes it)"
 
     def summary(self) -> str:
         """How many of the pairs are transport, and how many are not."""
@@ -164,6 +164,15 @@ def _data(model: Model, name: str, s: Settings, probes: Sequence[PairProbe], los
     }
 
 
+def in_bytes(size: int) -> str:
+    """The size of a file in the unit that suits it.
+
+    >>> in_bytes(48_900), in_bytes(999_999), in_bytes(2_340_000)
+    ('49 KB', '1.0 MB', '2.3 MB')
+    """
+    return f"{size / 1e3:.0f} KB" if size < 999_500 else f"{size / 1e6:.1f} MB"
+
+
 def checked_page(file: str | Path) -> Path:
     """The file of a page, if its name says that it is one."""
     if checks.path("file", file).suffix.lower() not in (".html", ".htm"):
@@ -185,7 +194,7 @@ def _check_size(model: Model, split: Sequence[Sequence[list[str]]], s: Settings)
             fits = f"the first {k} of {len(split)} pairs fit: show fewer" if k else "show shorter sentences"
             raise ValueError(
                 f"pairs must fit on a page of {LARGEST_PAGE // 10**6} MB, got more: pair {k + 1}, of {n} × {m} words in "
-                f"{model.layers} layers of {model.heads} heads, takes {own / 1e6:.1f} MB; {fits}, or fewer readings"
+                f"{model.layers} layers of {model.heads} heads, takes {in_bytes(own)}; {fits}, or fewer readings"
             )
 
 
