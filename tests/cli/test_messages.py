@@ -145,3 +145,15 @@ def test_every_option_of_every_command_has_a_sentence():
         for entry in filter(None, map(str.strip, entries)):
             option, _, says = entry.partition("  ")
             assert len(says.strip()) > 8, f"{name} {option}: no help"
+
+
+def test_what_numbers_do_not_bear_out_is_a_no_in_words_and_no_failed_test(capsys, tmp_path):
+    from otformer.cli.runs import _tell_found
+    from otformer.experiments.runner import Record
+
+    record = Record(tmp_path, {"name": "sizes", "checks": {"it grows": True, "it stops": False}})
+    _tell_found([record], tmp_path / "index.html", None, as_json=False)
+    yes, no, legend, _ = capsys.readouterr().out.splitlines()
+    assert (yes, no) == ("yes sizes: it grows", "no  sizes: it stops")
+    assert legend.startswith("1 of 2 statements hold of these numbers; no: a claim")
+    assert legend.endswith("not a failed test")

@@ -93,8 +93,9 @@ def _tell_found(done: list[Record], page: Path, drifts: list[str] | None, as_jso
         return
     checks = [(record.about["name"], claim, held) for record in done for claim, held in record.checks.items()]
     for name, claim, held in checks:
-        typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
-    typer.echo(f"{sum(held for *_, held in checks)} of {len(checks)} checks hold; ✗ is a claim not borne out, no fault here")
+        typer.echo(f"{'yes' if held else 'no':<4}{name}: {claim}")
+    held_by = f"{sum(held for *_, held in checks)} of {len(checks)} statements hold of these numbers"
+    typer.echo(f"{held_by}; no: a claim, the paper's or ours, that they do not bear out, not a failed test")
     for line in drifts or []:
         typer.echo(f"drift in {line}")
     if drifts == []:
