@@ -27,6 +27,7 @@ def otformer(*arguments: object) -> int:
     return 0
 
 
+ONE_BASED = "--one-based must be used with --gold, whose words it counts, got --one-based alone"
 SAID = [
     (["solve", "x.csv", "wide.csv"], "points must have as many coordinates in both, got 2 in x.csv and 3 in wide.csv"),
     (["solve", "both.npz"], "points must have as many coordinates in both, got 2 in x of both.npz and 3 in y of both.npz"),
@@ -48,8 +49,8 @@ SAID = [
     (["probe", "en-fr", "--engine", "spark"], "--engine must be one of local, ray, got 'spark'"),
     (["probe", "en-fr", "--workers", "0"], "--workers must be a whole number of at least 1, got 0"),
     (["probe", "en-fr", "--device", "tpu"], "--device must be cpu or cuda, got 'tpu'"),
-    (["probe", "en-fr", "--one-based"], "--one-based must be used with --gold, whose words it counts, got --one-based alone"),
-    (["align", PAIR, "--one-based"], "--one-based must be used with --gold, whose words it counts, got --one-based alone"),
+    (["probe", "en-fr", "--one-based"], ONE_BASED),
+    (["align", PAIR, "--one-based"], ONE_BASED),
     (["align", PAIR, "--show", "--json"], "--show draws links in the terminal and cannot be used with --json"),
     (["align", "no\x1b[2Jfile"], "'no\\x1b[2Jfile' does not exist"),
     (["align", "The cat ||| "], "text must be two sentences with one ||| between them, got 'The cat ||| '"),

@@ -45,7 +45,7 @@ def models(tmp_path_factory):
 
 def inside(html: str) -> dict:
     """The data of a page, as its script reads them."""
-    (found,) = re.findall(r'<script type="application/json" id="data">([^<]*)</script>', html)
+    (found,) = re.findall(r'<script type="application/json" data-sum="\d+" id="data">([^<]*)</script>', html)
     return json.loads(found)
 
 
@@ -111,7 +111,10 @@ def test_hostile_words_and_names_stay_text(models, tmp_path):
     folder = tiny_models.bert(tmp_path / "<img src=x onerror=alert(1)>'\"&")
     plain = Scripts(show(models["bert"], "the cat ||| le chat").html).found
     made = show(folder, [(" ".join(HOSTILE), "le chat")], settings=Settings(by="spaces"))
-    assert Scripts(made.html).found == plain  # the same elements with the same attributes, whatever the words
+    found = Scripts(made.html).found
+    sums = [[attrs.pop("data-sum") for _, attrs in each if "data-sum" in attrs] for each in (found, plain)]
+    assert [(len(each), each[0].isdigit()) for each in sums] == [(1, True)] * 2
+    assert found == plain  # the same elements with the same attributes, whatever the words
     assert [attrs.get("type") for tag, attrs in plain if tag == "script"] == ["application/json", None]
     data = inside(made.html)
     assert data["model"] == folder.name

@@ -29,7 +29,6 @@ from otformer.words.models.cross_attention import set_rule
 from otformer.words.models.shipped import MODELS
 from otformer.words.models.subwords import encode, encode_pair
 
-
 NOWHERE = (  # what is said of a name without a folder where there is no network
     "is no folder here and, as a name of the Hugging Face hub, not downloaded yet, which needs the internet: "
     f"give a folder that transformers wrote, or one of {', '.join(MODELS)}"

@@ -3,7 +3,8 @@
 The page opens without a network. Matrices travel inside it as whole numbers of 8 bits, each row scaled to sum to one (an
 entry is k/255, so to 0.002); distances and shares in units of 1e-4, computed before that rounding. Nothing from outside, be
 it a word or the model's name, becomes markup: it is JSON with <, > and & escaped, put on the page as text, and the policy of
-the page lets no script run but the one whose hash it names, and nothing be fetched.
+the page lets no script run but the one whose hash it names, and nothing be fetched. A sum of the data (Adler-32) stands
+beside them: a page that a copy has damaged says so, and draws nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import base64
 import hashlib
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -243,4 +245,5 @@ def page(title: str, data: dict[str, Any]) -> str:
     script = "".join(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     parts = {"TITLE": escape(title), "HASH": digest, "SCRIPT": script, "DATA": _text(data)}
-    return re.sub(r"/\*(TITLE|HASH|SCRIPT|DATA)\*/", lambda place: parts[place[1]], template)
+    parts["SUM"] = str(zlib.adler32(parts["DATA"].encode()))
+    return re.sub(r"/\*(TITLE|HASH|SCRIPT|DATA|SUM)\*/", lambda place: parts[place[1]], template)
