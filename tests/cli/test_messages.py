@@ -158,3 +158,9 @@ def test_what_numbers_do_not_bear_out_is_a_no_in_words_and_no_failed_test(capsys
     assert (yes, no) == ("yes sizes: it grows", "no  sizes: it stops")
     assert legend.startswith("1 of 2 statements hold of these numbers; no: a claim")
     assert legend.endswith("not a failed test")
+
+
+def test_the_list_of_commands_cuts_no_sentence():
+    call = [sys.executable, "-m", "otformer.cli", "--help"]
+    shown = subprocess.run(call, env=ENVIRONMENT | {"COLUMNS": "100"}, capture_output=True, text=True, check=True).stdout
+    assert "..." not in shown[shown.index("Commands:") :]
