@@ -280,3 +280,9 @@ def test_probe_of_bad_input(folder, arguments, message, monkeypatch):
     assert message in err
     assert err.count("\n") == 1
     assert sorted(os.listdir()) == before
+
+
+def test_an_empty_side_in_a_file_is_an_empty_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.txt").write_text("the cat ||| \n ||| le chat\nthe cat ||| le chat\n", encoding="utf-8")
+    assert otformer("align", "pairs.txt")[:2] == (0, "\n\n0-0 1-1\n")

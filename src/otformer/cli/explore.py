@@ -20,7 +20,8 @@ def explore(
 ) -> None:
     """Open a page in which the aligning transformer runs live.
 
-    Drag points, follow a number, break it. It is one file that needs no network and no other file. Without --save it is written to a temporary folder.
+    Drag points, follow a number, break it. It is one file that needs no network and no other file. Without --save it is
+    written to a temporary folder.
     """
     from otformer.explorer.page import write_page
 
