@@ -175,7 +175,7 @@ def test_other_files(browser, made, tmp_path):
     data = json.loads(re.findall(r'id="data">([^<]*)<', html)[0])
     files = {
         "old.html": (
-            html.replace('"format":1,"by":"', '"format":7,"by":"\\u003cb>'),
+            re.sub(' data-sum="[0-9]+"', "", html).replace('"format":1,"by":"', '"format":7,"by":"\\u003cb>'),
             "it has format 7 (made by <b>otformer",
         ),
         "none.html": ("<p>hello</p>", "this is no page of attention that otformer wrote"),
@@ -217,4 +217,32 @@ def test_looks(browser, made, width, dark):
     assert not browser.wide()
     browser.js("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert browser.faults() == []
+    quiet(browser)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.5])
+def test_a_page_that_is_cut_short_says_so(browser, made, tmp_path, share):
+    whole = made[1].read_bytes()
+    (tmp_path / "cut.html").write_bytes(whole[: int(share * len(whole))])
+    browser.open(tmp_path / "cut.html")
+    assert "the file is cut short or its script may not run" in text(browser, "message")
+    quiet(browser)
+
+
+def test_a_page_whose_data_were_changed_says_so_and_draws_nothing(browser, made, tmp_path):
+    html = made[1].read_text(encoding="utf-8")
+    packed = re.search(r'"attention":\["([^"]+)"', html)
+    assert packed is not None
+    place = packed.start(1) + 8
+    changed = html[:place] + ("AAAA" if html[place : place + 4] != "AAAA" else "BBBB") + html[place + 4 :]
+    (tmp_path / "changed.html").write_text(changed, encoding="utf-8")
+    browser.open(tmp_path / "changed.html")
+    said = "cannot be shown: its data are damaged: copy or make the file again."
+    assert text(browser, "message") == f"This page {said}"
+    assert text(browser, "numbers") == ""
+    browser.open(made[1])
+    assert text(browser, "message") == ""
+    browser.driver.find_element("css selector", "#file").send_keys(str(tmp_path / "changed.html"))
+    browser.js("await new Promise(done => setTimeout(done, 100))")
+    assert text(browser, "message") == f"changed.html {said}"
     quiet(browser)

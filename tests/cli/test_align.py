@@ -155,7 +155,7 @@ def test_gold_by_hand(folder):
         (["cut.gz"], "cut.gz is not a readable gz file"),
         (["none.txt"], "'none.txt' does not exist"),
         (["The cat sleeps"], "needs ||| between two sentences"),
-        (["a ||| b ||| c"], "must have one ||| between two sentences"),
+        (["a ||| b ||| c"], "text must be two sentences with one ||| between them"),
         ([".", "--by", "words"], "is a folder, not a file"),
         (["en", "fr", "gold"], "one text, one file or two files, got 3"),
         (["en"], "en line 1 must have one ||| between two sentences"),
@@ -280,3 +280,9 @@ def test_probe_of_bad_input(folder, arguments, message, monkeypatch):
     assert message in err
     assert err.count("\n") == 1
     assert sorted(os.listdir()) == before
+
+
+def test_an_empty_side_in_a_file_is_an_empty_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pairs.txt").write_text("the cat ||| \n ||| le chat\nthe cat ||| le chat\n", encoding="utf-8")
+    assert otformer("align", "pairs.txt")[:2] == (0, "\n\n0-0 1-1\n")

@@ -27,31 +27,58 @@ def otformer(*arguments: object) -> int:
     return 0
 
 
+ONE_BASED = "--one-based must be used with --gold, whose words it counts, got --one-based alone"
 SAID = [
     (["solve", "x.csv", "wide.csv"], "points must have as many coordinates in both, got 2 in x.csv and 3 in wide.csv"),
     (["solve", "both.npz"], "points must have as many coordinates in both, got 2 in x of both.npz and 3 in y of both.npz"),
-    (["solve", "x.csv", "x.csv", "--exact", "--reg", "1"], "reg cannot be used with --exact, got --reg 1.0"),
-    (["solve", "x.csv", "x.csv", "--html", "p.png"], "html must be a file that ends in .html or .htm, got p.png"),
+    (["solve", "x.csv", "x.csv", "--exact", "--reg", "1"], "--reg cannot be used with --exact, got --reg 1.0"),
+    (["solve", "x.csv", "x.csv", "--html", "p.png"], "--html must be a file that ends in .html or .htm, got p.png"),
     (
         ["probe", "enfr"],
         "model must be a folder, a hub name or one of en-fr, de-en, bert-en-fr, got 'enfr': did you mean en-fr?",
     ),
-    (["probe", "en-fr", PAIR, "--html", "p.png"], "file must end in .html or .htm, since it becomes a page, got 'p.png'"),
-    (["probe", "en-fr", "--html", "p.html", "--out", "o"], "out cannot be used with --html, got --out o"),
+    (["probe", "en-fr", PAIR, "--html", "p.png"], "--html must end in .html or .htm, since it becomes a page, got 'p.png'"),
+    (["probe", "en-fr", "--html", "p.html", "--out", "o"], "--out cannot be used with --html, got --out o"),
     (
         ["probe", "en-fr", "--html", "p.html", "--dictionary", "d"],
-        "dictionary cannot be used with --html, got --dictionary d",
+        "--dictionary cannot be used with --html, got --dictionary d",
     ),
-    (["probe", "en-fr", PAIR, "--show", "--gold", "g"], "gold cannot be used with --show, got --gold g"),
-    (["probe", "en-fr", PAIR, "--out", "o"], "out cannot be used with one sentence pair, which is printed, got --out o"),
-    (["probe", "en-fr", "--by", "letters"], "by must be one of words, spaces, got 'letters'"),
-    (["probe", "en-fr", "--engine", "spark"], "engine must be one of local, ray, got 'spark'"),
-    (["probe", "en-fr", "--workers", "0"], "workers must be a whole number of at least 1, got 0"),
-    (["probe", "en-fr", "--device", "tpu"], "device must be cpu or cuda, got 'tpu'"),
-    (["probe", "en-fr", "--one-based"], "one-based must be used with --gold, whose words it counts, got --one-based alone"),
-    (["align", PAIR, "--one-based"], "one-based must be used with --gold, whose words it counts, got --one-based alone"),
-    (["align", PAIR, "--show", "--json"], "show draws links in the terminal and cannot be used with --json"),
+    (["probe", "en-fr", PAIR, "--show", "--gold", "g"], "--gold cannot be used with --show, got --gold g"),
+    (["probe", "en-fr", PAIR, "--out", "o"], "--out cannot be used with one sentence pair, which is printed, got --out o"),
+    (["probe", "en-fr", "--by", "letters"], "--by must be one of words, spaces, got 'letters'"),
+    (["probe", "en-fr", "--engine", "spark"], "--engine must be one of local, ray, got 'spark'"),
+    (["probe", "en-fr", "--workers", "0"], "--workers must be a whole number of at least 1, got 0"),
+    (["probe", "en-fr", "--device", "tpu"], "--device must be cpu or cuda, got 'tpu'"),
+    (["probe", "en-fr", "--one-based"], ONE_BASED),
+    (["align", PAIR, "--one-based"], ONE_BASED),
+    (["align", PAIR, "--show", "--json"], "--show draws links in the terminal and cannot be used with --json"),
     (["align", "no\x1b[2Jfile"], "'no\\x1b[2Jfile' does not exist"),
+    (["align", "The cat ||| "], "text must be two sentences with one ||| between them, got 'The cat ||| '"),
+    (["align", "||| le chat"], "text must be two sentences with one ||| between them, got '||| le chat'"),
+    (["align", "a ||| b ||| c"], "text must be two sentences with one ||| between them, got 'a ||| b ||| c'"),
+    (["align", ""], "text must be a sentence pair 'a ||| b' or the name of a file, got an empty text"),
+    (["probe", "en-fr", "The cat ||| "], "text must be two sentences with one ||| between them, got 'The cat ||| '"),
+    (["probe", "en-fr", "--show"], "--show draws one sentence pair given as 'a ||| b', got the examples"),
+    (["solve", "true.npy", "x.csv"], "true.npy must be float16, bfloat16, float32 or float64, got dtype bool"),
+    (["solve", "x.csv", "far.npy"], "x.csv and far.npy must have finite squared distances, got points up to 1e+300"),
+    (["solve", "x.csv", "none.npy"], "points must be on both sides, or on neither, got 2 in x.csv and 0 in none.npy"),
+    (["solve", "x.csv", "x.csv", "--a", "below.csv"], "--a below.csv must not be negative, got -1"),
+    (["solve", "x.csv", "x.csv", "--exact", "--b", "wide.csv"], "--b wide.csv must have shape (2,), got (2, 3)"),
+    (["solve", "below.npz"], "a of below.npz must not be negative, got -1"),
+    (["solve", "x.csv", "x.csv", "--reg", "abc"], "--reg must be a number, got 'abc'"),
+    (["solve", "x.csv", "x.csv", "--lambda=abc"], "--lambda must be a number, got 'abc'"),
+    (["solve", "x.csv", "x.csv", "--max-depth", "1.5"], "--max-depth must be a whole number, got '1.5'"),
+    (["solve", "x.csv", "x.csv", "--max-depth", "0"], "--max-depth must be a whole number of at least 2, got 0"),
+    (["solve", "x.csv", "x.csv", "--unbalanced", "-1"], "--unbalanced must be a positive, finite number, got -1.0"),
+    (["solve"], "Missing argument 'file': see otformer solve --help"),
+    (["sort", "1", "--foo"], "No such option: --foo\n"),
+    (["sort", "-1", "2"], "No such option: -1 (negative numbers go behind --)"),
+    (["sort", "x.csv"], "values must be numbers, got 'x.csv': otformer sort < x.csv reads a file"),
+    (["explore", "--save", "p.png", "--no-open"], "--save must end in .html or .htm, got 'p.png'"),
+    (["bench", "small", "--n", "5", "--n", "x"], "--n must be a whole number, got 'x'"),
+    (["bench", "small", "--seed", "-1"], "--seed must be a whole number of at least 0, got -1"),
+    (["bench", "small", "--family", "no"], "--family must be one of uniform-2d"),
+    (["train"], "--recipe is missing: give --recipe with one of paper-sorted"),
 ]
 
 
@@ -61,6 +88,11 @@ def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, message, t
     monkeypatch.setattr("otformer.words.models.models.library", lambda: pytest.fail("a model was loaded"))
     np.savetxt("x.csv", np.zeros((2, 2)), delimiter=",")
     np.savetxt("wide.csv", np.zeros((2, 3)), delimiter=",")
+    np.save("true.npy", np.ones((2, 2), bool))
+    np.save("far.npy", np.full((2, 2), 1e300))
+    np.save("none.npy", np.ones((0, 2)))
+    np.savetxt("below.csv", [-1, 2])
+    np.savez("below.npz", cost=np.eye(2), a=[-1, 2])
     np.savez("both.npz", x=np.zeros((2, 2)), y=np.zeros((2, 3)))
     before = sorted(tmp_path.iterdir())
     assert otformer(*arguments) == 2
@@ -114,3 +146,21 @@ def test_every_option_of_every_command_has_a_sentence():
         for entry in filter(None, map(str.strip, entries)):
             option, _, says = entry.partition("  ")
             assert len(says.strip()) > 8, f"{name} {option}: no help"
+
+
+def test_what_numbers_do_not_bear_out_is_a_no_in_words_and_no_failed_test(capsys, tmp_path):
+    from otformer.cli.runs import _tell_found
+    from otformer.experiments.runner import Record
+
+    record = Record(tmp_path, {"name": "sizes", "checks": {"it grows": True, "it stops": False}})
+    _tell_found([record], tmp_path / "index.html", None, as_json=False)
+    yes, no, legend, _ = capsys.readouterr().out.splitlines()
+    assert (yes, no) == ("yes sizes: it grows", "no  sizes: it stops")
+    assert legend.startswith("1 of 2 statements hold of these numbers; no: a claim")
+    assert legend.endswith("not a failed test")
+
+
+def test_the_list_of_commands_cuts_no_sentence():
+    call = [sys.executable, "-m", "otformer.cli", "--help"]
+    shown = subprocess.run(call, env=ENVIRONMENT | {"COLUMNS": "100"}, capture_output=True, text=True, check=True).stdout
+    assert "..." not in shown[shown.index("Commands:") :]

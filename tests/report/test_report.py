@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from otformer.report import claims, sections
 from otformer.report.html import scripts, write_report
 
 
@@ -53,8 +54,24 @@ def test_sections_stand_in_the_papers_order_then_ours_then_errata_then_others(tm
     assert re.findall(r'<section id="([\w-]+)"', page) == ["fox", "sizes", "theorem-bound", "rates", "errata", "unheard-of"]
     parts = [page.index(f'id="part-{part}"') for part in ("paper", "ours", "errata", "other")]
     assert parts == sorted(parts)
-    assert page.index("The paper's claims") < page.index("<nav") < parts[0]
     assert page.index('id="errata"') > parts[2]
+
+
+def test_a_few_experiments_come_before_the_claims_and_claims_of_others_are_folded(tmp_path: Path) -> None:
+    record(tmp_path, "convergence")
+    page = written_page(tmp_path)
+    assert page.index("<nav") < page.index("<section") < page.index("<figure") < page.index('id="claims"')
+    unfolded = re.sub(r'<details class="more">.*?</details>', "", page, flags=re.DOTALL)
+    assert set(re.findall(r'data-label="place">([^<]*)<', unfolded)) == {"figure 3", "section 3"}
+    assert len(re.findall(r'data-label="place"', page)) == len(claims.read())
+
+
+def test_of_a_whole_report_the_claims_come_first(tmp_path: Path) -> None:
+    for name in sections.read():
+        record(tmp_path, name)
+    page = written_page(tmp_path)
+    assert page.index("The paper's claims") < page.index("<nav") < page.index('id="part-paper"') < page.index("<section")
+    assert "claims that are shown elsewhere" not in page
 
 
 def test_a_section_has_its_finding_first_and_the_numbers_side_by_side(tmp_path: Path) -> None:

@@ -277,3 +277,8 @@ def test_the_network_refuses_bad_input_in_one_line(call, message):
     with pytest.raises(ValueError, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_the_line_of_a_result_says_layers_once():
+    assert repr(of.solve(np.eye(3), schedule="relaxed")).endswith("after 10 layers of the relaxed schedule)")
+    assert repr(of.solve(np.ones((0, 0)))).endswith("converged: marginal error 0, no layers: no points)")

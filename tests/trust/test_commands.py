@@ -24,7 +24,7 @@ REFUSED = [
     (["train", "--recipe", "sort-beyond", "--steps", "9" * 20], "steps must be a whole number of at most 1000000000"),
     (
         ["solve", "x.npy", "x.npy", "--schedule", "relaxed", "--max-depth", "100000000"],
-        "max_depth must be at most 1,000,000",
+        "--max-depth must be at most 1,000,000",
     ),
 ]
 

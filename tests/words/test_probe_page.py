@@ -45,7 +45,7 @@ def models(tmp_path_factory):
 
 def inside(html: str) -> dict:
     """The data of a page, as its script reads them."""
-    (found,) = re.findall(r'<script type="application/json" id="data">([^<]*)</script>', html)
+    (found,) = re.findall(r'<script type="application/json" data-sum="\d+" id="data">([^<]*)</script>', html)
     return json.loads(found)
 
 
@@ -111,7 +111,10 @@ def test_hostile_words_and_names_stay_text(models, tmp_path):
     folder = tiny_models.bert(tmp_path / "<img src=x onerror=alert(1)>'\"&")
     plain = Scripts(show(models["bert"], "the cat ||| le chat").html).found
     made = show(folder, [(" ".join(HOSTILE), "le chat")], settings=Settings(by="spaces"))
-    assert Scripts(made.html).found == plain  # the same elements with the same attributes, whatever the words
+    found = Scripts(made.html).found
+    sums = [[attrs.pop("data-sum") for _, attrs in each if "data-sum" in attrs] for each in (found, plain)]
+    assert [(len(each), each[0].isdigit()) for each in sums] == [(1, True)] * 2
+    assert found == plain  # the same elements with the same attributes, whatever the words
     assert [attrs.get("type") for tag, attrs in plain if tag == "script"] == ["application/json", None]
     data = inside(made.html)
     assert data["model"] == folder.name
@@ -147,7 +150,7 @@ def test_too_much_is_refused_before_the_model_runs(models, monkeypatch):
     model = models["marian"]
     monkeypatch.setattr(model.network.base_model, "forward", None)
     monkeypatch.setattr(pages, "LARGEST_PAGE", 60_000)
-    hint = r"takes 0\.0 MB; the first \d+ of 500 pairs fit: show fewer, or fewer readings$"
+    hint = r"takes \d+ KB; the first \d+ of 500 pairs fit: show fewer, or fewer readings$"
     with pytest.raises(ValueError, match=hint):
         show(model, [PAIRS[1]] * 500)
     monkeypatch.setattr(pages, "MOST_PAIRS", 5)
@@ -212,7 +215,7 @@ def test_saving_and_the_same_again(models, tmp_path):
     made = show(models["gpt2"], [PAIRS[0], "", ("cat", "")])  # pairs without words are left out
     assert made.save(tmp_path / "page.html").read_text(encoding="utf-8") == made.html
     assert show(models["gpt2"], [PAIRS[0]]).html == made.html
-    assert re.fullmatch(r"ProbePage\(gpt2, 1 sentence pair, 0\.\d\d MB: save\(file\) writes it\)", repr(made))
+    assert re.fullmatch(r"ProbePage\(gpt2, 1 sentence pair, \d+ KB: save\(file\) writes it\)", repr(made))
     with pytest.raises(ValueError, match=r"^file must end in \.html or \.htm, since it becomes a page, got .*page\.png'$"):
         made.save(tmp_path / "page.png")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]

@@ -90,7 +90,7 @@ def test_align_draws():
     assert (code, out, err) == (
         2,
         "",
-        "otformer: show draws links in the terminal and cannot be used with --json: leave one of them out\n",
+        "otformer: --show draws links in the terminal and cannot be used with --json: leave one of them out\n",
     )
 
 
@@ -123,12 +123,12 @@ def test_probe_writes_a_page(model, tmp_path, monkeypatch):
     [
         (
             ["the cat ||| le chat", "--html", "page.png"],
-            "file must end in .html or .htm, since it becomes a page, got 'page.png'",
+            "--html must end in .html or .htm, since it becomes a page, got 'page.png'",
         ),
         (["the cat ||| le chat", "--html", "none/page.html"], "none/page.html cannot be written: the folder"),
         (["the cat ||| le chat", "--html", "p.html", "--show"], "show draws in the terminal and cannot be used with --html"),
-        (["--show"], "--show draws one sentence pair 'a ||| b', got 60: --html FILE shows many"),
-        ([" ||| ", "--html", "p.html"], "pairs must have one with words on both sides, got 1 without"),
+        (["--show"], "--show draws one sentence pair given as 'a ||| b', got the examples: --html FILE shows many"),
+        ([" ||| ", "--html", "p.html"], "text must be two sentences with one ||| between them, got ' ||| '"),
         (["cat " * 3000 + "|||" + "chat " * 3000, "--html", "p.html", "--by", "spaces"], ""),
     ],
 )

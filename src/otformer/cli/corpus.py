@@ -51,7 +51,10 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
     if len(given) == 2 and any(is_text):
         raise ValueError("text must be one 'a ||| b' or two files, got two arguments of which one has |||")
     if is_text == [True]:
-        pairs = list(parse_pairs(given, "the text"))
+        sides = [side.strip() for side in given[0].split(BAR)]
+        if len(sides) != 2 or not all(sides):
+            raise ValueError(f"text must be two sentences with one {BAR} between them, got {given[0][:60]!r}")
+        pairs = list(parse_pairs(given))
         return Corpus(lambda: iter(pairs), 1, "text")
     is_news = given == ["news"] and not Path("news").exists()
     files = [] if is_news else [_regular(name, stack) for name in given]
@@ -73,6 +76,8 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
 def _regular(name: str, stack: ExitStack) -> Path:
     """A file that can be read twice: a copy of what comes through standard input or a pipe."""
     file = Path(name)
+    if not name:
+        raise ValueError("text must be a sentence pair 'a ||| b' or the name of a file, got an empty text")
     if name != "-" and not file.exists():
         text = " and is no text either: that needs ||| between two sentences"
         raise ValueError(f"{name[:60]!r} does not exist{text if file.suffix == '' else ''}")

@@ -18,9 +18,10 @@ def explore(
     no_open: Annotated[bool, typer.Option("--no-open", help="Write the page only, do not open a browser.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Open a page in which the aligning transformer runs live: drag points, follow a number, break it.
+    """Open a page in which the aligning transformer runs live.
 
-    It is one file that needs no network and no other file. Without --save it is written to a temporary folder.
+    Drag points, follow a number, break it. It is one file that needs no network and no other file. Without --save it is
+    written to a temporary folder.
     """
     from otformer.explorer.page import write_page
 

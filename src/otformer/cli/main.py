@@ -8,9 +8,11 @@ commands, so that help, version and lists answer at once.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
-from typing import Annotated, TextIO
+from itertools import pairwise
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -23,6 +25,7 @@ from otformer.cli.words import align, probe
 
 INTERRUPTED = 130  # exit code after Ctrl-C
 NO_MEMORY = "can't allocate memory"  # in what torch says of a tensor that is too large for this machine
+OTHER_NAMES = {"families": "family", "peers": "peer", "regs": "reg", "path": "save", "file": "html"}  # of arguments: options
 app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -109,15 +112,44 @@ def _check_folder() -> None:
 
 def _one_line(error: Exception) -> str:
     """What an error that is the input's fault, or the machine's, says; any other is ours, and is raised again."""
-    usage = getattr(error, "format_message", None)  # of click
-    if usage is not None:
-        message = str(usage())
-        return message + (
-            " (negative numbers go behind --)" if sys.argv[1] == "sort" and "No such option" in message else ""
-        )
+    if hasattr(error, "format_message"):  # of click
+        return _usage(error)
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     if isinstance(error, MemoryError) or NO_MEMORY in first:
         return first if "not enough memory" in first else f"not enough memory: {first}"
     if not isinstance(error, (ValueError, OSError)):
         raise error
-    return first
+    return _as_option(first)
+
+
+def _usage(error: Any) -> str:
+    """What click says of the command line, and what to do; of a text that is no number, which one it is."""
+    said, command = str(error.format_message()), sys.argv[1]
+    options = getattr(getattr(error, "param", None), "opts", ())
+    expected, read = ("a whole number", int) if "integer" in said else ("a number", float)
+    given = [*pairwise(sys.argv), *(word.split("=", 1) for word in sys.argv if "=" in word)]
+    for option, text in given:
+        try:
+            read(text if option in options else "0")
+        except ValueError:
+            return f"{option} must be {expected}, got {text!r}"
+    if "No such option" in said:
+        negative = command == "sort" and re.search(r": -[\d.]", said)
+        return said + " (negative numbers go behind --)" * bool(negative)
+    asked = f"otformer {command}" if command in _commands() else "otformer"
+    return said if "Did you mean" in said else f"{said.rstrip('.')}: see {asked} --help"
+
+
+def _commands() -> dict[str, Any]:
+    """Click's commands by name."""
+    return dict(getattr(typer.main.get_command(app), "commands", {}))
+
+
+def _as_option(said: str) -> str:
+    """The option that was given, where a message begins with an argument of a function: max_depth is --max-depth."""
+    params = getattr(_commands().get(sys.argv[1]), "params", ())
+    options = {param.name: param.opts[0] for param in params if param.opts[0].startswith("--")}
+    found = re.match(r"([\w-]+)(?= (?:must be|must end|cannot be|goes with|draws|is)\b)", said)
+    name = found[1].replace("-", "_") if found else ""
+    option = options.get(OTHER_NAMES.get(name, name))
+    return said if option is None else option + said[len(name) :]

@@ -101,8 +101,9 @@ def _tell_found(done: list[Record], page: Path, drifts: list[str] | None, as_jso
         return
     checks = [(record.about["name"], claim, held) for record in done for claim, held in record.checks.items()]
     for name, claim, held in checks:
-        typer.echo(f"{'✓' if held else '✗'} {name}: {claim}")
-    typer.echo(f"{sum(held for *_, held in checks)} of {len(checks)} checks hold; ✗ is a claim not borne out, no fault here")
+        typer.echo(f"{'yes' if held else 'no':<4}{name}: {claim}")
+    held_by = f"{sum(held for *_, held in checks)} of {len(checks)} statements hold of these numbers"
+    typer.echo(f"{held_by}; no: a claim, the paper's or ours, that they do not bear out, not a failed test")
     for line in drifts or []:
         typer.echo(f"drift in {line}")
     if drifts == []:
@@ -142,7 +143,7 @@ def train(
         typer.echo(json.dumps(about) if as_json else _columns(list(about.items())))
         return
     if recipe is None:
-        raise ValueError(f"recipe is missing: --recipe with one of {', '.join(ABOUT)}")
+        raise ValueError(f"recipe is missing: give --recipe with one of {', '.join(ABOUT)}")
     from otformer import checks, figures
     from otformer.learning.evaluate import evaluate
     from otformer.learning.plot import log_figure
@@ -205,6 +206,7 @@ def bench(
 
     figures.needed()
     checks.choice("scenario", scenario, (*harness.SCENARIOS, "exact"))
+    checks.count("seed", seed, least=0)
     if scenario == "exact" and reg:
         raise ValueError(f"reg goes with the other scenarios: exact has λ = 0, got --reg {reg[0]:g}")
     kept = "nothing is written: --family, --n or --peer with --append make a table in parts"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from otformer.cli.common import Json, note, refused, warnings_as_notes
 PLAN_ENTRIES = 10**8  # entries of the largest plan that is written: 0.8 GB
 NOT_CONVERGED = 3  # exit code
 LONGEST_INPUT = 2**28  # characters of numbers to sort
+COMPILING = "compiling, once for this kind of problem on this machine, up to half a minute; not counted in seconds"
 SCHEDULES = "auto|paper|gradient|alternating|relaxed|annealed"
 
 
@@ -27,12 +29,12 @@ def solve(
     context: typer.Context,
     file: Annotated[Path, typer.Argument(help="Points (npy, csv, tsv, txt); or an npz with x and y, or cost, and a, b.")],
     second: Annotated[Path | None, typer.Argument(metavar="y", help="The points to transport to, one per row.")] = None,
-    cost: Annotated[bool, typer.Option("--cost", help="FILE, given alone, holds a cost matrix.")] = False,
+    cost: Annotated[bool, typer.Option("--cost", help="The file, given alone, holds a cost matrix.")] = False,
     reg: Annotated[float, typer.Option("--reg", "--lambda", help="λ, the weight of Σ P log P.")] = 0.1,
     exact: Annotated[bool, typer.Option("--exact", help="The optimum itself, λ = 0, with a bound that proves it.")] = False,
     a: Annotated[Path | None, typer.Option(help="Weights of the rows, a file of numbers; uniform if not given.")] = None,
     b: Annotated[Path | None, typer.Option(help="Weights of the columns.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Cost between points: sqeuclidean, cosine, ….")] = None,
+    metric: Annotated[str | None, typer.Option(help="Cost between points: sqeuclidean, euclidean, inner or cosine.")] = None,
     unbalanced: Annotated[float | None, typer.Option(help="ρ: marginals are a KL penalty of this weight.")] = None,
     tol: Annotated[float, typer.Option(help="L1 marginal error to reach; with --exact gap/|value|.")] = 1e-6,
     max_depth: Annotated[int, typer.Option(help="Most layers to use.")] = 10_000,
@@ -54,9 +56,10 @@ def solve(
     The exit code is 0, or 3 where the answer is not to the tolerance: it is printed, and written, all the same.
     """
     _check_drawing(show, html, as_json)
+    problem, called = partial(_problem, file, second, cost, a, b, metric), _as_files(file, second, a, b)
     if exact:
         refused(context, "--exact", "reg", "unbalanced", "max_depth", "schedule")
-        given, result = _solve_exact(partial(_problem, file, second, cost, a, b, metric), tol, max_time, out, as_json)
+        given, result = _solve_exact(problem, called, tol, max_time, out, as_json)
         _draw(given, result, show, html)
         _end(result.converged)
         return
@@ -65,17 +68,21 @@ def solve(
     if reg == 0:
         raise ValueError(f"reg must be a positive, finite number, got {reg}: the optimum itself is --exact")
     import otformer as of
+    from otformer import checks
     from otformer.files import check_writable, write_npz
 
+    if unbalanced is not None:
+        checks.positive("unbalanced", unbalanced)
     if out is not None:
         check_writable(out)
     with warnings_as_notes():
-        given, n, m = _problem(file, second, cost, a, b, metric)
+        given, n, m = problem()
         with_plan = n * m <= PLAN_ENTRIES
         if out is not None and not with_plan:
             note(f"{out} gets u and v without the plan, which has {n} × {m} entries: P = exp((u + v − C)/λ − 1)")
         call = of.solve if "M" in given else of.solve_sample
-        result = call(**given, reg=reg, tol=tol, max_depth=max_depth, schedule=schedule, unbalanced=unbalanced)
+        with called:
+            result = call(**given, reg=reg, tol=tol, max_depth=max_depth, schedule=schedule, unbalanced=unbalanced)
     if out is not None:
         u, v = result.potentials
         write_npz(out, **({"plan": result.plan} if with_plan else {}), u=u, v=v)
@@ -135,7 +142,7 @@ def _problem(
     for name in given.keys() & {"M", "X_a", "X_b"}:
         if given[name].ndim != 2:
             raise ValueError(
-                f"{'a cost' if name == 'M' else 'points'} must be a matrix, got shape {given[name].shape} in "
+                f"{'the cost' if name == 'M' else 'points'} must be a matrix, got shape {given[name].shape} in "
                 f"{second if name == 'X_b' and second else file}"
             )
     if "X_a" in given and given["X_a"].shape[1] != given["X_b"].shape[1]:
@@ -143,11 +150,32 @@ def _problem(
         found = " and ".join(f"{given[each].shape[1]} in {name}" for each, name in zip(("X_a", "X_b"), names, strict=True))
         raise ValueError(f"points must have as many coordinates in both, got {found}")
     n, m = given["M"].shape if "M" in given else (len(given["X_a"]), len(given["X_b"]))
+    if (n == 0) != (m == 0) and "M" not in given:
+        raise ValueError(f"points must be on both sides, or on neither, got {n} in {file} and {m} in {second or file}")
     return given, n, m
+
+
+@contextmanager
+def _as_files(file: Path, second: Path | None, a: Path | None, b: Path | None) -> Iterator[None]:
+    """Name the files where a message of the library begins with its arguments."""
+    inside = {"X_a": "x", "X_b": "y", "M": "cost", "a": "a", "b": "b"}  # of an npz
+    names = {argument: f"{name} of {file}" for argument, name in inside.items()}
+    names |= {} if file.suffix == ".npz" else {"X_a": str(file), "X_b": str(second), "M": str(file)}
+    names |= {side: f"--{side} {weights}" for side, weights in (("a", a), ("b", b)) if weights is not None}
+    one = f"({'|'.join(names)})"
+    try:
+        yield
+    except ValueError as error:
+        found = re.match(rf"{one}(?: and {one})?(?= must| have)", str(error))
+        if found is None:
+            raise
+        said = " and ".join(names[each] for each in found.groups() if each)
+        raise ValueError(said + str(error)[found.end() :]) from None
 
 
 def _solve_exact(
     problem: Callable[[], tuple[dict[str, Any], int, int]],
+    called: AbstractContextManager[None],
     tol: float,
     max_time: float | None,
     out: Path | None,
@@ -155,6 +183,7 @@ def _solve_exact(
 ) -> tuple[dict[str, Any], Any]:
     import otformer as of
     from otformer.files import written
+    from otformer.transport.exact.compiled import compilation
 
     if out is not None and out.suffix not in (".csv", ".npz"):
         raise ValueError(f"{out} must end in .csv or .npz")
@@ -163,10 +192,11 @@ def _solve_exact(
         call: Any = of.solve if "M" in given else of.solve_sample
         start = time.perf_counter()
         try:
-            result = call(**given, reg=0, tol=tol, max_time=max_time)
+            with called, compilation(lambda: note(COMPILING)) as compiling:
+                result = call(**given, reg=0, tol=tol, max_time=max_time)
         except ImportError as error:  # numba is an extra
             raise ValueError(str(error)) from None
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start - compiling()
         if out is not None:
             _write_plan(out, stream, result)
     names = ("value", "bound", "gap", "converged", "method", "rounds")
@@ -231,8 +261,9 @@ def _number(word: str) -> float:
     try:
         number = float(word)
     except ValueError:
-        commas = ": separate numbers by spaces" if "," in word else ""
-        raise ValueError(f"values must be numbers, got {word!r}{commas}") from None
+        several = ": separate numbers by spaces, without quotes" if "," in word or " " in word else ""
+        file = f": otformer sort < {word} reads a file" if Path(word).is_file() else ""
+        raise ValueError(f"values must be numbers, got {word[:60]!r}{file or several}") from None
     if word.lstrip("+-").isdigit() and int(word) != number:
         raise ValueError(f"values must be exact in float64, got the whole number {word}")
     return number

@@ -207,7 +207,8 @@ def probe(
     with ExitStack() as stack:
         given = corpus(text or [], languages, stack)
         if show and given.kind != "text":
-            raise ValueError(f"--show draws one sentence pair 'a ||| b', got {given.total}: --html FILE shows many")
+            got = text[0] if text else "the examples"
+            raise ValueError(f"show draws one sentence pair given as 'a ||| b', got {got}: --html FILE shows many")
         expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
         split = by or ("spaces" if expected else "words")
         against = dictionary or (None if expected else "muse")
@@ -244,7 +245,7 @@ def probe(
 
 def _write_page(model: str, items: Iterable[Any], file: Path, settings: Settings, device: str, as_json: bool) -> None:
     """The page of items, pairs or pairs with gold as a talp line."""
-    from otformer.words.probe.page import MOST_PAIRS, show
+    from otformer.words.probe.page import MOST_PAIRS, in_bytes, show
     from otformer.words.text.gold import parse_links
 
     some = list(islice(items, MOST_PAIRS + 1))
@@ -255,7 +256,8 @@ def _write_page(model: str, items: Iterable[Any], file: Path, settings: Settings
         typer.echo(json.dumps({"page": str(file), "pairs": [probe.record() for probe in made.probes]}))
     else:
         typer.echo(made.probes[0].verdict() if len(made.probes) == 1 else made.summary())
-        typer.echo(f"{file}: {len(made.probes)} of {len(some)} sentence pairs, {file.stat().st_size / 1e6:.1f} MB")
+        count = f"{len(made.probes)} of {len(some)} sentence pairs"
+        typer.echo(f"{file}: {count}, {in_bytes(file.stat().st_size)}")
 
 
 def _shown(found: PairProbe) -> str:

@@ -2,7 +2,7 @@
 
 First the paper's claims and what became of each; then the sections in the paper's order, each with its finding as the
 title, the figure, three sentences, the paper's number beside ours, and everything else to unfold; then our own questions,
-and errata.
+and errata. Where the folder holds a few experiments, these come first, and of the claims those that they speak of.
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ from otformer.report.claims import Claim, counted, path_of
 from otformer.report.records import Record, read_records, read_table, size_of_png
 from otformer.report.sections import PARTS, Section
 
+FEW = 0.5  # share of all experiments below which a folder holds a few of them: who ran these wants to see them
+ORDER = {  # of the page, by whether it shows a few
+    False: "Here is what became of each claim, then every figure and statement in the paper's order.",
+    True: "Here are the experiments that were run, then what became of each claim.",
+}
 ROWS_SHOWN = 60  # rows of a CSV that the page shows
 ROOT = Path(otformer.__file__).parents[2]  # of the repository, where the package is used from its source
 FIRST_SHOWN = ("abstract", "figure", "contribution", "theorem", "open")  # how items begin that are not folded away
@@ -36,10 +41,10 @@ def write_report(out: str | Path) -> Path:
     records.sort(key=lambda record: (order.get(record["name"], len(order)), record["position"], record["name"]))
     made = dict.fromkeys(", ".join(f"{k} {v}" for k, v in record["versions"].items()) for record in records)
     shown = {record["name"] for record in records}
+    few = len(shown) < FEW * len(order)
     page = Template(files("otformer.report").joinpath("report.html").read_text(encoding="utf-8")).substitute(
-        claims=_claims("paper", shown, folder),
-        contents=_contents(records),
-        parts="\n".join(_part(part, records, shown, folder) for part in (*PARTS, "")),
+        order=ORDER[few],
+        body=_body(records, shown, folder, few),
         count="1 experiment" if len(records) == 1 else f"{len(records)} experiments",
         seconds=f"{sum(record['seconds'] for record in records):.0f}",
         versions=escape("; ".join(made)),
@@ -60,18 +65,34 @@ def scripts(text: str) -> str:
     return SCRIPT.sub(lambda f: "<{0}>{1}</{0}>".format(tags[f["mark"]], f["braced"] or f["plain"]), escape(text))
 
 
+def _body(records: list[Record], shown: set[str], folder: Path, few: bool) -> str:
+    """Claims, contents, sections; of a few experiments contents, sections, and claims last."""
+    said = f"""<h2 id="claims">The paper's claims</h2>\n{_claims("paper", shown, folder, few)}"""
+    contents = f'<nav aria-label="Contents"><h2>Contents</h2>\n<ol>\n{_contents(records)}\n</ol></nav>'
+    parts = {part: _part(part, records, shown, folder, few) for part in (*PARTS, "")}
+    if not few:
+        return "\n".join((said, contents, *parts.values()))
+    there = [text for text in parts.values() if "<section" in text]
+    return "\n".join((contents, *there, said, *(text for text in parts.values() if text not in there)))
+
+
 # The claims
 
 
-def _claims(group: str, shown: set[str], folder: Path) -> str:
-    """A count and a table of the claims of a group; those of the paper that are steps on the way are folded away."""
+def _claims(group: str, shown: set[str], folder: Path, few: bool) -> str:
+    """A count and a table of the claims of a group.
+
+    Those of the paper that are steps on the way are folded away; on a page of a few experiments all that these do not show.
+    """
     rows = [claim for claim in claims.read() if claim.group == group]
-    first = [claim for claim in rows if group != "paper" or claim.item.startswith(FIRST_SHOWN)]
+    plain = [claim for claim in rows if group != "paper" or claim.item.startswith(FIRST_SHOWN)]
+    first = [claim for claim in rows if claim.experiment in shown] if few else plain
     rest = [claim for claim in rows if claim not in first]
+    about = "that are shown elsewhere" if few else "definitions, equations, remarks and steps of proofs"
     count = f'<p class="count"><b>{len(rows)} claims: {counted(rows)}.</b></p>'
-    more = f"{len(rest)} more: definitions, equations, remarks and steps of proofs ({counted(rest)})"
+    more = f"{len(rest)} {'claims' if few else 'more:'} {about} ({counted(rest)})"
     folded = f'<details class="more"><summary>{more}</summary>{_claim_table(rest, shown, folder)}</details>' if rest else ""
-    return f"{count}\n{_claim_table(first, shown, folder)}\n{folded}"
+    return f"{count}\n{_claim_table(first, shown, folder) if first else ''}\n{folded}"
 
 
 def _claim_table(rows: list[Claim], shown: set[str], folder: Path) -> str:
@@ -124,16 +145,17 @@ def _place(record: Record) -> str:
     return str(record["source"]).removeprefix("paper, ")
 
 
-def _part(part: str, records: list[Record], shown: set[str], folder: Path) -> str:
+def _part(part: str, records: list[Record], shown: set[str], folder: Path, few: bool) -> str:
     """A part of the page with the sections it has here; experiments that the page does not know come last."""
     known = sections.read()
     mine = [record for record in records if (known[record["name"]].part if record["name"] in known else "") == part]
-    if not (mine or part):
+    if not mine and (not part or (few and part == "paper")):
         return ""
     heading, about = PARTS.get(part, ("Other experiments", "Found in the folder, and not known to this version."))
-    table = _claims(part, shown, folder) if part in ("ours", "errata") else ""
+    table = _claims(part, shown, folder, few) if part in ("ours", "errata") else ""
     body = "\n".join(_section(record, known.get(record["name"]), folder) for record in mine)
-    return f'<div class="part"><h2 id="part-{part or "other"}">{heading}</h2>\n<p>{about}</p>\n{table}\n{body}</div>'
+    inside = f"{body}\n{table}" if few else f"{table}\n{body}"
+    return f'<div class="part"><h2 id="part-{part or "other"}">{heading}</h2>\n<p>{about}</p>\n{inside}</div>'
 
 
 def _section(record: Record, about: Section | None, folder: Path) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ PARTS = 8  # of the work for every thread, so that none is left with the last lo
 
 try:
     from numba import njit
+    from numba.core import event
 except ImportError:  # the extra is not installed
     njit = None  # type: ignore[assignment]
 
@@ -34,6 +36,23 @@ def compiled(function: F) -> F:
 
     found: Any = missing if njit is None else njit(cache=True, nogil=True)(function)
     return found
+
+
+@contextmanager
+def compilation(tell: Callable[[], None]) -> Iterator[Callable[[], float]]:
+    """Call ``tell`` when something is first compiled, which is never if all is kept on disk; gives its seconds so far."""
+    if njit is None:
+        yield lambda: 0.0
+        return
+
+    class Told(event.TimingListener):
+        def on_start(self, given: Any) -> None:
+            if not (self.done or self._depth):
+                tell()
+            super().on_start(given)
+
+    with event.install_listener("numba:compile", Told()) as heard:
+        yield lambda: heard.duration if heard.done else 0.0
 
 
 def in_threads(work: Callable[[int, int], Any], many: int, pairs: int) -> None:

@@ -165,7 +165,7 @@ def _refuse_points(x: Array, y: Array, C: Array) -> None:
         if not math.isfinite(float(abs(t).sum())) and not bool((torch if isinstance(t, Tensor) else np).isfinite(t).all()):
             raise ValueError(f"{name} must be finite, got {checks.first_not_finite(t)}") from None
     if 0 not in C.shape and not math.isfinite(float(C.max())):
-        largest = float(abs(x).max())
+        largest = max(float(abs(x).max()), float(abs(y).max()))
         raise ValueError(f"X_a and X_b must have finite squared distances, got points up to {largest:g}") from None
 
 

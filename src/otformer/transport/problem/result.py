@@ -247,5 +247,5 @@ class Result(Shown):
 
     def __repr__(self) -> str:
         n, m = len(self.potentials[0]), len(self.potentials[1])
-        how = f"after {self.depth} layers of {self.method}"
-        return f"Result({n}×{m} plan, value {self.value:.6g}, {self.status} {how})"
+        how = f" after {self.depth} layers of {self.method}" if self.depth else f", {self.method}"
+        return f"Result({n}×{m} plan, value {self.value:.6g}, {self.status}{how})"

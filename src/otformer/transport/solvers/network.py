@@ -27,7 +27,7 @@ class Network:
 
     >>> import otformer as of
     >>> of.solve([[0.0, 1.0], [1.0, 0.0]], reg=0.5, solver=of.Network("relaxed")).method
-    'Relaxed layers'
+    'the relaxed schedule'
     """
 
     schedule: str | Schedule = "relaxed"
@@ -46,7 +46,7 @@ class Network:
         dense = Dense(problem.cost, problem.a.log(), problem.b.log())
         layers = schedule.layers(problem.reg, goal.max_depth)
         u, v, _, depth = least_error(_states(dense, layers, goal.tol, problem.start))
-        return Solved(u, v, depth, f"{type(schedule).__name__} layers")
+        return Solved(u, v, depth, f"the {type(schedule).__name__.lower()} schedule")
 
 
 def _states(dense: Dense, layers: tuple[Layer, ...], tol: float, start: Pair | None) -> Iterator[State]:

@@ -26,7 +26,13 @@ from torch import Tensor
 from otformer import checks
 from otformer.extras import install
 from otformer.words.models.cross_attention import set_rule
+from otformer.words.models.shipped import MODELS
 from otformer.words.models.subwords import encode, encode_pair
+
+NOWHERE = (  # what is said of a name without a folder where there is no network
+    "is no folder here and, as a name of the Hugging Face hub, not downloaded yet, which needs the internet: "
+    f"give a folder that transformers wrote, or one of {', '.join(MODELS)}"
+)
 
 
 @dataclass(frozen=True)
@@ -138,6 +144,8 @@ def _from_pretrained(transformers: Any, name: str | Path, local: bool) -> tuple[
         try:
             return maker.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
         except Exception as error:  # files of others, read by code of others: anything can be wrong with them
+            if not Path(name).is_dir() and "cached files" in str(error):
+                raise ValueError(f"model {name} {NOWHERE}") from None
             raise ValueError(f"model {name} cannot be loaded ({part}): {_first_line(error)}") from None
 
     config = made("configuration", transformers.AutoConfig)

@@ -3,7 +3,8 @@
 The page opens without a network. Matrices travel inside it as whole numbers of 8 bits, each row scaled to sum to one (an
 entry is k/255, so to 0.002); distances and shares in units of 1e-4, computed before that rounding. Nothing from outside, be
 it a word or the model's name, becomes markup: it is JSON with <, > and & escaped, put on the page as text, and the policy of
-the page lets no script run but the one whose hash it names, and nothing be fetched.
+the page lets no script run but the one whose hash it names, and nothing be fetched. A sum of the data (Adler-32) stands
+beside them: a page that a copy has damaged says so, and draws nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import base64
 import hashlib
 import json
 import re
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -66,7 +68,7 @@ class ProbePage:
 
     def __repr__(self) -> str:
         count = f"{len(self.probes)} sentence pair{'s' if len(self.probes) > 1 else ''}"
-        return f"ProbePage({self.name}, {count}, {len(self.html.encode()) / 1e6:.2f} MB: save(file) writes it)"
+        return f"ProbePage({self.name}, {count}, {in_bytes(len(self.html.encode()))}: save(file) writes it)"
 
     def summary(self) -> str:
         """How many of the pairs are transport, and how many are not."""
@@ -164,6 +166,15 @@ def _data(model: Model, name: str, s: Settings, probes: Sequence[PairProbe], los
     }
 
 
+def in_bytes(size: int) -> str:
+    """The size of a file in the unit that suits it.
+
+    >>> in_bytes(48_900), in_bytes(999_999), in_bytes(2_340_000)
+    ('49 KB', '1.0 MB', '2.3 MB')
+    """
+    return f"{size / 1e3:.0f} KB" if size < 999_500 else f"{size / 1e6:.1f} MB"
+
+
 def checked_page(file: str | Path) -> Path:
     """The file of a page, if its name says that it is one."""
     if checks.path("file", file).suffix.lower() not in (".html", ".htm"):
@@ -185,7 +196,7 @@ def _check_size(model: Model, split: Sequence[Sequence[list[str]]], s: Settings)
             fits = f"the first {k} of {len(split)} pairs fit: show fewer" if k else "show shorter sentences"
             raise ValueError(
                 f"pairs must fit on a page of {LARGEST_PAGE // 10**6} MB, got more: pair {k + 1}, of {n} × {m} words in "
-                f"{model.layers} layers of {model.heads} heads, takes {own / 1e6:.1f} MB; {fits}, or fewer readings"
+                f"{model.layers} layers of {model.heads} heads, takes {in_bytes(own)}; {fits}, or fewer readings"
             )
 
 
@@ -234,4 +245,5 @@ def page(title: str, data: dict[str, Any]) -> str:
     script = "".join(scripts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     parts = {"TITLE": escape(title), "HASH": digest, "SCRIPT": script, "DATA": _text(data)}
-    return re.sub(r"/\*(TITLE|HASH|SCRIPT|DATA)\*/", lambda place: parts[place[1]], template)
+    parts["SUM"] = str(zlib.adler32(parts["DATA"].encode()))
+    return re.sub(r"/\*(TITLE|HASH|SCRIPT|DATA|SUM)\*/", lambda place: parts[place[1]], template)

@@ -122,10 +122,9 @@ $("file").onchange = async event => {
   if (!file) return;
   try {
     if (file.size > 25e6) throw Error("it is over 25 MB");
-    const text = await file.text(), inside = /<script type="application\/json" id="data">([^<]*)<\/script>/.exec(text);
-    let found = null;
-    try { found = JSON.parse(inside ? inside[1] : text); } catch { /* no JSON: check says so */ }
-    start(check(found));
+    const text = await file.text();
+    const inside = /<script type="application\/json" (?:data-sum="(\d+)" )?id="data">([^<]*)<\/script>/.exec(text);
+    start(inside ? read(inside[2], inside[1]) : read(text));
   } catch (error) { say(`${file.name} cannot be shown: ${error.message}.`); }
 };
 document.onkeydown = event => {
@@ -137,4 +136,4 @@ document.onkeydown = event => {
 window.onhashchange = () => { if (data) fromAddress(); };
 window.onresize = () => { if (data) draw(); };
 matchMedia("(prefers-color-scheme: dark)").onchange = () => { if (data) draw(); };
-try { start(check(JSON.parse($("data").textContent))); } catch (error) { say(`This page cannot be shown: ${error.message}.`); }
+try { start(read($("data").textContent, $("data").dataset.sum)); } catch (error) { say(`This page cannot be shown: ${error.message}.`); }

@@ -4,6 +4,17 @@ const $ = id => document.getElementById(id);
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 let data = null, at = null, timer = null;  // at: what is chosen {pair, reading, layer, head, plan}; head 0 is the mean
 
+function summed(text) {                    // Adler-32
+  let a = 1, b = 0;
+  for (let k = 0; k < text.length; k++) { a = (a + text.charCodeAt(k)) % 65521; b = (b + a) % 65521; }
+  return b * 65536 + a;
+}
+function read(text, sum) {                 // data, if they are what their sum says
+  if (sum !== undefined && summed(text) !== +sum) throw Error("its data are damaged: copy or make the file again");
+  let found = null;
+  try { found = JSON.parse(text); } catch { /* no JSON: check says so */ }
+  return check(found);
+}
 function check(d) {                        // an error that says what is wrong with data from outside
   if (!d || typeof d !== "object" || !("format" in d)) throw Error("this is no page of attention that otformer wrote");
   if (d.format !== FORMAT) throw Error(`it has format ${d.format} (made by ${d.by}), and this page reads format ${FORMAT}: ` +
