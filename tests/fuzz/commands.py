@@ -188,7 +188,7 @@ def run(family: str, seed: int) -> str:
     if family == "cli sort" and code == 0 and "--json" not in arguments and "--help" not in arguments:
         numbers = [float(word) for word in out.split()]
         assert numbers == sorted(numbers), f"{arguments!r} printed {out!r}"
-    if code == 0 and "--json" in arguments and "--help" not in arguments and "--list" not in arguments:
+    if code == 0 and out and "--json" in arguments and "--help" not in arguments and "--list" not in arguments:
         json.loads(out.splitlines()[-1], parse_constant=lambda word: 1 / 0)  # NaN and Infinity are not JSON
     return "refused" if code == 2 else "answered"
 

@@ -126,7 +126,7 @@ def reach(lam: Any, *parts: Any) -> float:
     """How large a value may be: λ or costs or points squared, times masses, times the logarithm of small entries."""
     numbers = [plain(part) for part in parts if part is not None and not isinstance(part, (str, dict, int))]
     tops = [float(np.abs(x[np.isfinite(x)]).max(initial=1)) for x in numbers if x.dtype.kind == "f"]
-    return float(np.prod([min(top, 1e100) ** 2 for top in tops])) * max(float(lam), 1.0) * 1e3
+    return float(np.prod([min(top, 1e150) ** 2 for top in tops])) * max(float(lam), 1.0) * 1e3
 
 
 def slope(function: Any, at: torch.Tensor, direction: np.ndarray, step: float = 1e-5, close: float = 1e-4) -> None:

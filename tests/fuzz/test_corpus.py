@@ -23,6 +23,7 @@ X = np.eye(2)
 FINDINGS = {  # calls that the fuzzer found, and what they raised, gave or took
     "OverflowError": lambda: of.divergence(X, X, reg=10**400),
     "OverflowError of a depth": lambda: of.AligningTransformer(2, 0.1, 10**400),
+    "OverflowError of a schedule": lambda: of.solve(X, reg=0.1, schedule=of.Paper(10**400)),
     "another library's words": lambda: of.AligningTransformer(10**400, 0.1, 1),
     "NaN attention": lambda: of.AligningTransformer(1, 1e300, 1),
     "NaN attention in float32": lambda: of.AligningTransformer(1, 1e-45, 1),

@@ -17,6 +17,8 @@ from typing import Protocol
 
 from otformer import checks
 
+MOST_POINTS = 2**53  # float64 counts no further
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -41,7 +43,7 @@ class Paper:
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.count("n", self.n)
+        checks.count("n", self.n, most=MOST_POINTS)
         checks.not_negative("radius", self.radius)
 
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
