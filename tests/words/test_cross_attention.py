@@ -225,6 +225,16 @@ def test_a_folder_that_is_no_comparison_is_refused(tmp_path: Path, capsys: pytes
     assert "out must be a folder that `compare run` has filled" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("run", ["softmax", "soft-0", "plan-x", "-1"])
+def test_a_run_that_is_no_variant_and_seed_is_refused(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    places = [f"--{name}={tmp_path / name}" for name in ("out", "text", "work")]
+    with pytest.raises(SystemExit):
+        main(["run", *places, f"--runs={run}"])
+    wanted = "runs must be variant-seed, the variant one of softmax, balanced, online, plan"
+    assert f"{wanted}, got '{run}'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_digest_has_runs_curves_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("otformer.words.training.compare_digest.translated_sets", lambda text, size: {})
     line = dict.fromkeys(("distance", "marginal_error", "row_entropy", "uniform", "Hits@1_low", "Hits@1_high"), 0.123456)

@@ -32,11 +32,10 @@ import torch
 from otformer.jobs import training
 from otformer.tensor_files import write_tensors
 from otformer.words.models.models import load
-from otformer.words.models.shipped import shipped_folder
 from otformer.words.text.text import data_folder
 from otformer.words.training import compare_scores, corpus
 from otformer.words.training.compare_digest import digest
-from otformer.words.training.compare_scores import LANGUAGE_PAIR, Sizes
+from otformer.words.training.compare_scores import LANGUAGE_PAIR, Sizes, add
 from otformer.words.training.export import ship
 from otformer.words.training.loop import Run
 from otformer.words.training.variants import VARIANTS, CrossAttention
@@ -140,14 +139,14 @@ def _one(given: argparse.Namespace) -> None:
     run.snapshots = (max(int(EARLY * run.steps), run.done + 1),)
     done = training.train(run, run.steps, seconds=given.until - time.monotonic())
     about: dict[str, Any] = {"set": "run", "variant": given.variant, "seed": given.seed, "finished": done}
-    _add(given.out, about | {"steps": run.steps, "done": run.done, "seconds": round(run.spent, 1)})
+    add(given.out, about | {"steps": run.steps, "done": run.done, "seconds": round(run.spent, 1)})
     sizes = LEAST if given.least else Sizes()
     model = _exported(task, given, given.out / training.MODEL)
     for line in compare_scores.evaluate(model, given.text, sizes):
-        _add(given.out, line)
+        add(given.out, line)
     for file in (given.out / "snapshots").glob("*.safetensors"):
         table = compare_scores.news(_exported(task, given, file), sizes.early)
-        _add(given.out, {"set": "early", "step": int(file.stem), "table": table})
+        add(given.out, {"set": "early", "step": int(file.stem), "table": table})
 
 
 def _exported(task: CrossAttention, given: argparse.Namespace, weights: Path) -> Any:
@@ -169,12 +168,6 @@ def _write(file: Path, what: Any) -> None:
     part = file.with_name(file.name + ".part")
     part.write_text(json.dumps(what, indent=1) + "\n")
     part.rename(file)
-
-
-def _add(folder: Path, line: dict[str, Any]) -> None:
-    with (folder / "scores.jsonl").open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    print(f"{folder.name}: {line['set']} at {time.strftime('%X')}", flush=True)
 
 
 # All of them
@@ -221,9 +214,7 @@ def _named(run: str) -> tuple[str, int]:
     """Variant and seed of a run."""
     variant, _, seed = run.rpartition("-")
     if variant not in VARIANTS or not seed.isdigit():
-        raise ValueError(
-            f"runs must be a variant ({', '.join(VARIANTS)}) and a seed each, as {next(iter(VARIANTS))}-0, got {run!r}"
-        )
+        raise ValueError(f"runs must be variant-seed, the variant one of {', '.join(VARIANTS)}, got {run!r}")
     return variant, int(seed)
 
 
@@ -273,18 +264,7 @@ def _collect(given: argparse.Namespace) -> None:
 
 
 def _shipped(given: argparse.Namespace) -> None:
-    """The shipped translator as a run of OUT: softmax, seed 0, all of its steps, the log left out."""
-    folder = given.out / "softmax-0"
-    folder.mkdir(exist_ok=True)
-    (folder / training.LOG).write_text("step,loss,seconds\n")
-    about = {"set": "run", "variant": "softmax", "seed": 0, "finished": True, "steps": CrossAttention.steps}
-    (folder / "scores.jsonl").unlink(missing_ok=True)
-    _add(folder, about | {"done": CrossAttention.steps, "seconds": None})
-    model, sizes = load(shipped_folder() / LANGUAGE_PAIR, given.device), LEAST if given.least else Sizes()
-    for line in compare_scores.evaluate(model, given.text, sizes):
-        _add(folder, line)
-    with tarfile.open(given.out / "logs.tar", "a") as tar:
-        tar.add(folder, folder.name)
+    compare_scores.score_shipped(given.out, given.text, given.device, LEAST if given.least else Sizes())
 
 
 def _digest(given: argparse.Namespace) -> None:

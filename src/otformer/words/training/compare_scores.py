@@ -11,12 +11,17 @@ What is needed most comes first, in case the time runs out.
 
 from __future__ import annotations
 
+import json
+import tarfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otformer.words.models.models import Model
+from otformer.jobs.training import LOG
+from otformer.words.models.models import Model, load
+from otformer.words.models.shipped import shipped_folder
 from otformer.words.probe.probe import Settings, probe_chunk
 from otformer.words.probe.table import tabulate
 from otformer.words.text.dictionary import muse
@@ -24,9 +29,11 @@ from otformer.words.text.gold import read_gold
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import Pair, data_folder, fold, news_pairs, prepare, read_pairs, sample
 from otformer.words.training.evaluate import every_kth, held_out
+from otformer.words.training.networks import Translation
 from otformer.words.training.prefixes import losses, translate_prefixes
 
 LANGUAGE_PAIR = "en-fr"
+SCORES = "scores.jsonl"  # in the folder of a run
 KEPT = ("method", "reading", "layer", "head", "sentences", "pairs", "uniform", "distance", "marginal_error", "row_entropy")
 ESTIMATED = ("MRR", "Hits@1")
 Line = dict[str, Any]
@@ -41,6 +48,27 @@ class Sizes:
     hansards: int = 447
     news: int = 1000
     early: int = 300
+
+
+def add(folder: Path, line: Line) -> None:
+    """A line more in the scores of a run, and a word on the standard output."""
+    with (folder / SCORES).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    print(f"{folder.name}: {line['set']} at {time.strftime('%X')}", flush=True)
+
+
+def score_shipped(out: Path, text: Path, device: str, sizes: Sizes) -> None:
+    """The shipped translator as a run in ``logs.tar`` of ``out``: softmax, seed 0, all of its steps, a log without lines."""
+    folder = out / "softmax-0"
+    folder.mkdir(exist_ok=True)
+    (folder / LOG).write_text("step,loss,seconds\n")
+    (folder / SCORES).unlink(missing_ok=True)
+    about: Line = {"set": "run", "variant": "softmax", "seed": 0, "finished": True, "steps": Translation.steps}
+    add(folder, about | {"done": Translation.steps, "seconds": None})
+    for line in evaluate(load(shipped_folder() / LANGUAGE_PAIR, device), text, sizes):
+        add(folder, line)
+    with tarfile.open(out / "logs.tar", "a") as tar:
+        tar.add(folder, folder.name)
 
 
 def evaluate(model: Model, text: Path, sizes: Sizes) -> Iterator[Line]:
