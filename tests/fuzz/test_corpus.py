@@ -35,6 +35,8 @@ FINDINGS = {  # calls that the fuzzer found, and what they raised, gave or took
     "a NaN cost": lambda: of.emd([0.5, 0.5], [0.5, 0.5], [[1e308, np.inf], [np.inf, 0.0]]),
     "IndexError": lambda: of.solve_sample(np.ones((2, 0)), np.ones((3, 0)), metric="cosine"),
     "TypeError of a memory": lambda: of.solve([[1.0]], reg=0.1, solver=of.Mixed(memory=10**400)),
+    "another library's words for a width": lambda: of.SinkhornTransformer(1, 0.1, 1, width=10**400),
+    "an infinite plan in float16": lambda: of.nn.Transport()(*(torch.ones(1, 1).half(),) * 2, *(torch.tensor([1e8]),) * 2),
     "TypeError of heads": lambda: of.StockTransformer(of.AligningTransformer(1, 0.1, 1), heads=10**400),
     "iterations without end": lambda: of.nn.DoublyStochastic(iterations=10**400),
     "AttributeError of a layer": lambda: of.nn.SoftSort().carry(None, torch.ones(2, 2)),
@@ -131,6 +133,13 @@ def test_rounding_a_plan_with_infinite_entries_is_finite():
         with pytest.warns(RuntimeWarning, match="not converged"):
             found = of.solve(rng.random((3, 5)) * 1e15, reg=1e-12, max_depth=300).rounded()
         assert np.isfinite([found.value, found.bound, found.marginal_error]).all()
+
+
+def test_quantiles_of_values_near_the_end_of_float64_have_gradients():
+    x = torch.tensor([6.9e307, 2.2e307, 4.7e307], dtype=torch.float64, requires_grad=True)
+    for layer in (of.nn.SoftQuantile(0.5, 1.0), of.nn.SoftSort(1.0)):
+        expected = torch.autograd.functional.jacobian(layer, x.detach() / 1e307)  # they are homogeneous of degree 1
+        torch.testing.assert_close(torch.autograd.functional.jacobian(layer, x), expected, atol=1e-9, rtol=0)
 
 
 def test_layers_of_empty_batches_are_empty_and_differentiable():

@@ -36,6 +36,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.network.cost_layer import MOST_UNITS
 from otformer.network.read import Scale
 from otformer.network.transformer import AligningTransformer
 
@@ -51,7 +52,7 @@ def relu_atanh(width: int, reach: float = REACH) -> tuple[Tensor, Tensor, Tensor
     >>> (torch.relu(t[:, None] * w + b) @ c - torch.atanh(t)).abs().max() < (6 / 64) ** 2
     tensor(True)
     """
-    if checks.count("width", width, least=2) % 2:
+    if checks.count("width", width, least=2, most=MOST_UNITS) % 2:
         raise ValueError(f"width must be even (the same knots on both sides of 0), got {width}")
     s = torch.linspace(0, checks.positive("reach", reach), width // 2 + 1, dtype=torch.float64)
     knots = torch.tanh(s)

@@ -84,28 +84,31 @@ class SoftSort(Sorting):
 
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft sorted values (..., n). weights (..., n), default equal; mask (..., n), True = there."""
-        x, P = self._places(values, weights, mask)
-        return _means(P.mT, x[:, :, None]).to(values.dtype).reshape(values.shape)
+        x, a, count = _read(values, weights, mask)
+        x, a, scale = _unit(x, a)
+        sorted_values = _whole(_means(self._places(x, a, count).mT, x[:, :, None])[:, :, 0], scale)
+        return sorted_values.to(values.dtype).reshape(values.shape)
 
     def rank(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for items that are not there."""
-        x, P = self._places(values, weights, mask)
+        x, a, count = _read(values, weights, mask)
+        P = self._places(x, a, count)
         return _means(P, torch.arange(x.shape[1]).to(x)[:, None]).to(values.dtype).reshape(values.shape)
 
     def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """columns (..., n, c), a table with a row for each value → the same (..., n, c), sorted as the values are."""
-        x, P = self._places(values, weights, mask)
+        x, a, count = _read(values, weights, mask)
         if not isinstance(columns, Tensor) or columns.shape[:-1] != values.shape or not columns.is_floating_point():
             expected = f"a tensor of floats of shape {(*values.shape, 'c')}"
             raise ValueError(f"columns must be {expected}, got {inputs.kind(columns)}")
+        P = self._places(x, a, count)
         table = torch.where(P.sum(2, keepdim=True) > 0, columns.reshape(*x.shape, columns.shape[-1]).to(P), 0.0)
         return _means(P.mT, table).to(columns.dtype).reshape(columns.shape)
 
-    def _places(self, values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor]:
-        """x [B, n] and P [B, n, n]: as many places as items are there, the others empty."""
-        x, a, count = _read(values, weights, mask)
+    def _places(self, x: Tensor, a: Tensor, count: Tensor) -> Tensor:
+        """P [B, n, n]: as many places as items are there, the others empty."""
         steps = torch.arange(x.shape[1] + 1, dtype=x.dtype, device=x.device)
-        return x, self._plan(x, a, (steps / count).clamp_max(1.0), count)
+        return self._plan(x, a, (steps / count).clamp_max(1.0), count)
 
 
 class SoftRank(SoftSort):
@@ -173,11 +176,12 @@ class SoftQuantile(Sorting):
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → quantiles (...), or (..., number of levels) if q has several."""
         x, a, count = _read(values, weights, mask)
+        x, a, scale = _unit(x, a)
         Q = len(self.levels)
-        x, a, count = (t.repeat_interleave(Q, 0) for t in (x, a, count))
+        x, a, count, scale = (t.repeat_interleave(Q, 0) for t in (x, a, count, scale))
         start = self.levels.to(x).repeat(len(x) // Q)[:, None] * (count - 1) / count
         edges = torch.cat([torch.zeros_like(start), start, start + 1 / count, torch.ones_like(start)], 1).clamp_max(1.0)
-        found = _means(self._plan(x, a, edges, count).mT, x[:, :, None])[:, 1, 0]
+        found = _whole(_means(self._plan(x, a, edges, count).mT, x[:, :, None])[:, 1], scale)
         lead = values.shape[:-1]
         return found.to(values.dtype).reshape((*lead, Q) if self.several else lead)
 
@@ -201,6 +205,22 @@ def _read(values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]
     a = torch.where(a.abs() < LEAST_SHARE, 0.0, a)
     x = torch.where(a > 0, x, 0.0)  # nor may what is absent overflow beside values that are much smaller
     return x, a, (a > 0).sum(1, keepdim=True).double()
+
+
+def _unit(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """x/s, a and s [B, 1], the greatest |x| of each problem, with derivatives that are changed; `_whole` gives s F back.
+
+    Sorted values and quantiles have F(x, a) = s F(x/s, a): derivatives in x are those of F at x/s, no factor s or 1/s is in
+    them, and none is multiplied on the way (1e307 times a few would be infinite); those in a have s, at the very end.
+    """
+    scale = x.detach().abs().amax(1, keepdim=True)
+    scale = torch.where((scale > 0) & (scale < torch.inf), scale, 1.0)
+    return (x / scale).detach() + (x - x.detach()), a.detach() + scale * (a - a.detach()), scale
+
+
+def _whole(y: Tensor, scale: Tensor) -> Tensor:
+    """s y of what was computed from `_unit`, with the derivatives of y."""
+    return (scale * y).detach() + (y - y.detach())
 
 
 def _standard(x: Tensor, a: Tensor) -> Tensor:

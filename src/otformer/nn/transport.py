@@ -74,7 +74,8 @@ class Transport(nn.Module):
         if n == m == 0:  # no points have an empty plan
             return first.new_zeros(*batch, 0, 0 if self.output == "plan" else first.shape[-1])
         rows, columns = _mask("x_mask", x_mask, (*batch, n), first), _mask("y_mask", y_mask, (*batch, m), first)
-        w_a, w_b = _weights("a", a, rows), _weights("b", b, columns)
+        top = torch.finfo(first.dtype).max if self.output == "plan" else math.inf  # an entry may be as large as a weight
+        w_a, w_b = _weights("a", a, rows, top), _weights("b", b, columns, top)
         checks.same_mass(w_a, w_b)
         there = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
         sets = [_present(name, t, mask) for name, t, mask in zip(given, sets, there, strict=True)]
@@ -129,7 +130,7 @@ def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) 
     return mask
 
 
-def _weights(name: str, weights: Tensor | None, there: Tensor) -> Tensor:
+def _weights(name: str, weights: Tensor | None, there: Tensor, top: float) -> Tensor:
     """In float64, 0 where nothing is there; by default uniform with total 1."""
     if weights is None:
         return there / there.sum(-1, keepdim=True, dtype=torch.float64)
@@ -138,6 +139,7 @@ def _weights(name: str, weights: Tensor | None, there: Tensor) -> Tensor:
     weights = _present(name, weights[..., None], there[..., None])[..., 0]
     refuse((weights < 0).any(-1), f"{name} must not be negative")
     refuse(weights.sum(-1) <= 0, f"{name} must have a positive sum, got all zeros")
+    refuse((weights > top).any(-1), f"{name} must be at most {top:g}, the greatest number of the plan's dtype")
     return weights
 
 
