@@ -159,4 +159,4 @@ def test_full_size_without_data_says_what_is_missing(small, monkeypatch) -> None
 
 def test_those_of_words_come_last() -> None:
     words = ["fox", "translation-attention", "translation-attention-de", "embedding-ot", "transport-translator"]
-    assert list(EXPERIMENTS)[-5:] == words
+    assert list(EXPERIMENTS)[-6:] == [*words, "transport-translator-long"]

@@ -112,7 +112,10 @@ def damage(rng: Rng, file: Path) -> None:
             )
         )
     elif kind == 3 and file.suffix == ".json":
-        settings = json.loads(raw)
+        try:
+            settings = json.loads(raw)
+        except ValueError:
+            return  # damaged before
         if isinstance(settings, dict) and settings:
             settings[pick(rng, sorted(settings))] = pick(rng, (None, -1, 0, 10**9, "x", [], {}, 1e308, True))
             file.write_text(json.dumps(settings))

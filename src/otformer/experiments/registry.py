@@ -139,6 +139,10 @@ _ALL = (
         "The paper reads transport off attention that was trained without it. If cross-attention has to be a transport, or "
         "its plan is in the loss, does a translator align better, in earlier layers, and at what cost?",
         "the project, and paper, section 4.1"),
+    _experiment("transport-translator-long", "section 4.1", 2, "The same translators, trained longer",
+        "Where the plan of the embeddings is in the loss, or columns are softly held, words are aligned sooner and better "
+        "at the beginning of training. Does it last?",
+        "the project, and paper, section 4.1"),
 )
 # fmt: on
 

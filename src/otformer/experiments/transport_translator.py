@@ -101,9 +101,9 @@ class Trainings:
     runs: list[Trained]
 
     @classmethod
-    def read(cls) -> Trainings:
-        """The shipped file."""
-        stored = json.loads(files("otformer.words").joinpath("data", STORED).read_text(encoding="utf-8"))
+    def read(cls, name: str = STORED) -> Trainings:
+        """A shipped file."""
+        stored = json.loads(files("otformer.words").joinpath("data", name).read_text(encoding="utf-8"))
         runs = [Trained(entry, stored["columns"]) for entry in stored["runs"]]
         return cls(stored["steps"], stored["together"], runs)
 
@@ -136,12 +136,12 @@ class Trainings:
 
 def run(context: Context) -> Outcome:
     found = Trainings.read()
-    rows = [line for one in context.each(found.runs) for line in _rows(one)]
+    rows = [line for one in context.each(found.runs) for line in layer_rows(one)]
     settings = {"steps": found.steps, "runs": len(found.runs), "seconds per step": found.seconds}
     return Outcome(rows, _draw(found), _told(found), _checks(found), settings, _found(found))
 
 
-def _rows(one: Trained) -> list[Row]:
+def layer_rows(one: Trained) -> list[Row]:
     """A line for each layer and reading, with the numbers of the whole network behind."""
     lines: list[Row] = []
     for reading, place in PLACES.items():
@@ -173,19 +173,19 @@ def _checks(found: Trainings) -> dict[str, bool]:
 # Words
 
 
-def _both(found: Trainings, variant: str, name: str, form: Callable[[float], str]) -> str:
+def seeds(found: Trainings, variant: str, name: str, form: Callable[[float], str]) -> str:
     return " and ".join(map(form, found.values(variant, name)))
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
     return f"{value:.2f}"
 
 
-def _bleu(value: float) -> str:
+def bleu(value: float) -> str:
     return f"{value:.1f}"
 
 
@@ -206,18 +206,18 @@ def _told(found: Trainings) -> str:
     told = [f"{found.steps:,} steps each; both seeds of every variant; per cent unless said."]
     for one in TINTS:
         told.append(
-            f"{one}: Hits@1 of the best layer {_both(found, one, 'Hits@1, best layer', _percent)}, of the first "
-            f"{_both(found, one, 'Hits@1, first layer', _percent)}, of the best head "
-            f"{_both(found, one, 'Hits@1, best head', _percent)}, of the best layer read at the input "
-            f"{_both(found, one, 'Hits@1, best layer, input', _percent)}, of the best layer at a third of the steps "
-            f"{_both(found, one, 'Hits@1, best layer, early', _percent)}; AER of the best head "
-            f"{_both(found, one, 'AER, best head', _percent)}; distance to the plan of the embeddings at the nearest layer "
-            f"{_both(found, one, 'distance, nearest layer', _plain)}; mean marginal error "
-            f"{_both(found, one, 'marginal error, mean of layers', _plain)}; BLEU "
-            f"{_both(found, one, 'BLEU, held-out', _bleu)} held-out, "
-            f"{_both(found, one, 'BLEU, newstest2014', _plain)} on newstest2014; nats per held-out token "
-            f"{_both(found, one, 'nats, whole target', _plain)} with the whole target, "
-            f"{_both(found, one, 'nats, prefixes', _plain)} from prefixes; a step takes {found.cost(one):.2f} times that of "
+            f"{one}: Hits@1 of the best layer {seeds(found, one, 'Hits@1, best layer', percent)}, of the first "
+            f"{seeds(found, one, 'Hits@1, first layer', percent)}, of the best head "
+            f"{seeds(found, one, 'Hits@1, best head', percent)}, of the best layer read at the input "
+            f"{seeds(found, one, 'Hits@1, best layer, input', percent)}, of the best layer at a third of the steps "
+            f"{seeds(found, one, 'Hits@1, best layer, early', percent)}; AER of the best head "
+            f"{seeds(found, one, 'AER, best head', percent)}; distance to the plan of the embeddings at the nearest layer "
+            f"{seeds(found, one, 'distance, nearest layer', plain)}; mean marginal error "
+            f"{seeds(found, one, 'marginal error, mean of layers', plain)}; BLEU "
+            f"{seeds(found, one, 'BLEU, held-out', bleu)} held-out, "
+            f"{seeds(found, one, 'BLEU, newstest2014', plain)} on newstest2014; nats per held-out token "
+            f"{seeds(found, one, 'nats, whole target', plain)} with the whole target, "
+            f"{seeds(found, one, 'nats, prefixes', plain)} from prefixes; a step takes {found.cost(one):.2f} times that of "
             "softmax."
         )
     told += [f"{one} against softmax, both seeds of each: {_sides(found, one)}." for one in OTHERS]
@@ -250,9 +250,9 @@ def _found(found: Trainings) -> Finding:
 def _draw(found: Trainings) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3)
     for ax, (reading, place) in zip(axes[0], PLACES.items(), strict=False):
-        _by_layer(ax, found, reading, "Hits@1", 100)
+        by_layer(ax, found, reading, "Hits@1", 100)
         ax.set(title=f"Hits@1 by layer, read at the {place}", ylabel="per cent", ylim=(0, 101))
-    _by_layer(axes[0, 2], found, "cross-output", "distance", 1)
+    by_layer(axes[0, 2], found, "cross-output", "distance", 1)
     uniform = mean(run.layers("cross-output")[0]["uniform"] for run in found.runs)
     axes[0, 2].axhline(uniform, color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
     axes[0, 2].set(title="Distance to the plan, at the output", ylabel="total variation", ylim=(0, 1.02))
@@ -264,7 +264,7 @@ def _draw(found: Trainings) -> figures.Figure:
     return made
 
 
-def _by_layer(axes: Any, found: Trainings, reading: str, name: str, scale: float) -> None:
+def by_layer(axes: Any, found: Trainings, reading: str, name: str, scale: float) -> None:
     """Both seeds of every variant: lines of one colour."""
     for variant, tint in TINTS.items():
         for k, one in enumerate(found.of(variant)):
