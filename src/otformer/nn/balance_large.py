@@ -50,10 +50,11 @@ def finish(
 
     for k in left.split(_room(logits)):
         X, _, w_a, w_b = _read(logits, temperature, a, b, k)
-        still = take(k, X, w_a, w_b, *_potentials(X, w_a, w_b, tol, max_depth))
-        if bool(still.any()):
-            rest = X[still], w_a[still], w_b[still]
-            take(k[still], *rest, *_sinkhorn(*rest, max_depth // LAYERS))
+        u, v = _potentials(X, w_a, w_b, tol, max_depth)
+        still = take(k, X, w_a, w_b, u, v)
+        if bool(still.any()):  # perhaps only a row of a weight below tol: these steps start from what was found
+            rest = X[still], w_a[still], w_b[still], v[still].nan_to_num(0.0, 0.0, 0.0)
+            take(k[still], *rest[:3], *_sinkhorn(*rest, max_depth // LAYERS))
 
 
 def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> tuple[Tensor, Tensor]:
@@ -93,9 +94,9 @@ def _near(C: Tensor, a: Tensor, b: Tensor) -> bool:
     return bool(((columns - b).abs().sum(1) < b.sum(1) / 2).all())
 
 
-def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """f, g after some steps with logarithms: never a row or column without mass, whatever X is."""
-    f, g = torch.zeros_like(a), torch.zeros_like(b)
+def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, g: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """f, g after some steps from g, with logarithms: never a row or column without mass, whatever X is."""
+    f = torch.zeros_like(a)
     for _ in range(min(steps, LAST_STEPS)):
         f = torch.where(a > 0, a.log() - (X + g[:, None, :]).logsumexp(2), 0.0)
         g = torch.where(b > 0, b.log() - (X + f[:, :, None]).logsumexp(1), 0.0)
