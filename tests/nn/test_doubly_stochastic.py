@@ -280,14 +280,6 @@ def test_huge_logits_are_finite_or_refused(n, size):
     assert x.grad.isfinite().all()
 
 
-def test_a_row_with_less_mass_than_tol_does_not_undo_the_others():
-    """A plan within tol in which that row was 0 is not one; Sinkhorn steps from the beginning ended at an error of 0.46."""
-    L, a, b = 1e4 * uniform(0, 2, 40), torch.tensor([1e-9, 1.0], dtype=torch.float64), uniform(1, 40) ** 8
-    P = DoublyStochastic()(L, a, b * (a.sum() / b.sum()))
-    assert sums_error(P, a, b * (a.sum() / b.sum())) < 1e-6
-    assert float(P[0].sum()) == pytest.approx(1e-9, rel=1e-3)
-
-
 def test_a_temperature_that_has_reached_0_is_said():
     layer = DoublyStochastic(learnable=True)
     for value, shown in ((-800.0, "0"), (800.0, "inf"), (math.nan, "nan")):

@@ -52,9 +52,12 @@ def finish(
         X, _, w_a, w_b = _read(logits, temperature, a, b, k)
         u, v = _potentials(X, w_a, w_b, tol, max_depth)
         still = take(k, X, w_a, w_b, u, v)
-        if bool(still.any()):  # perhaps only a row of a weight below tol: these steps start from what was found
-            rest = X[still], w_a[still], w_b[still], v[still].nan_to_num(0.0, 0.0, 0.0)
-            take(k[still], *rest[:3], *_sinkhorn(*rest, max_depth // LAYERS))
+        # Perhaps only a row of less weight than tol is missing: steps from v. Perhaps v is mere rounding: steps from 0.
+        for _ in range(2):
+            if bool(still.any()):
+                k, X, w_a, w_b, v = (t[still] for t in (k, X, w_a, w_b, v))
+                still = take(k, X, w_a, w_b, *_sinkhorn(X, w_a, w_b, v.nan_to_num(0.0, 0.0, 0.0), max_depth // LAYERS))
+                v = torch.zeros_like(v)
 
 
 def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> tuple[Tensor, Tensor]:
