@@ -50,10 +50,14 @@ def finish(
 
     for k in left.split(_room(logits)):
         X, _, w_a, w_b = _read(logits, temperature, a, b, k)
-        still = take(k, X, w_a, w_b, *_potentials(X, w_a, w_b, tol, max_depth))
-        if bool(still.any()):
-            rest = X[still], w_a[still], w_b[still]
-            take(k[still], *rest, *_sinkhorn(*rest, max_depth // LAYERS))
+        u, v = _potentials(X, w_a, w_b, tol, max_depth)
+        still = take(k, X, w_a, w_b, u, v)
+        # Perhaps only a row of less weight than tol is missing: steps from v. Perhaps v is mere rounding: steps from 0.
+        for _ in range(2):
+            if bool(still.any()):
+                k, X, w_a, w_b, v = (t[still] for t in (k, X, w_a, w_b, v))
+                still = take(k, X, w_a, w_b, *_sinkhorn(X, w_a, w_b, v.nan_to_num(0.0, 0.0, 0.0), max_depth // LAYERS))
+                v = torch.zeros_like(v)
 
 
 def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> tuple[Tensor, Tensor]:
@@ -93,9 +97,9 @@ def _near(C: Tensor, a: Tensor, b: Tensor) -> bool:
     return bool(((columns - b).abs().sum(1) < b.sum(1) / 2).all())
 
 
-def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """f, g after some steps with logarithms: never a row or column without mass, whatever X is."""
-    f, g = torch.zeros_like(a), torch.zeros_like(b)
+def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, g: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """f, g after some steps from g, with logarithms: never a row or column without mass, whatever X is."""
+    f = torch.zeros_like(a)
     for _ in range(min(steps, LAST_STEPS)):
         f = torch.where(a > 0, a.log() - (X + g[:, None, :]).logsumexp(2), 0.0)
         g = torch.where(b > 0, b.log() - (X + f[:, :, None]).logsumexp(1), 0.0)
