@@ -155,3 +155,13 @@ def test_the_first_call_on_a_machine_says_that_it_compiles_and_does_not_count_it
     assert len(first.stderr.splitlines()) == 1
     assert json.loads(first.stdout)["seconds"] < took / 3  # compiling is over half of it
     assert (called.stderr, called.stdout) == ("", "1.0\n")
+
+
+def test_where_nothing_can_be_kept_on_disk_it_is_compiled_all_the_same(monkeypatch):
+    """A service without a home, the package not writable: numba itself refuses."""
+    from numba.core.caching import CompileResultCacheImpl
+
+    from otformer.transport.exact.compiled import compiled as compiled_function
+
+    monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
+    assert compiled_function(lambda x: x + 1)(1) == 2

@@ -29,12 +29,17 @@ os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def compiled(function: F) -> F:
-    """Compiled when it is first called, and kept on disk."""
+    """Compiled when it is first called, and kept on disk where there is a folder for it: beside the package, or at home."""
 
     def missing(*_: Any) -> Any:
         raise ImportError(f"exact transport needs numba: {install('exact')}")
 
-    found: Any = missing if njit is None else njit(cache=True, nogil=True)(function)
+    found: Any = missing
+    if njit is not None:
+        try:
+            found = njit(cache=True, nogil=True)(function)
+        except RuntimeError:  # neither can be written, as for a service that has no home
+            found = njit(nogil=True)(function)
     return found
 
 
