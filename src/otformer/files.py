@@ -143,6 +143,11 @@ def check_writable(file: Path) -> None:
         raise ValueError(f"{file} must end in .npz")
     if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
         raise ValueError(f"{file} cannot be written: {'it' if file.is_dir() else file.parent} is not a folder for files")
+    try:
+        with part_of(file.resolve()):  # a name may be too long for the one that it is written under
+            pass
+    except OSError as error:
+        raise ValueError(f"{file} cannot be written: {error.strerror}") from None
 
 
 @contextmanager

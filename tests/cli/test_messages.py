@@ -70,6 +70,11 @@ SAID = [
     (["solve", "x.csv", "x.csv", "--max-depth", "1.5"], "--max-depth must be a whole number, got '1.5'"),
     (["solve", "x.csv", "x.csv", "--max-depth", "0"], "--max-depth must be a whole number of at least 2, got 0"),
     (["solve", "x.csv", "x.csv", "--unbalanced", "-1"], "--unbalanced must be a positive, finite number, got -1.0"),
+    (["solve", "x.csv", "x.csv", "--reg", "integer"], "--reg must be a number, got 'integer'"),
+    (["solve", "cost", "--cost"], "cost must end in .npz, .npy, .csv, .tsv or .txt"),
+    (["solve", "x.csv", "x.csv", "--a", "./b"], "b must end in .npz, .npy, .csv, .tsv or .txt"),
+    (["solve", "no\nsuch.csv", "x.csv"], "no\\nsuch.csv does not exist"),
+    (["solve", "x.csv", "x.csv", "--out", "o" * 245 + ".npz"], "o" * 245 + ".npz cannot be written: File name too long"),
     (["solve"], "Missing argument 'file': see otformer solve --help"),
     (["sort", "1", "--foo"], "No such option: --foo\n"),
     (["sort", "-1", "2"], "No such option: -1 (negative numbers go behind --)"),
@@ -101,6 +106,15 @@ def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, message, t
     assert err.startswith(f"otformer: {message}")
     assert len(err.splitlines()) == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_a_number(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    assert otformer("solve", "--a", "a.csv", "x.csv", "x.csv") == 2
+    assert "--a" in (said := capsys.readouterr().err)
+    assert "'a.csv' is not readable" in said
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--max-depth", "2"], 3), (["--max-depth", "2", "--json"], 3)])
