@@ -165,3 +165,17 @@ def test_where_nothing_can_be_kept_on_disk_it_is_compiled_all_the_same(monkeypat
 
     monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
     assert compiled_function(lambda x: x + 1)(1) == 2
+
+
+def test_a_full_disk_where_it_would_be_kept_is_no_fault_of_the_problem(tmp_path, monkeypatch):
+    from numba.core import config
+    from numba.core.caching import IndexDataCacheFile
+
+    from otformer.transport.exact.compiled import compiled as compiled_function
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(IndexDataCacheFile, "save", full)
+    assert compiled_function(lambda x: x + 2)(1) == 3
