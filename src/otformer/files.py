@@ -84,6 +84,13 @@ def _finite(name: str, array: Array) -> Array:
 
 def _load(file: Path) -> Any:
     """The array of a file; of an npz a dict of them."""
+    try:
+        return _loaded(file)
+    except OSError as error:  # said here, or it would be taken for one of a file that is being written meanwhile
+        raise ValueError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def _loaded(file: Path) -> Any:
     if file.suffix not in (".npz", ".npy", ".csv", ".tsv", ".txt"):
         raise ValueError(f"{file} must end in .npz, .npy, .csv, .tsv or .txt")
     if not file.exists():
@@ -141,9 +148,9 @@ def check_writable(file: Path) -> None:
     """Say before a long run, not after it, that ``file`` cannot be written."""
     if file.suffix != ".npz":
         raise ValueError(f"{file} must end in .npz")
-    if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-        raise ValueError(f"{file} cannot be written: {'it' if file.is_dir() else file.parent} is not a folder for files")
     try:
+        if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
+            raise ValueError(f"{file} cannot be written: {'it' if file.is_dir() else file.parent} is not a folder for files")
         with part_of(file.resolve()):  # a name may be too long for the one that it is written under
             pass
     except OSError as error:

@@ -257,7 +257,7 @@ def test_a_folder_in_which_nothing_can_be_made_is_refused_in_one_line(tmp_path, 
         return opened(path, flags, *more, **others)
 
     monkeypatch.setattr(os, "open", refused)
-    with pytest.raises(ValueError, match="lock cannot be opened, .*: Permission denied$"), held(tmp_path):
+    with pytest.raises(ValueError, match=r"lock cannot be opened, .*: Permission denied$"), held(tmp_path):
         pass
 
 
