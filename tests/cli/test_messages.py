@@ -76,7 +76,10 @@ SAID = [
     (["solve", "no\nsuch.csv", "x.csv"], "no\\nsuch.csv does not exist"),
     (["solve", "x.csv", "x.csv", "--out", "o" * 245 + ".npz"], "o" * 245 + ".npz cannot be written: File name too long"),
     (["solve", "x.csv", "x.csv", "--out", "o" * 300 + ".npz"], "o" * 300 + ".npz cannot be written: File name too long"),
-    (["solve", "x" * 300 + ".csv", "x.csv", "--exact", "--out", "o.npz"], "x" * 300 + ".csv cannot be read: File name too long"),
+    (
+        ["solve", "x" * 300 + ".csv", "x.csv", "--exact", "--out", "o.npz"],
+        "x" * 300 + ".csv cannot be read: File name too long",
+    ),
     (["solve"], "Missing argument 'file': see otformer solve --help"),
     (["sort", "1", "--foo"], "No such option: --foo\n"),
     (["sort", "-1", "2"], "No such option: -1 (negative numbers go behind --)"),
