@@ -126,5 +126,5 @@ def _done(target: Path, key: dict[str, Any]) -> Record | None:
         about = json.loads(read_whole(target / "run.json", LARGEST_RECORD))
     except (ValueError, RecursionError):
         return None
-    same = isinstance(about, dict) and all(about.get(name) == value for name, value in key.items())
-    return Record(target, about) if same else None
+    ours = isinstance(about, dict) and about.get("name") == target.name and isinstance(about.get("checks"), dict)
+    return Record(target, about) if ours and all(about.get(name) == value for name, value in key.items()) else None
