@@ -80,6 +80,10 @@ SAID = [
         ["solve", "x" * 300 + ".csv", "x.csv", "--exact", "--out", "o.npz"],
         "x" * 300 + ".csv cannot be read: File name too long",
     ),
+    (["solve", "x.csv", "x.csv", "--out", "circle.npz"], "circle.npz cannot be written: Too many levels of symbolic links"),
+    (["solve", "x.csv", "x.csv", "--html", "circle.html"], "circle.html cannot be written: Too many levels"),
+    (["align", PAIR, "--out", "circle.npz/x"], "circle.npz/x cannot be written: the folder "),
+    (["explore", "--save", "circle.html", "--no-open"], "circle.html cannot be written: Too many levels"),
     (["solve"], "Missing argument 'file': see otformer solve --help"),
     (["sort", "1", "--foo"], "No such option: --foo\n"),
     (["sort", "-1", "2"], "No such option: -1 (negative numbers go behind --)"),
@@ -104,6 +108,8 @@ def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, message, t
     np.savetxt("below.csv", [-1, 2])
     np.savez("below.npz", cost=np.eye(2), a=[-1, 2])
     np.savez("both.npz", x=np.zeros((2, 2)), y=np.zeros((2, 3)))
+    for circle in ("circle.npz", "circle.html"):
+        (tmp_path / circle).symlink_to(circle)
     before = sorted(tmp_path.iterdir())
     assert otformer(*arguments) == 2
     out, err = capsys.readouterr()

@@ -35,7 +35,7 @@ class ProbeWork:
         by name, size and time."""
         files = sorted(Path(self.model).glob("*")) if Path(self.model).is_dir() else []
         files += [Path(self.dictionary)] if self.dictionary not in (None, "muse") else []
-        seen = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        seen = [(os.path.realpath(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         settings = {**asdict(self), "files": seen, "version": __version__}
         return Job(self, settings, pack=Tally.pack, unpack=Tally.unpack, **options)
 
