@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import os
 import re
@@ -84,6 +85,13 @@ def _finite(name: str, array: Array) -> Array:
 
 def _load(file: Path) -> Any:
     """The array of a file; of an npz a dict of them."""
+    try:
+        return _loaded(file)
+    except OSError as error:  # said here, or it would be taken for one of a file that is being written meanwhile
+        raise ValueError(f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def _loaded(file: Path) -> Any:
     if file.suffix not in (".npz", ".npy", ".csv", ".tsv", ".txt"):
         raise ValueError(f"{file} must end in .npz, .npy, .csv, .tsv or .txt")
     if not file.exists():
@@ -137,12 +145,37 @@ def _number(word: str) -> float | None:
         return None
 
 
+def checked_out(out: str | Path) -> Path:
+    """The output file, links followed; says before the work, not after it, that it cannot be written."""
+    try:
+        file = _followed(Path(out))
+        if file.is_dir():
+            raise ValueError(f"{out} cannot be written: it is a folder")
+        if not file.parent.is_dir():
+            raise ValueError(f"{out} cannot be written: the folder {file.parent} does not exist")
+        if file.exists() and not os.access(file, os.W_OK):
+            raise ValueError(f"{out} cannot be written: Permission denied")
+        if file.is_file() or not file.exists():
+            with part_of(file):  # it is written under another name, which may be too long, in a folder that may be closed
+                pass
+    except OSError as error:
+        raise ValueError(f"{out} cannot be written: {error.strerror}") from None
+    return file
+
+
 def check_writable(file: Path) -> None:
-    """Say before a long run, not after it, that ``file`` cannot be written."""
+    """`checked_out` for an npz."""
     if file.suffix != ".npz":
         raise ValueError(f"{file} must end in .npz")
-    if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
-        raise ValueError(f"{file} cannot be written: {'it' if file.is_dir() else file.parent} is not a folder for files")
+    checked_out(file)
+
+
+def _followed(file: Path) -> Path:
+    """Where links lead; an OSError if in a circle, of which `Path.resolve` makes a RuntimeError in Python 3.11."""
+    found = Path(os.path.realpath(file))
+    if found.is_symlink():
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    return found
 
 
 @contextmanager
@@ -152,9 +185,9 @@ def written(file: Path, ours: bool = False) -> Iterator[IO[bytes]]:
     A file that the caller has named may be a link, which is followed, a device or a pipe, which is written to. Where the
     name is ``ours``, in a folder that the caller has named, whatever stands there is replaced: no link is followed.
     """
-    file = file.parent.resolve() / file.name if ours else file.resolve()
-    special = not ours and file.exists() and not file.is_file()
     try:
+        file = _followed(file.parent) / file.name if ours else _followed(file)
+        special = not ours and file.exists() and not file.is_file()
         with nullcontext(file) if special else part_of(file, first_mode(file)) as part:
             with _Forward(io.FileIO(part, "wb")) if special else part.open("wb") as out:
                 yield out

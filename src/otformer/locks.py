@@ -67,8 +67,10 @@ def _locked(file: Path, more: int = 0) -> tuple[int, bool]:
     """
     try:
         handle = os.open(file, _OPENED | more, 0o666)
-    except PermissionError:  # another user's
-        handle = os.open(file, _OPENED & ~os.O_RDWR)
+    except PermissionError:
+        if not os.path.lexists(file):  # nor may it be made here
+            raise
+        handle = os.open(file, _OPENED & ~os.O_RDWR)  # another user's
     try:
         sure = _lock(handle)
         if not os.path.samestat(os.fstat(handle), os.lstat(file)):

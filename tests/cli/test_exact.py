@@ -113,7 +113,7 @@ EXACT = ["solve", "cost.npy", "--cost", "--exact"]
         ([*EXACT, "--max-time", "0"], "--max-time must be a positive, finite number, got 0.0"),
         ([*EXACT, "--tol", "-1"], "tol must be"),
         ([*EXACT, "--out", "plan.txt"], "plan.txt must end in .csv or .npz"),
-        ([*EXACT, "--out", "no/where.csv"], "no/where.csv cannot be written: No such file or directory"),
+        ([*EXACT, "--out", "no/where.csv"], "no/where.csv cannot be written: the folder "),
         ([*EXACT, "--a", "x.csv", "--out", "plan.csv"], "--a x.csv must have shape (7,), got (7, 2)"),
         (["solve", "missing.csv", "y.csv", "--exact", "--out", "plan.npz"], "missing.csv does not exist"),
         (["solve", "cost.npy", "--cost", "--max-time", "3"], "max-time must be used with --exact, got --max-time 3"),
@@ -155,3 +155,27 @@ def test_the_first_call_on_a_machine_says_that_it_compiles_and_does_not_count_it
     assert len(first.stderr.splitlines()) == 1
     assert json.loads(first.stdout)["seconds"] < took / 3  # compiling is over half of it
     assert (called.stderr, called.stdout) == ("", "1.0\n")
+
+
+def test_where_nothing_can_be_kept_on_disk_it_is_compiled_all_the_same(monkeypatch):
+    """A service without a home, the package not writable: numba itself refuses."""
+    from numba.core.caching import CompileResultCacheImpl
+
+    from otformer.transport.exact.compiled import compiled as compiled_function
+
+    monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
+    assert compiled_function(lambda x: x + 1)(1) == 2
+
+
+def test_a_full_disk_where_it_would_be_kept_is_no_fault_of_the_problem(tmp_path, monkeypatch):
+    from numba.core import config
+    from numba.core.caching import IndexDataCacheFile
+
+    from otformer.transport.exact.compiled import compiled as compiled_function
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(IndexDataCacheFile, "save", full)
+    assert compiled_function(lambda x: x + 2)(1) == 3

@@ -139,7 +139,7 @@ def test_above_so_many_entries_potentials_alone_are_written_and_make_the_plan(fi
         (["solve", "cost.npy", "--cost", "--reg", "0"], "reg must be a positive, finite number, got 0.0"),
         (["solve", "cost.npy", "--cost", "--reg", "x"], "--reg must be a number, got 'x'"),
         (["solve", "cost.npy", "--cost", "--schedule", "x"], "schedule must be one of"),
-        (["solve", "cost.npy", "--cost", "--out", "no/where.npz"], "no/where.npz cannot be written: no is not a folder"),
+        (["solve", "cost.npy", "--cost", "--out", "no/where.npz"], "no/where.npz cannot be written: the folder "),
         (["sort", "3,1,2"], "values must be numbers, got '3,1,2': separate numbers by spaces"),
         (["sort", "1", "two"], "values must be numbers, got 'two'"),
         (["sort", "1", "nan"], "values must be finite, got nan at index 1"),

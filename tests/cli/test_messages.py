@@ -70,6 +70,20 @@ SAID = [
     (["solve", "x.csv", "x.csv", "--max-depth", "1.5"], "--max-depth must be a whole number, got '1.5'"),
     (["solve", "x.csv", "x.csv", "--max-depth", "0"], "--max-depth must be a whole number of at least 2, got 0"),
     (["solve", "x.csv", "x.csv", "--unbalanced", "-1"], "--unbalanced must be a positive, finite number, got -1.0"),
+    (["solve", "x.csv", "x.csv", "--reg", "integer"], "--reg must be a number, got 'integer'"),
+    (["solve", "cost", "--cost"], "cost must end in .npz, .npy, .csv, .tsv or .txt"),
+    (["solve", "x.csv", "x.csv", "--a", "./b"], "b must end in .npz, .npy, .csv, .tsv or .txt"),
+    (["solve", "no\nsuch.csv", "x.csv"], "no\\nsuch.csv does not exist"),
+    (["solve", "x.csv", "x.csv", "--out", "o" * 245 + ".npz"], "o" * 245 + ".npz cannot be written: File name too long"),
+    (["solve", "x.csv", "x.csv", "--out", "o" * 300 + ".npz"], "o" * 300 + ".npz cannot be written: File name too long"),
+    (
+        ["solve", "x" * 300 + ".csv", "x.csv", "--exact", "--out", "o.npz"],
+        "x" * 300 + ".csv cannot be read: File name too long",
+    ),
+    (["solve", "x.csv", "x.csv", "--out", "circle.npz"], "circle.npz cannot be written: Too many levels of symbolic links"),
+    (["solve", "x.csv", "x.csv", "--html", "circle.html"], "circle.html cannot be written: Too many levels"),
+    (["align", PAIR, "--out", "circle.npz/x"], "circle.npz/x cannot be written: the folder "),
+    (["explore", "--save", "circle.html", "--no-open"], "circle.html cannot be written: Too many levels"),
     (["solve"], "Missing argument 'file': see otformer solve --help"),
     (["sort", "1", "--foo"], "No such option: --foo\n"),
     (["sort", "-1", "2"], "No such option: -1 (negative numbers go behind --)"),
@@ -94,6 +108,8 @@ def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, message, t
     np.savetxt("below.csv", [-1, 2])
     np.savez("below.npz", cost=np.eye(2), a=[-1, 2])
     np.savez("both.npz", x=np.zeros((2, 2)), y=np.zeros((2, 3)))
+    for circle in ("circle.npz", "circle.html"):
+        (tmp_path / circle).symlink_to(circle)
     before = sorted(tmp_path.iterdir())
     assert otformer(*arguments) == 2
     out, err = capsys.readouterr()
@@ -101,6 +117,15 @@ def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, message, t
     assert err.startswith(f"otformer: {message}")
     assert len(err.splitlines()) == 1
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_a_number(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.csv").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("os.access", lambda *_, **__: False)
+    assert otformer("solve", "--a", "a.csv", "x.csv", "x.csv") == 2
+    assert "--a" in (said := capsys.readouterr().err)
+    assert "'a.csv' is not readable" in said
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--max-depth", "2"], 3), (["--max-depth", "2", "--json"], 3)])

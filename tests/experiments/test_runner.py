@@ -205,6 +205,24 @@ def test_resume_redoes_a_folder_that_is_not_whole(tmp_path: Path) -> None:
     assert (tmp_path / "tiny" / "figure.svg").is_file()
 
 
+def test_a_folder_with_files_of_others_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "thesis.tex").touch()
+    with pytest.raises(ValueError, match=r"thesis.tex would be removed, as .*tiny is replaced: move it, or name another"):
+        reproduce([tiny("other"), tiny()], tmp_path)
+    assert [path.name for path in tmp_path.rglob("*")] == ["tiny", "thesis.tex"]
+
+
+@pytest.mark.parametrize("edit", [{"checks": "x"}, {"name": "other"}])
+def test_resume_redoes_a_folder_whose_record_is_none_of_ours(tmp_path: Path, edit: dict[str, str]) -> None:
+    (made,) = reproduce([tiny()], tmp_path)
+    file = tmp_path / "tiny" / "run.json"
+    file.write_text(json.dumps(made.about | edit))
+    (again,) = reproduce([tiny(value=2.0)], tmp_path, resume=True)
+    assert again.numbers[0]["<λ>"] == "2.0"
+    assert again.checks == made.checks
+
+
 def test_unwritable_out_and_bad_seed_are_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match=r"out must be a folder that can be written to, got .*file"):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from otformer.files import written
-from otformer.jobs.jobs import ChunkFolder, Job, checked_out, chunks, run, stream
+from otformer.files import checked_out, written
+from otformer.jobs.jobs import ChunkFolder, Job, chunks, run, stream
 from otformer.words.text.text import Pair
 
 PAIRS = [Pair(f"a{k}", f"b{k}" if k % 3 else "") for k in range(25)]
@@ -166,6 +166,8 @@ def test_links_are_followed_and_outputs_checked(tmp_path):
         checked_out(tmp_path / "none" / "out")
     with pytest.raises(ValueError, match="it is a folder"):
         checked_out(tmp_path)
+    with pytest.raises(ValueError, match="File name too long"):
+        checked_out(tmp_path / ("x" * 240))
     with pytest.raises(TypeError), written(tmp_path / "other") as out:
         out.writelines([b"half", "no bytes"])
     assert not (tmp_path / "other").exists()

@@ -247,6 +247,20 @@ def test_a_command_says_it_in_one_line(tmp_path, monkeypatch, capsys):
     assert names(tmp_path) == ["links"]
 
 
+def test_a_folder_in_which_nothing_can_be_made_is_refused_in_one_line(tmp_path, monkeypatch):
+    """Neither made nor opened: not taken for a lock that has just gone, which would be tried again without end."""
+    tries, opened = iter(range(9)), os.open
+
+    def refused(path, flags, *more, **others):
+        if flags & os.O_CREAT and next(tries) < 8:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, flags, *more, **others)
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(ValueError, match=r"lock cannot be opened, .*: Permission denied$"), held(tmp_path):
+        pass
+
+
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
     (tmp_path / LOCK).symlink_to(tmp_path / "outside")
     with pytest.raises(ValueError, match=r"\.otformer\.lock cannot be opened"), held(tmp_path):

@@ -220,6 +220,15 @@ def test_words_beyond_the_limit(models):
     assert (tally.links[0, :, 0] <= 1).all()
 
 
+def test_links_of_a_model_folder_that_lead_nowhere_are_none_of_its_files(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    without = ProbeWork(str(tmp_path)).job()
+    for name, leads in (("circle", "circle"), ("dangling", "none")):
+        (tmp_path / name).symlink_to(leads)
+    assert ProbeWork(str(tmp_path)).job().settings == without.settings
+    assert len(without.settings["files"]) == 1
+
+
 def test_gold_is_named_by_its_line(tmp_path):
     """Not by its place in a chunk, which is all that a worker knows."""
     work = ProbeWork(str(tmp_path), probing=Settings(by="spaces"))

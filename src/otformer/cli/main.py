@@ -114,7 +114,8 @@ def _one_line(error: Exception) -> str:
     """What an error that is the input's fault, or the machine's, says; any other is ours, and is raised again."""
     if hasattr(error, "format_message"):  # of click
         return _usage(error)
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    said = str(error).strip() or type(error).__name__
+    first = said if any("\n" in word for word in sys.argv) else said.splitlines()[0]  # a name may be of several lines
     if isinstance(error, MemoryError) or NO_MEMORY in first:
         return first if "not enough memory" in first else f"not enough memory: {first}"
     if not isinstance(error, (ValueError, OSError)):
@@ -125,8 +126,9 @@ def _one_line(error: Exception) -> str:
 def _usage(error: Any) -> str:
     """What click says of the command line, and what to do; of a text that is no number, which one it is."""
     said, command = str(error.format_message()), sys.argv[1]
-    options = getattr(getattr(error, "param", None), "opts", ())
-    expected, read = ("a whole number", int) if "integer" in said else ("a number", float)
+    wanted = re.findall(r"valid (integer|float|number)\b", said)[-1:]  # the text that came, which may say so too, is before
+    options = getattr(getattr(error, "param", None), "opts", ()) if wanted else ()
+    expected, read = ("a whole number", int) if wanted == ["integer"] else ("a number", float)
     given = [*pairwise(sys.argv), *(word.split("=", 1) for word in sys.argv if "=" in word)]
     for option, text in given:
         try:
@@ -146,10 +148,13 @@ def _commands() -> dict[str, Any]:
 
 
 def _as_option(said: str) -> str:
-    """The option that was given, where a message begins with an argument of a function: max_depth is --max-depth."""
+    """The option that was given, where a message begins with an argument of a function: max_depth is --max-depth.
+
+    A message that begins with a word of the command line speaks of a file of that name.
+    """
     params = getattr(_commands().get(sys.argv[1]), "params", ())
     options = {param.name: param.opts[0] for param in params if param.opts[0].startswith("--")}
     found = re.match(r"([\w-]+)(?= (?:must be|must end|cannot be|goes with|draws|is)\b)", said)
-    name = found[1].replace("-", "_") if found else ""
+    name = found[1].replace("-", "_") if found and found[1] not in map(os.path.normpath, sys.argv[2:]) else ""
     option = options.get(OTHER_NAMES.get(name, name))
     return said if option is None else option + said[len(name) :]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import sys
 import time
@@ -107,10 +106,13 @@ def _check_drawing(show: bool, html: Path | None, as_json: bool) -> None:
     """Say before a long run what cannot be drawn after it."""
     if show and as_json:
         raise ValueError("show cannot be used with --json, got both: --html FILE draws beside JSON")
-    if html is not None and html.suffix.lower() not in (".html", ".htm"):
+    if html is None:
+        return
+    from otformer.files import checked_out
+
+    if html.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"html must be a file that ends in .html or .htm, got {html}")
-    if html is not None and not (html.parent.is_dir() and os.access(html.parent, os.W_OK)):
-        raise ValueError(f"{html} cannot be written: {html.parent} is not a folder for files")
+    checked_out(html)
 
 
 def _draw(given: dict[str, Any], result: Any, show: bool, html: Path | None) -> None:
@@ -182,11 +184,13 @@ def _solve_exact(
     as_json: bool,
 ) -> tuple[dict[str, Any], Any]:
     import otformer as of
-    from otformer.files import written
+    from otformer.files import checked_out, written
     from otformer.transport.exact.compiled import compilation
 
     if out is not None and out.suffix not in (".csv", ".npz"):
         raise ValueError(f"{out} must end in .csv or .npz")
+    if out is not None:
+        checked_out(out)
     with warnings_as_notes(), nullcontext() if out is None else written(out) as stream:
         given, n, m = problem()
         call: Any = of.solve if "M" in given else of.solve_sample

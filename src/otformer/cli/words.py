@@ -55,7 +55,7 @@ def align(
     With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
     interrupted run with --out goes on when the same command is given again.
     """
-    from otformer.jobs.jobs import checked_out
+    from otformer.files import checked_out
     from otformer.words.align.align import AlignWork
     from otformer.words.align.methods import check
     from otformer.words.text.gold import check_links
@@ -177,8 +177,8 @@ def probe(
     its attention is compared with the transport plan. An interrupted run goes on when the same command is given again.
     """
     from otformer import checks, figures
-    from otformer.files import output_folder, write_csv
-    from otformer.jobs.jobs import ENGINES, ChunkFolder, checked_out, run_resumable
+    from otformer.files import checked_out, output_folder, write_csv
+    from otformer.jobs.jobs import ENGINES, ChunkFolder, run_resumable
     from otformer.words.models.shipped import languages_for, named
     from otformer.words.probe.figure import figure
     from otformer.words.probe.one_pair import look_at

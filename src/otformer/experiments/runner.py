@@ -56,9 +56,10 @@ def reproduce(
     """Run experiments (`registry.chosen`) and write the `FILES` of each to ``out/<name>/``.
 
     An experiment's folder appears when all its files are written, replacing an older one; if it fails, nothing of it
-    appears and the older one stays. ``full`` runs at the size of the claims. ``resume`` skips what ``out`` already
-    holds with the same seed, size, versions and sources (`_sources.digest`): after an interruption it goes on, after an edit
-    only what it touches is run again. The page that shows them is `otformer.report.html.write_report`.
+    appears and the older one stays. A folder with files of others is refused before anything is run. ``full`` runs at the
+    size of the claims. ``resume`` skips what ``out`` already holds with the same seed, size, versions and sources
+    (`_sources.digest`): after an interruption it goes on, after an edit only what it touches is run again. The page that
+    shows them is `otformer.report.html.write_report`.
     """
     seed = checks.count("seed", seed, least=0)
     tell: Progress = progress or (lambda name, fraction: None)
@@ -66,11 +67,16 @@ def reproduce(
     digests = {experiment: digest(experiment.module) for experiment in experiments}  # before any takes its time
     records = []
     with output_folder(out) as folder, _one_thread():
-        for experiment, made_from in digests.items():
-            key = {**same, "made from": made_from}
-            tidy(folder / experiment.name)  # before it is looked at: a run killed between two renames is undone
-            done = _done(folder / experiment.name, key) if resume else None
-            records.append(done or _run_one(experiment, folder / experiment.name, key, tell))
+        keys = {experiment: {**same, "made from": made_from} for experiment, made_from in digests.items()}
+        kept: dict[Experiment, Record | None] = {}
+        for experiment, key in keys.items():
+            target = folder / experiment.name
+            tidy(target)  # before it is looked at: a run killed between two renames is undone
+            kept[experiment] = _done(target, key) if resume else None
+            if kept[experiment] is None:
+                _check_ours(target)
+        for experiment, key in keys.items():
+            records.append(kept[experiment] or _run_one(experiment, folder / experiment.name, key, tell))
             tell(experiment.name, 1.0)
     return records
 
@@ -118,6 +124,14 @@ def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Pr
     return Record(target, about)
 
 
+def _check_ours(target: Path) -> None:
+    """A folder of someone else's that has the name of an experiment is not replaced."""
+    found = sorted(target.iterdir()) if target.is_dir() and not target.is_symlink() else []
+    others = [each for each in found if each.name not in FILES and not each.name.startswith(".")]
+    if others:
+        raise ValueError(f"{others[0]} would be removed, as {target} is replaced: move it, or name another folder")
+
+
 def _done(target: Path, key: dict[str, Any]) -> Record | None:
     """The record of a folder that is whole and was made with the same seed, size, versions and sources."""
     if not all((target / name).is_file() for name in FILES):
@@ -126,5 +140,5 @@ def _done(target: Path, key: dict[str, Any]) -> Record | None:
         about = json.loads(read_whole(target / "run.json", LARGEST_RECORD))
     except (ValueError, RecursionError):
         return None
-    same = isinstance(about, dict) and all(about.get(name) == value for name, value in key.items())
-    return Record(target, about) if same else None
+    ours = isinstance(about, dict) and about.get("name") == target.name and isinstance(about.get("checks"), dict)
+    return Record(target, about) if ours and all(about.get(name) == value for name, value in key.items()) else None

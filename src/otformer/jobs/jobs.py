@@ -29,7 +29,7 @@ import torch
 
 from otformer import checks
 from otformer.array_files import read_whole
-from otformer.files import written
+from otformer.files import checked_out, written
 from otformer.locks import held, tidy_parts
 
 ENGINES = ("local", "ray")
@@ -260,15 +260,3 @@ def run(
         with written(out) as file:
             file.writelines(map(encode, results))
         folder.remove()
-
-
-def checked_out(out: str | Path) -> Path:
-    """The output file, links followed; says before the work, not after it, that it cannot be written."""
-    file = Path(out).resolve()
-    if file.is_dir():
-        raise ValueError(f"{out} cannot be written: it is a folder")
-    if not file.parent.is_dir():
-        raise ValueError(f"{out} cannot be written: the folder {file.parent} does not exist")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
-        raise ValueError(f"{out} cannot be written: permission denied")
-    return file

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,12 +29,26 @@ os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def compiled(function: F) -> F:
-    """Compiled when it is first called, and kept on disk."""
+    """Compiled when it is first called, and kept on disk where there is room for it: beside the package, or at home."""
 
     def missing(*_: Any) -> Any:
         raise ImportError(f"exact transport needs numba: {install('exact')}")
 
-    found: Any = missing if njit is None else njit(cache=True, nogil=True)(function)
+    found: Any = missing
+    if njit is None:
+        return found
+    try:
+        found = njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # neither folder can be written, as for a service that has no home
+        found = njit(nogil=True)(function)
+        return found
+    keep = found._cache.save_overload
+
+    def kept(*given: Any) -> None:
+        with suppress(OSError):  # the disk is full: it is compiled all the same
+            keep(*given)
+
+    found._cache.save_overload = kept
     return found
 
 

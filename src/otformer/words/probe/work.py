@@ -33,9 +33,9 @@ class ProbeWork:
     def job(self, **options: Any) -> Job:
         """The job of this work; options are those of `Job`: chunk, engine, workers. A model's files count for its settings
         by name, size and time."""
-        files = sorted(Path(self.model).glob("*")) if Path(self.model).is_dir() else []
+        files = sorted(filter(Path.is_file, Path(self.model).glob("*")))  # no link that leads nowhere
         files += [Path(self.dictionary)] if self.dictionary not in (None, "muse") else []
-        seen = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+        seen = [(os.path.realpath(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
         settings = {**asdict(self), "files": seen, "version": __version__}
         return Job(self, settings, pack=Tally.pack, unpack=Tally.unpack, **options)
 
