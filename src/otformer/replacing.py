@@ -2,7 +2,8 @@
 
 A file takes the place of another by one rename. A folder cannot; on Linux it can *change places* with the other one in one
 step (RENAME_EXCHANGE), so that whoever looks finds one of the two. Elsewhere, and on file systems without it (NFS), two
-renames do it, between which nobody finds either.
+renames do it, between which nobody finds either. A folder of an image's lower layer (overlayfs) cannot be renamed at all
+(EXDEV): it is copied and removed, and a kill in that moment leaves a part of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # of linux/fcntl.h and linux/fs.h
-NOT_HERE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM}  # there is no such step here
+NOT_HERE = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV}  # there is no such step here
 MEANWHILE = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR}  # another has put or taken away its own
 ACCESS_LIST = "system.posix_acl_access"
 TRIES = 1000  # each one that fails is a success of another
@@ -59,7 +60,13 @@ def put_folder(new: Path, target: Path, old: Path) -> None:
 
 def _by_two_renames(new: Path, target: Path, old: Path) -> None:
     remove(old)  # of a try in which another was faster: it has put its own in place of this one
-    os.rename(target, old)
+    try:
+        os.rename(target, old)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copytree(target, old, symlinks=True)
+        remove(target)
     os.rename(new, target)
 
 

@@ -92,6 +92,24 @@ def test_a_folder_that_another_puts_between_our_two_renames_is_replaced(tmp_path
     assert names(tmp_path) == ["report"]
 
 
+def test_a_folder_that_cannot_be_renamed_is_copied(tmp_path, monkeypatch):
+    """As overlayfs has it of a lower layer's folders."""
+    target, rename = tmp_path / "report", os.rename
+    (target / "old").mkdir(parents=True)
+
+    def refused(one, other):
+        if os.fspath(one) == str(target):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(one, other)
+
+    monkeypatch.setattr(replacing, "_exchanged", lambda one, other: False)
+    monkeypatch.setattr(os, "rename", refused)
+    with written_folder(target) as folder:
+        (folder / "new").touch()
+    assert [each.name for each in target.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_an_exchange_that_is_refused_for_another_reason_is_told(tmp_path):
     with pytest.raises(OSError, match="No such file"):
         replacing._exchanged(tmp_path, tmp_path / "none")
