@@ -117,6 +117,8 @@ def test_a_sharded_plan_that_would_be_infinite_is_refused():
     try:
         with pytest.raises(ValueError, match="out of reach of float32"):
             of.solve_sharded(np.zeros((2, 1), "f4"), np.ones((1, 1), "f4"), reg=1e100, max_depth=300)
+        with pytest.raises(ValueError, match="reg is too small for float64"):
+            of.solve_sharded([[2.3e-8], [-1.4e-8]], [[7e14], [1.7e13]], [0.7, 0.3], [0.3, 0.7], reg=1e6, max_depth=300)
     finally:
         dist.destroy_process_group()
 

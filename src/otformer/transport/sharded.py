@@ -28,6 +28,7 @@ from otformer.transport.executors.dense import Dense
 from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Form, Goal, squared_distances
 from otformer.transport.problem.read import wants_gradient
+from otformer.transport.problem.read_stream import MOST_RATIO
 from otformer.transport.problem.result import Result
 from otformer.transport.solvers.annealing import direct_then_annealed, least_error
 from otformer.transport.solvers.blocks import Executor
@@ -160,8 +161,8 @@ def _solved(ranks: Ranks, given: _Input, form: Form) -> Result:
     ends = [float(C.max()), -float(C.min())] if C.numel() else [-math.inf, -math.inf]
     high, minus_low = ranks.reduce(torch.tensor(ends, dtype=torch.float64, device=x.device), dist.ReduceOp.MAX).tolist()
     spread = high + minus_low
-    if not math.isfinite(spread / reg):
-        raise ValueError(f"reg is too small: cost/reg overflows, got reg = {reg:g}, costs {spread:g} apart")
+    if not spread <= MOST_RATIO * reg:  # the potentials would have no digits left for the plan
+        raise ValueError(f"reg is too small for float64: costs are {spread / reg:.2g} times reg apart, at most 2⁵⁰ times")
     u, v = torch.full_like(a, -torch.inf), torch.full_like(b, -torch.inf)
     local = Absorbed(C + minus_low, a[rows].log(), b[columns].log())
     states = direct_then_annealed(Sharded(local, ranks), None, spread, reg, tol, given.max_depth)
