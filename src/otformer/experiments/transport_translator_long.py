@@ -12,6 +12,7 @@ how many it had, and the others had fewer than softmax. So there are two compari
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import mean
 from typing import Any
 
@@ -35,31 +36,44 @@ from otformer.experiments.transport_translator import (
 
 LONG = "transport_translator_long.json"  # in words/data: what `compare digest` wrote
 COMPARED = (BASE, *CAUSAL)
-LAYER_1, TOP, CLOSEST = "first layer", "best layer", "distance, nearest layer"  # what is compared at equal steps
+EARLY, END = "early", "news"  # tables of a run: at a third of the steps, and after all it had
 
 
-def at_equal_steps(one: Trained) -> dict[str, float]:
-    """Hits@1 of the first and of the best layer, and the least distance to the plan, at a third of the steps; or nothing."""
-    lines = [line for reading in PLACES for line in one.layers(reading, "early")]
-    if not lines:
-        return {}
-    return {
-        LAYER_1: max(line["Hits@1"] for line in lines if line["layer"] == 1),
-        TOP: max(line["Hits@1"] for line in lines),
-        CLOSEST: min(line["distance"] for line in lines),
-    }
+def layer_hits(one: Trained, when: str) -> dict[str, float]:
+    """Hits@1 of the first and of the best layer at either reading, and the least distance to the plan; or nothing."""
+    found: dict[str, float] = {}
+    for reading, place in PLACES.items():
+        lines = one.layers(reading, when)
+        if lines:
+            found[f"best layer, {place}"] = max(line["Hits@1"] for line in lines)
+            found[f"first layer, {place}"] = next(line["Hits@1"] for line in lines if line["layer"] == 1)
+            least = min(line["distance"] for line in lines)
+            found["distance"] = min(least, found.get("distance", least))
+    return found
+
+
+def values(found: Trainings, variant: str, when: str, name: str) -> list[float]:
+    """A number of `layer_hits`, of every seed that was looked at then."""
+    each = [layer_hits(one, when) for one in found.of(variant)]
+    return [numbers[name] for numbers in each if numbers]
+
+
+def ahead(found: Trainings, variant: str, when: str, name: str) -> bool:
+    """Whether every seed of the variant is above (for a distance below) every one of softmax."""
+    own, base = values(found, variant, when, name), values(found, BASE, when, name)
+    return max(own) < min(base) if name == "distance" else min(own) > max(base)
 
 
 def run(context: Context) -> Outcome:
     found = Trainings.read(LONG)
     rows = [line for one in context.each(found.runs) for line in _rows(one)]
-    settings = {"steps": found.steps, "runs": len(found.runs), "seconds per step": found.seconds}
+    settings = {"steps": found.steps, "runs": len(found.runs)}
     return Outcome(rows, _draw(found), _told(found), _checks(found), settings, _found(found))
 
 
 def _rows(one: Trained) -> list[Row]:
     own = {"steps": one.entry["done"], "early_step": one.entry["early_step"]}
-    early = {(line["reading"], line["layer"]): line for reading in PLACES for line in one.layers(reading, "early")}
+    early = {(line["reading"], line["layer"]): line for reading in PLACES for line in one.layers(reading, EARLY)}
     names = {place: reading for reading, place in PLACES.items()}
     return [
         line | own | {"Hits@1_early": early.get((names[line["reading"]], line["layer"]), {}).get("Hits@1")}
@@ -67,49 +81,50 @@ def _rows(one: Trained) -> list[Row]:
     ]
 
 
-def early(found: Trainings, variant: str, name: str) -> list[float]:
-    """A number at equal steps, of every seed that was looked at then."""
-    return [at_equal_steps(one)[name] for one in found.of(variant) if at_equal_steps(one)]
-
-
 def _checks(found: Trainings) -> dict[str, bool]:
     gaps = [abs(run.numbers["nats, prefixes"] - run.numbers["nats, whole target"]) for run in found.runs]
     checks = {f"none leaks: held-out loss from prefixes is that with the whole target, to {LEAK:g}": max(gaps) < LEAK}
     for one in CAUSAL:
-        for name in (LAYER_1, TOP):
-            ahead = min(early(found, one, name)) > max(early(found, BASE, name))
-            checks[f"at equal steps {one} aligns better by its {name}: Hits@1"] = ahead
-        nearer = max(early(found, one, CLOSEST)) < min(early(found, BASE, CLOSEST))
-        checks[f"at equal steps {one} is nearer to the plan of its embeddings"] = nearer
+        for when, said in ((EARLY, "at equal steps"), (END, "with fewer steps")):
+            for layer in ("best layer", "first layer"):
+                for place in reversed(PLACES.values()):
+                    claim = f"{said} {one} aligns better by its {layer}, read at the {place}: Hits@1"
+                    checks[claim] = ahead(found, one, when, f"{layer}, {place}")
+            checks[f"{said} {one} is nearer to the plan of its embeddings"] = ahead(found, one, when, "distance")
         checks[f"with fewer steps {one} has a lower AER by its best head"] = found.below(one, "AER, best head")
         checks[f"with fewer steps {one} finds more by its best head: Hits@1"] = found.above(one, "Hits@1, best head")
-        checks[f"with fewer steps {one} aligns better by its first layer: Hits@1"] = found.above(one, "Hits@1, first layer")
     return checks
 
 
 # Words
 
 
-def _steps(found: Trainings, variant: str) -> str:
-    return " and ".join(f"{run.entry['done']:,}" for run in found.of(variant))
+def _third(found: Trainings) -> int:
+    return int(next(run.entry["early_step"] for run in found.runs if run.entry["early_step"]))
+
+
+def _layers_told(found: Trainings, variant: str, when: str) -> str:
+    def both(name: str, form: Callable[[float], str] = percent) -> str:
+        return " and ".join(map(form, values(found, variant, when, name)))
+
+    parts = [
+        f"of the {layer} {both(f'{layer}, output')} read at the output, {both(f'{layer}, input')} at the input"
+        for layer in ("best layer", "first layer")
+    ]
+    return (
+        f"Hits@1 {'; '.join(parts)}; distance to the plan of the embeddings at the nearest layer {both('distance', plain)}"
+    )
 
 
 def _told(found: Trainings) -> str:
-    """A sentence for each variant, with both seeds."""
-    third = next(run.entry["early_step"] for run in found.runs if run.entry["early_step"])
-    told = [f"Rates are those of {found.steps:,} steps; per cent unless said."]
+    """Sentences for each variant, with both seeds."""
+    told = [f"Learning rates are those of {found.steps:,} steps; per cent unless said."]
     for one in COMPARED:
-        equal = {name: " and ".join(map(percent, early(found, one, name))) for name in (LAYER_1, TOP)}
-        near = " and ".join(map(plain, early(found, one, CLOSEST)))
+        steps = " and ".join(f"{run.entry['done']:,}" for run in found.of(one))
         told.append(
-            f"{one}: at {third:,} steps Hits@1 of the best layer {equal[TOP]}, of the first {equal[LAYER_1]}, distance to "
-            f"the plan of the embeddings at the nearest layer {near}. After {_steps(found, one)} steps Hits@1 of the best "
-            "layer "
-            f"{seeds(found, one, 'Hits@1, best layer', percent)}, of the first "
-            f"{seeds(found, one, 'Hits@1, first layer', percent)}, of the best head "
-            f"{seeds(found, one, 'Hits@1, best head', percent)}; AER of the best head "
-            f"{seeds(found, one, 'AER, best head', percent)}; distance "
-            f"{seeds(found, one, 'distance, nearest layer', plain)}; mean marginal error "
+            f"{one}: at {_third(found):,} steps {_layers_told(found, one, EARLY)}. After {steps} steps "
+            f"{_layers_told(found, one, END)}; Hits@1 of the best head {seeds(found, one, 'Hits@1, best head', percent)}; "
+            f"AER of the best head {seeds(found, one, 'AER, best head', percent)}; mean marginal error "
             f"{seeds(found, one, 'marginal error, mean of layers', plain)}; BLEU "
             f"{seeds(found, one, 'BLEU, held-out', bleu)} held-out, "
             f"{seeds(found, one, 'BLEU, newstest2014', bleu)} on newstest2014; nats per held-out token "
@@ -119,24 +134,24 @@ def _told(found: Trainings) -> str:
 
 
 def _found(found: Trainings) -> Finding:
-    third = next(run.entry["early_step"] for run in found.runs if run.entry["early_step"])
-
     def each(name: str) -> str:
-        return ", ".join(f"{one} {100 * mean(early(found, one, name)):.0f}" for one in COMPARED)
+        return ", ".join(f"{one} {100 * mean(values(found, one, EARLY, name)):.0f}" for one in COMPARED)
 
-    def end(name: str, scale: float, digits: int) -> str:
-        return ", ".join(f"{one} {scale * mean(found.values(one, name)):.{digits}f}" for one in COMPARED)
+    def end(name: str, scale: float) -> str:
+        return ", ".join(f"{one} {scale * mean(found.values(one, name)):.1f}" for one in COMPARED)
 
-    def ahead(name: str) -> str:
-        ways = [one for one in CAUSAL if min(early(found, one, name)) > max(early(found, BASE, name))]
-        return " and ".join(one for one in ways if found.above(one, f"Hits@1, {name}")) or "none"
+    def lasting(place: str) -> str:
+        name = f"best layer, {place}"
+        ways = (one for one in CAUSAL if ahead(found, one, EARLY, name) and ahead(found, one, END, name))
+        return " and ".join(ways) or "no variant"
 
     return Finding(
-        f"Ahead of softmax at {third:,} steps and at the end: by the best layer {ahead(TOP)}, by the first {ahead(LAYER_1)}",
-        f"Hits@1 (%) at {third:,} steps, of the best layer: {each(TOP)}; of the first: {each(LAYER_1)}. At the end, the "
-        f"others with fewer steps than softmax: AER (%) of the best head {end('AER, best head', 100, 1)}; BLEU on held-out "
-        f"text {end('BLEU, held-out', 1, 1)}.",
-        f"Hits@1 (%) of the best layer at {third:,} steps: {each(TOP)}",
+        f"Trained longer, {lasting('output')} aligns better than softmax where it is read at the output, "
+        f"{lasting('input')} at the input",
+        f"Hits@1 (%) of the best layer at {_third(found):,} steps, read at the output: {each('best layer, output')}; at the "
+        f"input: {each('best layer, input')}. At the end, the others with fewer steps than softmax: AER (%) of the best "
+        f"head {end('AER, best head', 100)}; BLEU on held-out text {end('BLEU, held-out', 1)}.",
+        f"Hits@1 (%) of the best layer at {_third(found):,} steps, output: {each('best layer, output')}",
     )
 
 
@@ -151,24 +166,20 @@ def _draw(found: Trainings) -> figures.Figure:
     by_layer(axes[0, 2], found, "cross-output", "distance", 1)
     axes[0, 2].set(title="Distance to the plan at the end, output", ylabel="total variation", ylim=(0, 1.02))
     before = Trainings.read()
-    for ax, name, last in ((axes[1, 0], TOP, "Hits@1, best layer"), (axes[1, 1], LAYER_1, "Hits@1, first layer")):
-        _by_step(ax, before, name, last, "s--")
-        _by_step(ax, found, name, last, "o-")
-        ax.set(title=f"Hits@1 of the {name}", xlabel="steps", ylabel="per cent", ylim=(0, 101), xscale="log")
-    _by_step(axes[1, 2], found, None, "AER, best head", "o")
-    axes[1, 2].set(title="AER of the best head, Hansards", xlabel="steps", ylabel="per cent", ylim=(0, None))
+    for ax, (layer, place) in zip(axes[1], (("best", "output"), ("best", "input"), ("first", "output")), strict=True):
+        _by_step(ax, before, f"{layer} layer, {place}", "s--")
+        _by_step(ax, found, f"{layer} layer, {place}", "o-")
+        ax.set(title=f"Hits@1 of the {layer} layer, {place}", xlabel="steps", ylabel="per cent", ylim=(0, 101), xscale="log")
     handles, labels = axes[0, 2].get_legend_handles_labels()
-    made.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    dashed = axes[1, 0].plot([], [], "s--", color=figures.INK, lw=1.3)
+    made.legend([*handles, *dashed], [*labels, "short training"], loc="outside lower center", ncols=len(labels) + 1)
     return made
 
 
-def _by_step(axes: Any, found: Trainings, name: str | None, last: str, mark: str) -> None:
-    """A third of the steps and all: short training dashed, the long one whole."""
+def _by_step(axes: Any, found: Trainings, name: str, mark: str) -> None:
+    """A third of the steps, if it was looked at then, and all."""
     for variant in COMPARED:
         for one in found.of(variant):
-            points = [(one.entry["done"], one.numbers[last])]
-            if name is not None and at_equal_steps(one):
-                points.insert(0, (one.entry["early_step"], at_equal_steps(one)[name]))
-            axes.plot(
-                *zip(*[(step, 100 * value) for step, value in points], strict=True), mark, color=TINTS[variant], lw=1.3
-            )
+            steps = {EARLY: one.entry["early_step"], END: one.entry["done"]}
+            points = [(steps[when], 100 * layer_hits(one, when)[name]) for when in (EARLY, END) if layer_hits(one, when)]
+            axes.plot(*zip(*points, strict=True), mark, color=TINTS[variant], lw=1.3)
