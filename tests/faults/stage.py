@@ -57,8 +57,9 @@ def keep_versions(out: Path, kept: Path) -> None:
 
     def keep(source: Any, target: Any) -> None:
         replace(source, target)
-        key = str(Path(target).relative_to(out.resolve())).replace("/", "|")
-        os.link(target, kept / f"{time.monotonic_ns()}-{key}")
+        if Path(target).is_relative_to(out.resolve()):  # numba keeps what it has compiled elsewhere
+            key = str(Path(target).relative_to(out.resolve())).replace("/", "|")
+            os.link(target, kept / f"{time.monotonic_ns()}-{key}")
 
     os.replace = keep  # type: ignore[assignment]
 
