@@ -163,6 +163,13 @@ def checked_out(out: str | Path) -> Path:
     return file
 
 
+def not_read(out: str | Path | None, *read: str | Path | None) -> None:
+    """An output file must not be one of those that are read."""
+    for file in read:
+        if out and file and os.path.isfile(out) and os.path.isfile(file) and os.path.samefile(out, file):
+            raise ValueError(f"{out} is read, and would be replaced: name another file for the output")
+
+
 def check_writable(file: Path) -> None:
     """`checked_out` for an npz."""
     if file.suffix != ".npz":

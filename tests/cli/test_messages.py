@@ -32,6 +32,11 @@ SAID = [
     (["solve", "x.csv", "wide.csv"], "points must have as many coordinates in both, got 2 in x.csv and 3 in wide.csv"),
     (["solve", "both.npz"], "points must have as many coordinates in both, got 2 in x of both.npz and 3 in y of both.npz"),
     (["solve", "x.csv", "x.csv", "--exact", "--reg", "1"], "--reg cannot be used with --exact, got --reg 1.0"),
+    (
+        ["solve", "x.csv", "x.csv", "--exact", "--out", "x.csv"],
+        "x.csv is read, and would be replaced: name another file for the output",
+    ),
+    (["align", "x.csv", "--out", "x.csv"], "x.csv is read, and would be replaced: name another file for the output"),
     (["solve", "x.csv", "x.csv", "--html", "p.png"], "--html must be a file that ends in .html or .htm, got p.png"),
     (
         ["probe", "enfr"],

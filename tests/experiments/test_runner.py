@@ -205,12 +205,13 @@ def test_resume_redoes_a_folder_that_is_not_whole(tmp_path: Path) -> None:
     assert (tmp_path / "tiny" / "figure.svg").is_file()
 
 
-def test_a_folder_with_files_of_others_is_refused_before_anything_is_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["thesis.tex", ".notes", "numbers.csv"])
+def test_a_folder_with_files_of_others_is_refused_before_anything_is_run(name: str, tmp_path: Path) -> None:
     (tmp_path / "tiny").mkdir()
-    (tmp_path / "tiny" / "thesis.tex").touch()
-    with pytest.raises(ValueError, match=r"thesis.tex would be removed, as .*tiny is replaced: move it, or name another"):
+    (tmp_path / "tiny" / name).touch()
+    with pytest.raises(ValueError, match=rf"{name} would be removed, as .*tiny is replaced: move it, or name another"):
         reproduce([tiny("other"), tiny()], tmp_path)
-    assert [path.name for path in tmp_path.rglob("*")] == ["tiny", "thesis.tex"]
+    assert [path.name for path in tmp_path.rglob("*")] == ["tiny", name]
 
 
 @pytest.mark.parametrize("edit", [{"checks": "x"}, {"name": "other"}])

@@ -109,8 +109,9 @@ class Stage:
         return Place(self.folder / str(self._number), self.given)
 
     def known(self, name: str) -> Undisturbed:
-        """A command undisturbed; run when it is asked for first."""
+        """A command undisturbed; run when it is asked for first, and once before: numba may have to compile."""
         if name not in self._known:
+            self._succeed(self.place(), COMMANDS[name].first, COMMANDS[name].stdin)
             self._known[name] = self._run(name)
         return self._known[name]
 

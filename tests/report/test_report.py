@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from otformer.report import claims, sections
-from otformer.report.html import scripts, write_report
+from otformer.report.html import check_page, scripts, write_report
 
 
 def record(folder: Path, name: str, checks: dict[str, bool] | None = None, **changes: Any) -> Path:
@@ -225,3 +225,12 @@ def test_a_page_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
     with pytest.raises(ValueError, match=r"index\.html cannot be written"):
         write_report(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["index.html"]
+
+
+def test_a_page_of_someone_else_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text("<title>My thesis</title>")
+    with pytest.raises(ValueError, match=r"index.html is no report of ours, and would be replaced: move it"):
+        check_page(tmp_path)
+    (tmp_path / "index.html").unlink()
+    write_report(tmp_path)
+    check_page(tmp_path)

@@ -51,9 +51,10 @@ def reproduce(
         note(f"{name} is left out: {install(extra)}")
     from otformer import figures
     from otformer.experiments.runner import reproduce as run
-    from otformer.report.html import write_report
+    from otformer.report.html import check_page, write_report
 
     figures.needed()
+    check_page(out)
 
     *starts, total = accumulate((each.seconds for each in experiments), initial=0)
     place = {each.name: (k, start, each.seconds) for k, (each, start) in enumerate(zip(experiments, starts, strict=True), 1)}

@@ -54,6 +54,10 @@ def solve(
 
     The exit code is 0, or 3 where the answer is not to the tolerance: it is printed, and written, all the same.
     """
+    from otformer.files import not_read
+
+    for made in (out, html):
+        not_read(made, file, second, a, b)
     _check_drawing(show, html, as_json)
     problem, called = partial(_problem, file, second, cost, a, b, metric), _as_files(file, second, a, b)
     if exact:

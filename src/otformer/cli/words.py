@@ -55,7 +55,7 @@ def align(
     With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
     interrupted run with --out goes on when the same command is given again.
     """
-    from otformer.files import checked_out
+    from otformer.files import checked_out, not_read
     from otformer.words.align.align import AlignWork
     from otformer.words.align.methods import check
     from otformer.words.text.gold import check_links
@@ -72,6 +72,7 @@ def align(
     if archived is not None and archived.suffix != ".npz":
         raise ValueError(f"matrix must end in .npz, or be - to print it, got {matrix}")
     for file in filter(None, (out, archived)):
+        not_read(file, gold, *(text or []))
         checked_out(file)
     with ExitStack() as stack:
         given = corpus(text or [], languages, stack)

@@ -20,9 +20,10 @@ from otformer.experiments._sources import digest
 from otformer.experiments.experiment import Context, Experiment
 from otformer.experiments.registry import EXPERIMENTS
 from otformer.files import output_folder, write_csv, written_folder
-from otformer.locks import tidy
+from otformer.locks import LOCK, tidy
 
-FILES = ("figure.png", "figure.svg", "figure-narrow.png", "numbers.csv", "run.json")
+RECORD = "run.json"
+FILES = ("figure.png", "figure.svg", "figure-narrow.png", "numbers.csv", RECORD)
 Progress = Callable[[str, float], None]  # experiment name, fraction of it that is done
 
 
@@ -120,14 +121,15 @@ def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Pr
             figures.narrowed(outcome.figure).savefig(folder / "figure-narrow.png", metadata={"Software": None})
             write_csv(folder / "numbers.csv", outcome.rows)
             text = json.dumps(about, ensure_ascii=False, indent=2)
-            (folder / "run.json").write_text(text + "\n", encoding="utf-8")
+            (folder / RECORD).write_text(text + "\n", encoding="utf-8")
     return Record(target, about)
 
 
 def _check_ours(target: Path) -> None:
     """A folder of someone else's that has the name of an experiment is not replaced."""
     found = sorted(target.iterdir()) if target.is_dir() and not target.is_symlink() else []
-    others = [each for each in found if each.name not in FILES and not each.name.startswith(".")]
+    ours = FILES if any(each.name == RECORD for each in found) else ()  # without a record none of it is ours
+    others = [each for each in found if each.name not in (*ours, LOCK)]
     if others:
         raise ValueError(f"{others[0]} would be removed, as {target} is replaced: move it, or name another folder")
 

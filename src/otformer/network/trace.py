@@ -192,7 +192,8 @@ class Trace(Run, Shown):
         there = self.prompt.x_present[k][:, None] & self.prompt.y_present[k]
         H = self._of_head(self.network.logits(self.prompt.Z[k : k + 1], -1), "rows", sink=False)[0]
         largest = float((reg * (H + 1))[there].abs().max())  # H = −C/λ − 1 on the prompt
-        advice = 'give more layers, a larger reg or schedule="annealed"'
+        annealed = self.network.schedule.startswith("Annealed")
+        advice = "give more layers or a larger reg" if annealed else 'give more layers, a larger reg or schedule="annealed"'
         if largest > 4:
             advice = f'costs reach {largest:.3g} where reg = {reg:g} expects about 1; make the network with scale="auto"'
         return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}; {advice}"

@@ -27,10 +27,22 @@ ORDER = {  # of the page, by whether it shows a few
     False: "Here is what became of each claim, then every figure and statement in the paper's order.",
     True: "Here are the experiments that were run, then what became of each claim.",
 }
+TITLE, BEGINNING = b"<title>How do transformers align tokens?", 2000  # of every report, and where it is, in bytes
 ROWS_SHOWN = 60  # rows of a CSV that the page shows
 ROOT = Path(otformer.__file__).parents[2]  # of the repository, where the package is used from its source
 FIRST_SHOWN = ("abstract", "figure", "contribution", "theorem", "open")  # how items begin that are not folded away
 CHIPS = {"holds": "yes", "holds with a condition": "partly", "does not hold": "no", "open": "open"}  # verdict -> class
+
+
+def check_page(out: str | Path) -> None:
+    """Say before the work that ``out/index.html`` is someone else's page, which is not replaced."""
+    page = Path(out) / "index.html"
+    if page.is_file():
+        with page.open("rb") as file:
+            if TITLE not in file.read(BEGINNING):
+                raise ValueError(
+                    f"{page} is no report of this program, and would be replaced: move it, or name another folder"
+                )
 
 
 def write_report(out: str | Path) -> Path:

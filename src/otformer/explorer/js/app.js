@@ -84,17 +84,19 @@ export class App {
     return Math.min(layer, run.done);
   }
 
-  // Sampled errors of a run, as far as time allows; more come with the next frames.
+  // Errors of a run's layers, as far as time allows: some of all parts first, the rest with the next
+  // frames, since an annealed network's error leaps every few layers.
   errors(run) {
-    run.samples ??= { layers: spread(run.depth), points: [] };
-    const { layers, points } = run.samples;
+    run.samples ??= { layers: spread(run.depth), points: [], sorted: [] };
+    const { layers, points } = run.samples, before = points.length;
     while (points.length < layers.length) {
       if (performance.now() > this._deadline) { this._more = true; break; }
       const layer = layers[points.length];
       if (!run.advance(layer, this._deadline)) { this._more = true; break; }
       points.push([layer, run.error(layer)]);
     }
-    return points;
+    if (points.length > before) run.samples.sorted = [...points].sort((one, other) => one[0] - other[0]);
+    return run.samples.sorted;
   }
 
   redraw() { this.frame ??= requestAnimationFrame(() => this._draw()); }
@@ -138,7 +140,8 @@ export function legend(place, marks) {
   }
 }
 
-function spread(depth) {                     // at most 60 layers, closer together at the start
+function spread(depth) {                     // 60 layers, closer together at the start, then the others
   const count = Math.min(depth, 60);
-  return [...new Set(Array.from({ length: count + 1 }, (_, k) => Math.round(depth * (k / count) ** 1.7)))];
+  const first = Array.from({ length: count + 1 }, (_, k) => Math.round(depth * (k / count) ** 1.7));
+  return [...new Set([...first, ...Array.from({ length: depth + 1 }, (_, k) => k)])];
 }
