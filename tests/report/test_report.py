@@ -229,7 +229,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None
 
 def test_a_page_of_someone_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("<title>My thesis</title>")
-    with pytest.raises(ValueError, match=r"index.html is no report of ours, and would be replaced: move it"):
+    with pytest.raises(ValueError, match=r"index.html is no report of this program, and would be replaced: move it"):
         check_page(tmp_path)
     (tmp_path / "index.html").unlink()
     write_report(tmp_path)
