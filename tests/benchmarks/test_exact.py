@@ -110,8 +110,8 @@ def test_a_peer_that_is_not_installed_is_told(monkeypatch, tmp_path):
     [
         (["exact", "--reg", "0.1"], "reg goes with the other scenarios: exact has λ = 0, got --reg 0.1"),
         (["exact", "--n", "1"], "n must be a whole number of at least 2, got 1"),
-        (["exact", "--family", "cube"], "families must be one of uniform-2d, "),
-        (["exact", "--peer", "Gurobi"], "peers must be one of otformer, otformer matrix, POT emd, "),
+        (["exact", "--family", "cube"], "--family must be one of uniform-2d, "),
+        (["exact", "--peer", "Gurobi"], "--peer must be one of otformer, otformer matrix, POT emd, "),
         (["exact", "--limit", "0"], "limit must be a positive, finite number, got 0.0"),
         (["fast"], "scenario must be one of cpu, small, ragged, scaling, exact, got 'fast'"),
     ],

@@ -51,7 +51,7 @@ def test_html_writes_a_page_beside_json(solve, tmp_path):
     [
         (("--show", "--json"), "show cannot be used with --json"),
         (("--html", "plan.png"), "html must be a file that ends in .html or .htm, got plan.png"),
-        (("--html", "no/plan.html"), "no/plan.html cannot be written: no is not a folder"),
+        (("--html", "no/plan.html"), "no/plan.html cannot be written: the folder "),
     ],
 )
 def test_what_cannot_be_drawn_is_said_before_anything_is_solved(solve, tmp_path, monkeypatch, options, said):
