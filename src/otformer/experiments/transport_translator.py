@@ -249,13 +249,7 @@ def _found(found: Trainings) -> Finding:
 
 def _draw(found: Trainings) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3)
-    for ax, (reading, place) in zip(axes[0], PLACES.items(), strict=False):
-        by_layer(ax, found, reading, "Hits@1", 100)
-        ax.set(title=f"Hits@1 by layer, read at the {place}", ylabel="per cent", ylim=(0, 101))
-    by_layer(axes[0, 2], found, "cross-output", "distance", 1)
-    uniform = mean(run.layers("cross-output")[0]["uniform"] for run in found.runs)
-    axes[0, 2].axhline(uniform, color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
-    axes[0, 2].set(title="Distance to the plan, at the output", ylabel="total variation", ylim=(0, 1.02))
+    draw_layers(axes[0], found)
     _bars(axes[1, 0], found, ("BLEU, held-out", "BLEU, newstest2014"), "BLEU, prefix by prefix", 1)
     _bars(axes[1, 1], found, ("AER, best head",), "AER of the best head, Hansards (%)", 100)
     _bars(axes[1, 2], found, ("nats, whole target", "nats, prefixes"), "Loss per held-out token (nats)", 1)
@@ -264,7 +258,18 @@ def _draw(found: Trainings) -> figures.Figure:
     return made
 
 
-def by_layer(axes: Any, found: Trainings, reading: str, name: str, scale: float) -> None:
+def draw_layers(row: Any, found: Trainings) -> None:
+    """By layer, in three axes: Hits@1 at either reading, and the distance to the plan, with that of a uniform matrix."""
+    for ax, (reading, place) in zip(row, PLACES.items(), strict=False):
+        _by_layer(ax, found, reading, "Hits@1", 100)
+        ax.set(title=f"Hits@1 by layer, read at the {place}", ylabel="per cent", ylim=(0, 101))
+    _by_layer(row[2], found, "cross-output", "distance", 1)
+    uniform = mean(run.layers("cross-output")[0]["uniform"] for run in found.runs)
+    row[2].axhline(uniform, color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
+    row[2].set(title="Distance to the plan, at the output", ylabel="total variation", ylim=(0, 1.02))
+
+
+def _by_layer(axes: Any, found: Trainings, reading: str, name: str, scale: float) -> None:
     """Both seeds of every variant: lines of one colour."""
     for variant, tint in TINTS.items():
         for k, one in enumerate(found.of(variant)):

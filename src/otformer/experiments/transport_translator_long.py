@@ -27,7 +27,7 @@ from otformer.experiments.transport_translator import (
     Trained,
     Trainings,
     bleu,
-    by_layer,
+    draw_layers,
     layer_rows,
     percent,
     plain,
@@ -160,11 +160,7 @@ def _found(found: Trainings) -> Finding:
 
 def _draw(found: Trainings) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3)
-    for ax, (reading, place) in zip(axes[0], PLACES.items(), strict=False):
-        by_layer(ax, found, reading, "Hits@1", 100)
-        ax.set(title=f"Hits@1 by layer at the end, {place}", ylabel="per cent", ylim=(0, 101))
-    by_layer(axes[0, 2], found, "cross-output", "distance", 1)
-    axes[0, 2].set(title="Distance to the plan at the end, output", ylabel="total variation", ylim=(0, 1.02))
+    draw_layers(axes[0], found)
     before = Trainings.read()
     for ax, (layer, place) in zip(axes[1], (("best", "output"), ("best", "input"), ("first", "output")), strict=True):
         _by_step(ax, before, f"{layer} layer, {place}", "s--")
