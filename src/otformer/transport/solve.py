@@ -16,12 +16,11 @@ from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
 from otformer.transport.problem.asked import told
 from otformer.transport.problem.problem import Goal, Problem
-from otformer.transport.problem.read import exact_executor, read_cost, read_points
+from otformer.transport.problem.read import ANY_REG, exact_executor, read_cost, read_points
 from otformer.transport.problem.result import Result
 from otformer.transport.variants.unbalanced import solve_unbalanced
 
 F = TypeVar("F", bound=Callable[..., Any])
-ANY_REG = 1e300  # where λ is not looked at
 MAX_DEPTH = 10_000  # layers, unless others are asked for
 NO_TIME_LIMIT = "max_time goes with reg = 0 only, got max_time = {!r}: layers are limited by max_depth"
 NO_MEMORY = torch.OutOfMemoryError, MemoryError, RuntimeError  # the last of torch on a CPU, which has no class of its own

@@ -21,13 +21,10 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.exact.result import proved, sparse
-from otformer.transport.exact.units import in_units
-from otformer.transport.problem.potentials import read_potentials
+from otformer.transport.compat.sparse_cost import solve_sparse
+from otformer.transport.exact.result import sparse
 from otformer.transport.problem.problem import Form, to_numpy
-from otformer.transport.problem.read import WIDEST_RANGE, read_cost, wants_gradient
-from otformer.transport.problem.weights import read_weights
-from otformer.transport.solve import ANY_REG
+from otformer.transport.problem.read import ANY_REG, read_cost, wants_gradient
 
 TOL = 1e-9  # of the cost: a gap above it is not called optimal
 OPTIMAL, NOT_PROVED = 1, 3  # POT's codes
@@ -191,7 +188,7 @@ def _solve(a: Any, b: Any, M: Any, center_dual: bool, check_marginals: bool, sta
     a, b = _or_uniform(a), _or_uniform(b)
     b = b if check_marginals else _scaled(b, a)
     held_sparsely = hasattr(M, "tocoo") or (isinstance(M, Tensor) and M.layout != torch.strided)
-    found = (_solve_sparse if held_sparsely else _solve_dense)(a, b, M, start)
+    found = _Found(*solve_sparse(a, b, M, start, TOL), sparse=True) if held_sparsely else _solve_dense(a, b, M, start)
     return found.centred() if center_dual else found
 
 
@@ -235,65 +232,3 @@ def _everywhere(u: np.ndarray, v: np.ndarray, C: np.ndarray) -> tuple[np.ndarray
 
 def _or_zero(t: np.ndarray) -> np.ndarray:
     return np.where(np.isinf(t), 0.0, t)
-
-
-def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
-    """The pairs of a sparse matrix are a graph already: all at once, and none to look at besides (exact/rounds.py).
-
-    Points without mass stay on it, and have potentials like all others.
-    """
-    from otformer.transport.exact.graphs import Clock, empty_graph
-    from otformer.transport.exact.start import usable
-
-    form, (n, m), i, j, c = _read_sparse(M)
-    weights = read_weights(a, b, (n, m), form.device)
-    units = in_units(to_numpy(weights.a), to_numpy(weights.b), weights.mass)
-    supply, demand = np.zeros(n, np.int64), np.zeros(m, np.int64)
-    rows, columns = (slice(None), slice(None)) if weights.kept is None else (to_numpy(t) for t in weights.kept[:2])
-    supply[rows], demand[columns] = units.supply, units.demand
-    v, spread = np.zeros(m), float(np.ptp(c)) if len(c) else 0.0
-    if start is not None:
-        v = usable(read_potentials(start, torch.empty(n).double(), torch.empty(m).double())[1].numpy(), spread)
-    graph = empty_graph(supply, demand, _or_zero(_least(i, c - v[j], n)), v)
-    graph.add(i, j, c)
-    graph.run(Clock(None), spread)
-    left, g = graph.unsent()[0], graph.g
-    if left.any():
-        where = f"row {np.flatnonzero(left)[0]} and others that have mass"
-        raise ValueError(f"M holds no plan with these marginals: {where} can only send it to columns that want less")
-    f, sent = _or_zero(_least(i, c - g[j], n)), graph.sent()
-    masses = sent.units * units.unit
-    moved = units.moved(to_numpy(weights.a), to_numpy(weights.b), f[rows], g[columns])
-    cost, gap = float(masses @ sent.cost), sent.gap(f, g) * units.unit + moved
-    sure = bool(proved(gap, cost, float(masses @ abs(sent.cost)), TOL))
-    return _Found((sent.i, sent.j, masses), f, g, cost, gap, sure, form, True)
-
-
-def _least(i: np.ndarray, values: np.ndarray, n: int) -> np.ndarray:
-    """The least of the values of each row, inf where it has none, [n]."""
-    found = np.full(n, np.inf)
-    np.minimum.at(found, i, values)
-    return found
-
-
-def _read_sparse(M: Any) -> tuple[Form, tuple[int, int], np.ndarray, np.ndarray, np.ndarray]:
-    """Its form and shape, and the pairs it allows: rows, columns and costs, [E] each, in the order of rows."""
-    if len(M.shape) != 2 or 0 in M.shape:
-        raise ValueError(f"M must have shape (n, m), both at least 1 where it is sparse, got {tuple(M.shape)}")
-    if isinstance(M, Tensor):
-        listed = M.to_sparse_coo().coalesce()
-        (i, j), costs, device = to_numpy(listed.indices()), to_numpy(checks.array("M", listed.values())), M.device
-    else:
-        listed = M.tocsr(copy=True)
-        listed.sum_duplicates()
-        listed = listed.tocoo()
-        i, j, costs, device = listed.row, listed.col, checks.array("M", listed.data), None
-    allowed = costs != np.inf
-    if not np.isfinite(costs[allowed]).all():
-        wrong = checks.first_not_finite(costs[allowed])
-        raise ValueError(f"M must hold finite numbers, or inf for a forbidden pair, got {wrong}")
-    finite = costs[allowed].astype(np.float64)
-    if len(finite) and not float(finite.max()) - float(finite.min()) <= WIDEST_RANGE:
-        raise ValueError("M must hold costs that lie less than 1e300 apart, got a wider range")
-    i, j, c = i[allowed].astype(np.int64), j[allowed].astype(np.int64), finite
-    return Form(device, costs.dtype == np.float32), (M.shape[0], M.shape[1]), i, j, c

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.network.features import Features
+from otformer.transport.exact.digits import is_wide
 from otformer.transport.exact.result import ExactResult
 from otformer.transport.problem.problem import to_numpy
 from otformer.transport.problem.result import Result
@@ -44,7 +45,8 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     row_ind, col_ind : arrays (min(n, m),), or tensors on the device of a tensor
         cost[row_ind, col_ind].sum() is the least; row_ind is sorted. Where several are as good, it need not be scipy's.
 
-    Small problems, and those with many more columns than rows or the reverse, are solved by scipy itself.
+    Small problems, and those with many more columns than rows or the reverse, are solved by scipy itself, unless their costs
+    are of too different size for float64: then in whole numbers (exact/digits.py).
 
     >>> row, column = linear_sum_assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
     >>> row.tolist(), column.tolist()
@@ -57,7 +59,7 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
         raise ValueError(f"cost must be a matrix (n, m), got shape {tuple(C.shape)}")
     C = _summable(C)
     n, m = C.shape
-    ours = min(n, m) >= max(OURS_FROM, ALIKE * max(n, m))
+    ours = min(n, m) >= max(OURS_FROM, ALIKE * max(n, m)) or is_wide(to_numpy(C))
     rows, columns = (_ours if ours else _scipy)(C, maximize)
     if not isinstance(cost, Tensor):
         return rows, columns

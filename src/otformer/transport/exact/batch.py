@@ -28,12 +28,11 @@ from otformer.transport.exact.result import ExactResult, proved, sparse
 from otformer.transport.exact.small import ON_MATRIX, Assigned, assign_stack
 from otformer.transport.exact.solve import solve_exact
 from otformer.transport.problem.problem import Array, Form, squared_distances, to_numpy
-from otformer.transport.problem.read import exact_executor
+from otformer.transport.problem.read import ANY_REG, exact_executor
 from otformer.transport.problem.result import Result
 from otformer.transport.ragged.batch import completed, read_alone, unstacked
 from otformer.transport.ragged.padding import RaggedProblem, read
 from otformer.transport.ragged.stacked import STACK_ENTRIES
-from otformer.transport.solve import ANY_REG
 
 LARGEST = 512  # points of a problem in a stack: above, sparse graphs pay
 PIECE = 2**18  # numbers that a thread takes at once: a few hundred problems of ten points, one of 512

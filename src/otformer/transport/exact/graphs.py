@@ -16,6 +16,7 @@ from otformer.transport.exact.simplex import LEVEL, Span, pivot, plant, potentia
 
 PORTION, FIRST_PORTION = 0.1, 64  # seconds of work between two looks at the clock; rows or pivots of the first
 MOST_PIVOTS = 2**62
+SURE_PIVOTS, PIVOTS_PER_NODE = 10**5, 100  # of a simplex in float64, whose rounding may lead it around in a circle
 AGAIN = 3  # times that pivots go on from potentials made anew
 
 
@@ -81,6 +82,10 @@ class Graph(Protocol):
         """The best flow on all edges. What cannot be sent stays, and potentials there are ``far`` from those of the rest."""
         ...
 
+    def pairs(self) -> tuple[Ints, Ints]:
+        """The edges (i, j), [E] each."""
+        ...
+
     def sent(self) -> Sent: ...
 
     def unsent(self) -> tuple[Ints, Ints]:
@@ -116,6 +121,9 @@ class Matching:
         stuck = np.zeros(len(self.to), np.bool_)
         for first, last in clock.portions(len(self.to)):
             match(*edges, stuck, far, first, last)
+
+    def pairs(self) -> tuple[Ints, Ints]:
+        return self.i, self.column
 
     def sent(self) -> Sent:
         e = np.flatnonzero(self.to[self.i] == self.column)
@@ -157,7 +165,7 @@ class Tree:
         for _ in range(AGAIN):
             self._anew(tree)
             total = 0
-            for first, last in clock.portions(MOST_PIVOTS):
+            for first, last in clock.portions(SURE_PIVOTS + PIVOTS_PER_NODE * root):
                 made, at = pivot(*arcs, at, block, last - first)
                 total += made
                 if made < last - first:
@@ -186,14 +194,13 @@ class Tree:
         assert self.tree is not None
         return self.tree[nodes, LEVEL]
 
+    def pairs(self) -> tuple[Ints, Ints]:
+        n, root = self.shape[0], len(self.p) - 1
+        return self.source[root:], self.target[root:] - n
+
     def sent(self) -> Sent:
         n, root = self.shape[0], len(self.p) - 1
-        e = root + np.flatnonzero(self.flow[root:])
-        sent = Sent(self.source[e], self.target[e] - n, self.flow[e], self.cost[e])
-        if not self.flow[:root].any():
-            return sent
-        units = _within(sent.i, sent.units, self.left[:n])
-        return sent._replace(units=_within(sent.j, units, self.left[n:]))
+        return carried(self.source, self.target, self.flow, self.cost[root:], *np.split(self.left, [n]))
 
     def unsent(self) -> tuple[Ints, Ints]:
         sent, (out, into) = self.sent(), np.split(self.left.copy(), [self.shape[0]])
@@ -202,10 +209,23 @@ class Tree:
         return out, into
 
 
-def _within(at: Ints, units: Ints, most: Ints) -> Ints:
+def carried(source: Ints, target: Ints, flow: Ints, cost: Floats, supply: Ints, demand: Ints) -> Sent:
+    """What arcs carry of ``supply`` to ``demand``. Those of ``cost`` [E] come after one artificial arc per node.
+
+    As long as artificial arcs carry something a node may pass on more than it has: then only so much counts.
+    """
+    n, root = len(supply), len(supply) + len(demand)
+    e = np.flatnonzero(flow[root:])
+    i, j, units = source[root + e], target[root + e] - n, flow[root + e]
+    if flow[:root].any():
+        units = within(j, within(i, units, supply), demand)
+    return Sent(i, j, units, cost[e])
+
+
+def within(at: Ints, units: Ints, most: Ints) -> Ints:
     """As much of ``units`` [E] as every node can have, first come first served.
 
-    >>> _within(np.array([0, 1, 0, 0]), np.array([3, 5, 4, 2]), np.array([5, 9])).tolist()
+    >>> within(np.array([0, 1, 0, 0]), np.array([3, 5, 4, 2]), np.array([5, 9])).tolist()
     [3, 5, 2, 0]
     """
     order = np.argsort(at, kind="stable")

@@ -11,6 +11,11 @@ few, ``far`` grows. If not even pairs as far as any two costs differ are found, 
 that far have lost digits: as long as a pair in use is not tight for what is left of them, step 2 goes on with the same
 graph, where all have moved so that most are small again.
 
+**It ends.** A round adds pairs, or ``far`` grows, which it does a few times only, or the gap is halved. Where potentials
+have lost digits the pairs may be on the graph already, and two rounds could undo each other for ever. So where PATIENCE
+rounds have brought nothing, either the rest is left to whole numbers (digits.py), or only pairs that are not on the graph
+count: of these there are finitely many.
+
 **The certificate.** (f*, g) satisfy f*_i + g_j ≤ c_ij for every pair, by definition of the minimum. So for every plan P
 
     Σ P_ij c_ij ≥ Σ P_ij (f*_i + g_j) = Σ a_i f*_i + Σ b_j g_j,
@@ -34,6 +39,7 @@ PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begi
 ADDED = 4  # pairs of a row that may be added in a round
 NO_TIME = "any plan: time was up"
 FARTHER = 4.0  # from one round to the next, as long as something cannot be sent
+PATIENCE, PROGRESS = 32, 0.99  # rounds without progress; the share of the gap that is left after some
 
 
 class Optimum(NamedTuple):
@@ -54,10 +60,13 @@ class Optimum(NamedTuple):
         return int(self.sent.units.sum() + self.lost.sum())
 
 
-def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: float, clock: Clock) -> Optimum:
+def optimum(
+    pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: float, clock: Clock, handed_over: bool = False
+) -> Optimum:
     """The best plan that sends ``supply`` [n] to ``demand`` [m], whole numbers of the same sum, from potentials v [m].
 
-    ``spread`` bounds the range of all costs that are not infinite.
+    ``spread`` bounds the range of all costs that are not infinite. Where this gets stuck, a plan that is not the best is
+    returned if it is ``handed_over`` to another method.
     """
     v = v - np.median(v)  # a constant is free, and a large one costs digits
     values, places = pairs.least(v, 1 if clock.rung else min(PAIRS, pairs.shape[1]), rows=True)
@@ -67,6 +76,7 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
     graph, far = _first_graph(pairs, supply, demand, v, values, places)
     # Where pairs are forbidden, potentials of a plan may differ by as much as a path through all points costs.
     rounds, best, most, before, gap = 0, None, sum(pairs.shape) * spread + (spread == 0), b"", math.inf
+    least, stalled = (demand.sum() + 1, math.inf), 0  # units that are not sent, and the gap of the rest
     far = max(far, most / FARTHER**10)  # where there are ties the pairs of a row may all cost the same
     while True:
         graph.run(clock, min(far, most))
@@ -74,12 +84,18 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
         values, places = pairs.least(graph.g, min(ADDED, pairs.shape[1]), rows=True)
         (left, wanting), sent, f = graph.unsent(), graph.sent(), values[:, 0]
         gap, last = sent.gap(f, graph.g), gap
-        if best is None or (not left.any() and (best.lost.any() or gap < best.gap)):
-            best = Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy(), graph.method)
+        score = left.sum(), gap
+        stalled = 0 if score[0] < least[0] or gap < PROGRESS * least[1] else stalled + 1
+        if best is None or score < least:
+            least, best = score, Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy(), graph.method)
+        if handed_over and stalled > PATIENCE:
+            return best._replace(rounds=rounds)
         middle = float(np.median(graph.g))
         room = abs(values + middle) + abs(graph.f + middle)[:, None] + abs(graph.g - middle)[places]
         below = graph.f[:, None] - values > COST_ROUNDING * room
         i, j = np.nonzero(below)[0], places[below]
+        if stalled > PATIENCE:
+            i, j = _not_among(i, j, *graph.pairs(), pairs.shape[1])
         new = i.tobytes() + j.tobytes() != before  # or they are on the graph, and only rounding, or no way out, is left
         more = (len(i) and new) or (left.any() and far < most)
         if clock.rung or not (more or (gap < last / 2 and not _tight(sent, f + middle, graph.g - middle))):
@@ -87,6 +103,12 @@ def optimum(pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: floa
         far, before = far * FARTHER if left.any() else far, i.tobytes() + j.tobytes()
         if new:
             graph.add(i, j, pairs.costs(i, j))
+
+
+def _not_among(i: Ints, j: Ints, rows: Ints, columns: Ints, m: int) -> tuple[Ints, Ints]:
+    """The pairs (i, j) that are none of (rows, columns)."""
+    new = ~np.isin(i * m + j, rows * m + columns)
+    return i[new], j[new]
 
 
 def _tight(sent: Sent, f: Floats, g: Floats) -> bool:

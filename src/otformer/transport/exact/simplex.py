@@ -57,7 +57,7 @@ def _take_off(tree: Span, node: int) -> None:
 
 
 @compiled
-def _following(tree: Span, node: int, top: int) -> int:
+def following(tree: Span, node: int, top: int) -> int:
     """The next node of the subtree of ``top``, parents before children; −1 after the last."""
     if tree[node, CHILD] >= 0:
         return tree[node, CHILD]
@@ -70,14 +70,14 @@ def _following(tree: Span, node: int, top: int) -> int:
 def potentials(tree: Span, p: Floats, cost: Floats) -> None:
     """p, levels and depths of all nodes from the tree, in place."""
     root, artificial = len(p) - 1, len(p) - 1
-    node = _following(tree, root, root)
+    node = following(tree, root, root)
     while node >= 0:
         above, arc, up = tree[node, PARENT], tree[node, ARC], tree[node, UP]
         sign = 1 if up else -1
         p[node] = p[above] + sign * cost[arc]
         tree[node, LEVEL] = tree[above, LEVEL] + sign * (arc < artificial)
         tree[node, DEPTH] = tree[above, DEPTH] + 1
-        node = _following(tree, node, root)
+        node = following(tree, node, root)
 
 
 @compiled
@@ -170,13 +170,22 @@ def pivot(
             looked = seen
         if best < 0:
             return made, at
-        _turn(source, target, cost, flow, tree, p, best)
+        i, j = source[best], target[best]
+        shift, level = cost[best] - p[i] + p[j], tree[j, LEVEL] - tree[i, LEVEL]
+        top, sign = turn(source, target, flow, tree, best)
+        node = top
+        while node >= 0:
+            p[node] += sign * shift
+            tree[node, LEVEL] += sign * level
+            tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
+            node = following(tree, node, top)
     return most, at
 
 
 @compiled
-def _turn(source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, arc: int) -> None:
-    """``arc`` enters."""
+def turn(source: Ints, target: Ints, flow: Ints, tree: Span, arc: int) -> tuple[int, int]:
+    """``arc`` enters; the top of the part of the tree that it hangs up again, and the sign by which the reduced cost of the
+    arc moves the potentials of that part. The depths of its nodes are not up to date."""
     i, j = source[arc], target[arc]
     # Around from the top: down to i, over the arc to j, up again. Flow falls on arcs that go up to i's side, down to j's.
     least, out, of_row = np.int64(2**62), -1, True
@@ -202,11 +211,8 @@ def _turn(source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: F
         while b != top:
             flow[tree[b, ARC]] += least if tree[b, UP] else -least
             b = tree[b, PARENT]
-    shift, level = cost[arc] - p[i] + p[j], tree[j, LEVEL] - tree[i, LEVEL]
     node, parent, by, up = (i, j, arc, 1) if of_row else (j, i, arc, 0)
     start = node
-    if not of_row:
-        shift, level = -shift, -level
     while True:
         above, old, old_up = tree[node, PARENT], tree[node, ARC], tree[node, UP]
         _take_off(tree, node)
@@ -214,9 +220,4 @@ def _turn(source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: F
         if node == out:
             break
         parent, by, up, node = node, old, 1 - old_up, above
-    node = start
-    while node >= 0:
-        p[node] += shift
-        tree[node, LEVEL] += level
-        tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
-        node = _following(tree, node, start)
+    return start, 1 if of_row else -1

@@ -29,6 +29,7 @@ import numpy as np
 
 from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.compiled import compiled
+from otformer.transport.exact.digits import many_small
 
 ON_MATRIX = "shortest augmenting paths on the matrix"
 STEPS = 2  # of row reduction, times n, at most: searches are better at what is left
@@ -74,14 +75,15 @@ def assign_stack(C: Floats, to: Ints, f: Floats, g: Floats, low: Floats, spread:
 
     ``to``, ``f``, ``g`` are [B, n], the others [B]: the least cost, which is subtracted from all others first, the range of
     those that are not infinite, Σ_i (c_i,to(i) − low), and primal minus dual, Σ_i (c_i,to(i) − low − f_i − g_to(i)) with
-    f_i = min_j (c_ij − low − g_j). ``gap`` is inf where the matrix allows no assignment, or is not one of costs.
+    f_i = min_j (c_ij − low − g_j). ``gap`` is inf where the matrix allows no assignment, is not one of costs, or has
+    costs of too different size for float64 (digits.py).
     """
     n = C.shape[1]
     c = np.empty((n, n))
     for k in range(len(C)):
         gap[k] = np.inf
         low[k], spread[k] = _shifted(C[k], c)
-        if spread[k] < np.inf and _start(c, g[k], to[k]) and _augment(c, g[k], to[k]):
+        if spread[k] < np.inf and not many_small(C[k], n) and _start(c, g[k], to[k]) and _augment(c, g[k], to[k]):
             total[k], gap[k] = _prove(c, f[k], g[k], to[k])
 
 

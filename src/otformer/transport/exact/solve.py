@@ -2,6 +2,7 @@ r"""Exact transport: min Σ P C over plans with marginals a and b, with a certif
 
     rough layers  ─▶  potentials v  ─▶  rounds of "best on a sparse graph" and "look at all pairs"  ─▶  plan, potentials, gap
     start.py                            rounds.py
+                      costs too different in size for float64, and rounds that do not end:  digits.py
 
 Layers are only there to be near: whatever they give, the rounds end at the optimum, in as many looks at all pairs as v is
 bad.
@@ -19,23 +20,23 @@ import torch
 from torch import Tensor
 
 from otformer import callers
+from otformer.transport.exact import digits
 from otformer.transport.exact.graphs import Clock, Sent, empty_graph
 from otformer.transport.exact.pairs import AllPairs, MatrixPairs, OnDevice
-from otformer.transport.exact.repeated import places, staircase
+from otformer.transport.exact.repeated import places
 from otformer.transport.exact.result import ExactResult, proved, sparse
 from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.small import ON_MATRIX, assign
 from otformer.transport.exact.start import start
 from otformer.transport.exact.units import Units, in_units
+from otformer.transport.exact.whole_numbers import MARGINAL, completed, is_proved, is_rounding, of_all_pairs
 from otformer.transport.executors.clouds import morton
 from otformer.transport.problem.problem import Problem, Sides, to_numpy
 from otformer.transport.problem.read import root_of
 
-WEIGHT_ROUNDING = 2.0**-48  # of the mass: less than sums of weights differ by that float64 calls equal
 MOST_ORDERED = 8  # dimensions in which neighbours along a curve are near
 MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
 GRAPH_UP_TO = 1500  # pairs of which all are put on the graph: choosing some takes longer than the flow
-MARGINAL = 1e-12  # share of the mass that a plan may not carry
 
 
 def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> ExactResult:
@@ -47,16 +48,16 @@ def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> 
         empty = Optimum(sent, nothing, nothing, 0.0, 0, none, none, "no points")
         return _finish(problem, empty, Units(none, none, 0.0, rounded=False), tol, 0, clock)
     units = in_units(to_numpy(problem.a), to_numpy(problem.b), problem.mass)
-    found, depth, at = _on_matrix(problem, units, clock), 0, places(problem)
+    found, depth, at = _on_matrix(problem, units, tol, clock), 0, places(problem)
     if at is not None:
-        found, depth = _in_rounds(*at.merged(problem, units), clock)
+        found, depth = _in_rounds(*at.merged(problem, units), tol, clock)
         found = at.shared(found, units)
     elif found is None:
-        found, depth = _in_rounds(problem, units, clock)
+        found, depth = _in_rounds(problem, units, tol, clock)
     return _finish(problem, found, units, tol, depth, clock)
 
 
-def _in_rounds(problem: Problem, units: Units, clock: Clock) -> tuple[Optimum, int]:
+def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tuple[Optimum, int]:
     """The optimum, and the layers that it took.
 
     Points in few dimensions are put along a curve before, so that searches stay near in memory.
@@ -67,9 +68,12 @@ def _in_rounds(problem: Problem, units: Units, clock: Clock) -> tuple[Optimum, i
         problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
     pairs = _all_pairs(problem)
     v, depth = start(problem, pairs, clock)
-    found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock)
+    few = pairs.shape[0] * pairs.shape[1] <= digits.UP_TO
+    found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock, handed_over=few)
+    if few and not clock.rung and not (is_proved(found, tol) and is_rounding(found)):
+        found = of_all_pairs(pairs, units, found.f, found.g, clock)
     if found.lost.any():
-        found = _completed(found, pairs, clock)
+        found = completed(found, pairs, clock)
     if order is not None:
         i, j = map(to_numpy, order)
         sent = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j])
@@ -88,14 +92,21 @@ def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
     return replace(problem, cost=sides, start=first, kept=None, wanted=None, **weights)
 
 
-def _on_matrix(problem: Problem, units: Units, clock: Clock) -> Optimum | None:
-    """A small problem, of all pairs at once; None where it is none, or there is no way to send all."""
-    if isinstance(problem.cost, Sides) or problem.start is not None:
+def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Optimum | None:
+    """Of all pairs of a matrix at once, if it is small, or needs more digits than float64 has; None for any other."""
+    if isinstance(problem.cost, Sides):
         return None
-    (n, m), C = problem.cost.shape, to_numpy(problem.cost)
+    (n, m), C, found = problem.cost.shape, to_numpy(problem.cost), None
+    if n * m <= digits.UP_TO and digits.is_wide(C):
+        found = of_all_pairs(MatrixPairs(C), units, C.min(1), np.zeros(m), clock)
+        return completed(found, MatrixPairs(C), clock) if found.lost.any() else found
+    if problem.start is not None:
+        return None
     if n == m and (units.supply == 1).all():
-        return _assigned(C) if n <= MATRIX_UP_TO else None
-    return _on_whole_graph(C, units, clock) if n * m <= GRAPH_UP_TO else None
+        found = _assigned(C) if n <= MATRIX_UP_TO else None
+    elif n * m <= GRAPH_UP_TO:
+        found = _on_whole_graph(C, units, clock)
+    return found if found is not None and is_proved(found, tol) else None
 
 
 def _assigned(C: np.ndarray) -> Optimum | None:
@@ -137,31 +148,17 @@ def _all_pairs(problem: Problem) -> AllPairs:
     return PointPairs(sides.x.numpy(), sides.y.numpy(), sides.rule)
 
 
-def _completed(found: Optimum, pairs: AllPairs, clock: Clock) -> Optimum:
-    """What is left is sent anywhere if time is out; if it is not, there is no way to send it."""
-    if found.lost.sum() <= WEIGHT_ROUNDING * sum(pairs.shape) * found.total:
-        return found  # sums of the weights of a part differ by their rounding: the marginal error says so
-    if not clock.rung:
-        row = int(np.flatnonzero(found.lost)[0])
-        raise ValueError(
-            f"M, mask or labels allow no plan with these marginals: row {row} and others that have mass can only send it to "
-            "columns that want less"
-        )
-    rows, columns, units = staircase(found.lost, found.wanting)
-    added = Sent(rows, columns, units, pairs.costs(rows, columns))
-    sent = Sent(*(np.append(old, new) for old, new in zip(found.sent, added, strict=True)))
-    gap = sent.gap(found.f, found.g)
-    return found._replace(sent=sent, gap=gap if math.isfinite(gap) else math.inf)
-
-
 def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: int, clock: Clock) -> ExactResult:
     i, j, sent, cost = found.sent
     masses, form, sides = sent * units.unit, problem.form, problem.cost if isinstance(problem.cost, Sides) else None
     p, q = (to_numpy(t) for t in sides[2:4]) if sides is not None else (np.full(1, problem.low), np.zeros(1))
     f, g = found.f + p, found.g + q
     value = float(masses @ cost) + float((to_numpy(problem.a) * p).sum() + (to_numpy(problem.b) * q).sum())
-    gap = found.gap * units.unit + units.moved(to_numpy(problem.a), to_numpy(problem.b), found.f, found.g)
+    moved = units.moved(to_numpy(problem.a), to_numpy(problem.b), found.f, found.g)
+    gap, terms = found.gap * units.unit + abs(moved), float(to_numpy(problem.a) @ abs(f) + to_numpy(problem.b) @ abs(g))
     bound = float(to_numpy(problem.a) @ f + to_numpy(problem.b) @ g)
+    if found.method == digits.METHOD:  # the potentials of the proof have more digits than f and g
+        bound = value - found.gap * units.unit - moved
     error = sum(
         float(abs(np.bincount(at, masses, len(w)) - w).sum())
         for at, w in ((i, to_numpy(problem.a)), (j, to_numpy(problem.target)))
@@ -173,7 +170,8 @@ def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: i
     if problem.kept is not None:
         i, j = to_numpy(problem.kept.rows)[i], to_numpy(problem.kept.columns)[j]
     unsent = abs(problem.mass - float(masses.sum()))  # b may be given with another mass, which the marginal error says
-    converged = bool(proved(gap, value, float(masses @ abs(cost)), tol)) and unsent <= MARGINAL * problem.mass
+    sure = proved(found.gap * units.unit, value, float(masses @ abs(cost)), tol) and proved(abs(moved), value, terms, tol)
+    converged = bool(sure) and unsent <= MARGINAL * problem.mass
     if not converged:
         callers.warn(
             f"not proved optimal: the gap is {gap:.3g} of {value:.6g}, tol is {tol:g}{'; raise max_time' * clock.rung}"

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.problem.problem import Array
+from otformer.transport.problem.labels import Labels
+from otformer.transport.problem.problem import Array, Kept, to_numpy
+
+SIDES = ("row", "column")
 
 
 def greatest_allowed(C: Array, low: float) -> float:
@@ -44,3 +47,40 @@ def check_reachable(C: Array) -> None:
         lost = t.isinf().all(side).nonzero()
         if len(lost):
             raise ValueError(f"M or mask forbids every pair of {name} {int(lost[0])}, which has mass: leave that point out")
+
+
+def parts(C: Array, kept: Kept | None) -> Labels | None:
+    """`connected` parts of a matrix, by its pairs that are not forbidden."""
+    allowed = np.isfinite(to_numpy(C))
+    i, j = np.nonzero(allowed)
+    return None if allowed.all(1).any() else connected(i, j, (allowed.shape[0], allowed.shape[1]), kept)
+
+
+def connected(i: np.ndarray, j: np.ndarray, shape: tuple[int, int], kept: Kept | None) -> Labels | None:
+    """Which rows and columns the pairs (i, j) connect, as labels that only match their own; None if they connect all.
+
+    Each part is a problem of its own, and must have as much mass on one side as on the other. ``kept`` says which of all
+    rows and columns these are.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n, m = shape
+    graph = coo_array((np.ones(len(i), np.bool_), (i, j + n)), shape=(n + m, n + m))
+    count, part = connected_components(graph, directed=False)
+    if count == 1:
+        return None
+    sides = (part[:n], part[n:]) if kept is None else (_placed(part[:n], kept.rows), _placed(part[n:], kept.columns))
+    rows, columns = (
+        [f"{name} {(side == k).argmax()}" for k in range(count)] for name, side in zip(SIDES, sides, strict=True)
+    )
+    at = torch.from_numpy(part.astype(np.int64))
+    return Labels(at[:n], at[n:], True, rows, columns, "M or mask must allow a plan")
+
+
+def _placed(part: np.ndarray, at: Array) -> np.ndarray:
+    """The parts of those that have mass, at their places among all; −1 elsewhere."""
+    places = to_numpy(at)
+    out = np.full(int(places.max(initial=-1)) + 1, -1)
+    out[places] = part
+    return out

@@ -23,6 +23,8 @@ from otformer import checks
 from otformer.transport.executors.clouds import Rule
 from otformer.transport.problem.weights import Weights
 
+ROUNDING = 2.0**-46  # of the mass: masses of labels that differ by less are equal, however small they are
+
 
 class Labels(NamedTuple):
     """Labels as numbers 0, 1, …, one for each name; pairs match if theirs are equal (``same``), or if they differ."""
@@ -32,6 +34,7 @@ class Labels(NamedTuple):
     same: bool
     names_a: list[Any]  # of each number, on the side of a
     names_b: list[Any]
+    needed: str = "labels must have equal masses"  # said where they have not
 
     def rule(self, root: bool = False) -> Rule:
         """As a stream reads them."""
@@ -81,14 +84,18 @@ class Labels(NamedTuple):
         """Hall's condition."""
         A, B = self._sums(a, self.a), self._sums(b, self.b)
         total = float(A.sum())
-        lacks = ~checks.masses_agree(A, B) if self.same else total * (1 + checks.CLOSE_MASSES) < A + B
+        lacks = (
+            ~(checks.masses_agree(A, B) | ((A - B).abs() <= ROUNDING * total))
+            if self.same
+            else total * (1 + checks.CLOSE_MASSES) < A + B
+        )
         if not bool(lacks.any()):
             return
         label = int(lacks.nonzero()[0])
         names, masses = (self.names_a[label], self.names_b[label]), (float(A[label]), float(B[label]))
         if self.same:
             pair = f"{names[0]!r} of a and {names[1]!r} of b, which match each other alone"
-            raise ValueError(f"labels must have equal masses: {pair}, have {masses[0]:g} and {masses[1]:g}")
+            raise ValueError(f"{self.needed}: {pair}, have {masses[0]:g} and {masses[1]:g}")
         have = f"in a and b together at most the mass {total:g}, got {masses[0]:g} and {masses[1]:g}"
         raise ValueError(f"labels must leave room elsewhere: {names[0]!r} must have {have}")
 

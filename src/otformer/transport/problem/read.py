@@ -18,7 +18,7 @@ from torch import Tensor
 from otformer import checks
 from otformer.network.features import Features, cosine, inner_product, squared_euclidean
 from otformer.transport.derivatives.implicit import SquaredDistances
-from otformer.transport.problem.forbidden import check_reachable, greatest_allowed, masked
+from otformer.transport.problem.forbidden import check_reachable, greatest_allowed, masked, parts
 from otformer.transport.problem.labels import Labels, read_labels
 from otformer.transport.problem.potentials import started
 from otformer.transport.problem.problem import Array, Form, Problem, Wanted, squared_distances
@@ -26,6 +26,9 @@ from otformer.transport.problem.weights import Weights, read_weights
 
 SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up to here a problem is solved in numpy
 WIDEST_RANGE = 1e300  # of finite costs: sums and multiples of them stay finite
+ANY_REG = 1e300  # where λ is not looked at
+FEW_BITS_LEFT = 2.0**-26  # of the least cost: what is smaller keeps 26 bits once that is subtracted
+UNNOTICED = 1e-6  # of λ: an error of a cost that changes no plan by more than that
 STREAM_ABOVE = 10**8  # entries of a cost matrix that is not formed any more unless asked for
 POINTS_ABOVE = 3 * 10**5  # entries of a cost matrix, which an exact solve leaves out for the most part
 FEATURES: dict[str, Callable[[Any, Any], Features]] = {
@@ -197,8 +200,13 @@ def _matrix_problem(
         high, forbids = greatest_allowed(C, low), True
     if forbids:
         check_reachable(C)
+        together = parts(C, kept) if balanced else None
+        if together is not None:
+            labels, weights = together.fitted(weights._replace(kept=None), device, balanced)
+            weights = weights._replace(kept=kept)
     if not (high - low <= WIDEST_RANGE and (high - low) / lam < math.inf):
         check_ratio(lam, high - low)
+    low = low if low >= 0 else _shift(C, low, lam)
     C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
     wanted = None
     if moving is not None or ((a is not None or b is not None or type(reg) is not float) and wants_gradient(a, b, reg)):
@@ -211,6 +219,21 @@ def _matrix_problem(
     if device is None and n * m * min(n, m) > SMALL:
         problem = problem.as_tensors()
     return problem if potentials is None else started(problem, potentials)
+
+
+def _shift(C: Array, low: float, reg: float) -> float:
+    """What to subtract from all costs: the least, unless the digits of many others would go with it."""
+    small = abs(C) <= FEW_BITS_LEFT * -low
+    if not 2 * int((small & (C != 0)).sum()) >= max(C.shape):
+        return low
+    if reg == ANY_REG:
+        return 0.0  # exact/digits.py solves it as it is
+    if math.ulp(low) > UNNOTICED * reg:
+        raise ValueError(
+            f"M must not lie so far below its other costs that their digits are lost: its least entry is {low:g}, beside "
+            f"which float64 resolves {math.ulp(low):.2g}, and reg is {reg:g}; reg = 0 solves it"
+        )
+    return low
 
 
 def read_reg(reg: Any) -> float:
