@@ -23,9 +23,10 @@ from torch import Tensor
 from otformer import checks
 from otformer.transport.exact.result import proved, sparse
 from otformer.transport.exact.units import in_units
+from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.potentials import read_potentials
 from otformer.transport.problem.problem import Form, to_numpy
-from otformer.transport.problem.read import WIDEST_RANGE, read_cost, wants_gradient
+from otformer.transport.problem.read import WIDEST_RANGE, read_cost
 from otformer.transport.problem.weights import read_weights
 from otformer.transport.solve import ANY_REG
 
@@ -70,6 +71,7 @@ def emd(
     ([[0.25, 0.25], [0.0, 0.5]], 0.25, 0.0)
     """
     _check_unneeded(numItermax, numThreads)
+    checks.no_tangents("a plan of emd has none, emd2 gives that of the cost", a=a, b=b, M=M)
     found = _solve(a, b, M, center_dual, check_marginals, potentials_init)
     return (found.plan(), found.log(found.cost)) if log else found.plan()
 
@@ -156,8 +158,8 @@ class _Found(NamedTuple):
     def moving(self, a: Any, b: Any, M: Any) -> Any:
         """The cost with its derivatives, where any are wanted."""
         slopes = ((a, self.u - self.u.mean()), (b, self.v - self.v.mean())) if len(self.u) else ()
-        terms = [torch.as_tensor(t, device=w.device) @ w.double() for w, t in slopes if wants_gradient(w)]
-        if wants_gradient(M):
+        terms = [torch.as_tensor(t, device=w.device) @ w.double() for w, t in slopes if checks.derivative_wanted(w)]
+        if checks.derivative_wanted(M):
             i, j, masses = (torch.as_tensor(t, device=M.device) for t in self.sent)
             terms.append(masses.double() @ _at(M, i, j).double())
         form = self.form if self.form.device is not None or not terms else Form(terms[0].device, self.form.single)
@@ -188,7 +190,7 @@ def _check_unneeded(numItermax: Any, numThreads: Any) -> None:
 
 @torch.no_grad()
 def _solve(a: Any, b: Any, M: Any, center_dual: bool, check_marginals: bool, start: Any) -> _Found:
-    a, b = _or_uniform(a), _or_uniform(b)
+    a, b, M = (t.detach() if isinstance(t, Tensor) else t for t in (_or_uniform(a), _or_uniform(b), unmasked(M)))
     b = b if check_marginals else _scaled(b, a)
     held_sparsely = hasattr(M, "tocoo") or (isinstance(M, Tensor) and M.layout != torch.strided)
     found = (_solve_sparse if held_sparsely else _solve_dense)(a, b, M, start)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import callers
+from otformer import callers, checks
 from otformer.transport.exact.graphs import Clock, Sent, empty_graph
 from otformer.transport.exact.pairs import AllPairs, MatrixPairs, OnDevice
 from otformer.transport.exact.repeated import places, staircase
@@ -35,12 +35,16 @@ WEIGHT_ROUNDING = 2.0**-48  # of the mass: less than sums of weights differ by t
 MOST_ORDERED = 8  # dimensions in which neighbours along a curve are near
 MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
 GRAPH_UP_TO = 1500  # pairs of which all are put on the graph: choosing some takes longer than the flow
+NO_TANGENTS = "an exact plan has none; emd2 gives that of the value"
 MARGINAL = 1e-12  # share of the mass that a plan may not carry
 
 
 def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> ExactResult:
     """The optimum of a problem, whose λ is not looked at."""
     clock = Clock(max_time)
+    if problem.wanted is not None:
+        cost, a, b, _ = problem.wanted
+        checks.no_tangents(NO_TANGENTS, **{"M (or the points)": cost[0], "a": a, "b": b})
     if not len(problem.a):
         none, nothing = np.empty(0, np.int64), np.empty(0)
         sent = Sent(none, none, none, nothing)

@@ -166,8 +166,8 @@ def _array(value: Any) -> Any:
     if isinstance(value, Tensor) or value is None:
         return value
     try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):
+        array = checks.plain("a problem", value, "an array")
+    except ValueError:
         return value
     return array.astype(np.float64) if array.dtype.kind in "iu" and array.dtype != np.uint64 else array
 
@@ -178,8 +178,10 @@ def _form(value: Any, learning: bool) -> tuple[bool, torch.device | None] | None
         dtype, device = value.dtype, value.device
         if value.layout is not torch.strided or device.type not in STACK_ENTRIES or (learning and value.requires_grad):
             return None
+        if checks.has_tangent(value) or checks.is_transformed(value):
+            return None
         return (dtype is torch.float32, device) if dtype in (torch.float64, torch.float32) else None
-    if isinstance(value, np.ndarray) and value.dtype in (np.float64, np.float32):
+    if isinstance(value, np.ndarray) and value.dtype in (np.float64, np.float32) and not np.ma.is_masked(value):
         return value.dtype == np.float32, None
     return None
 
