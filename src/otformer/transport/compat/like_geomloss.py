@@ -27,6 +27,7 @@ from otformer import checks
 from otformer.network.features import pair
 from otformer.transport.derivatives.envelope import Envelope
 from otformer.transport.derivatives.implicit import moving_squares
+from otformer.transport.problem.read import root_of
 from otformer.transport.variants.debiased import phi, self_transport, transport
 from otformer.transport.variants.debiased_streamed import Losses
 
@@ -152,7 +153,8 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
         _, _, values = _streamed_losses((p[None], q[None]), weights, Losses(1.0, False, reg, None, tol, debias=True))
     else:
         _, _, values = _losses((p[None], q[None]), weights, moving_squares, reg, None, tol, debias=True)
-    return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) or checks.derivative_wanted(values) else float(values[0])
+    moving = isinstance(x, Tensor) or isinstance(y, Tensor) or checks.derivative_wanted(values)
+    return values[0].to(p) if moving else float(values[0])
 
 
 def _losses(
@@ -183,7 +185,7 @@ def _losses(
 def _streamed_losses(points: Pair, weights: Pair, loss: Losses) -> tuple[Tensor, Tensor, Tensor]:
     """`_losses` without matrices; the problems of a batch one by one."""
     (x, y), (a, b) = points, weights
-    checks.no_tangents(f"use torch.autograd.grad, or a loss of at most {ONLINE_ABOVE:,} entries on matrices", x=x, y=y, a=a, b=b)
+    checks.no_tangents("use torch.autograd.grad, or a loss on matrices (backend='tensorized')", x=x, y=y, a=a, b=b)
     found = [loss(*one) for one in zip(*points, *weights, strict=True)]
     F, G, values = (torch.stack(t) for t in zip(*found, strict=True))
     return F, G, values
@@ -240,6 +242,8 @@ def _cost(cost: Cost, x: Tensor, y: Tensor) -> Tensor:
 
 def _distance(x: Tensor, y: Tensor) -> Tensor:
     """‖x_i − y_j‖, from differences: no cancellation, no N × M × D array, and gradient 0 where points coincide."""
+    if checks.has_tangent(x) or checks.has_tangent(y):
+        return root_of(moving_squares(x, y))  # torch's cdist has no forward mode
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
 
 

@@ -256,7 +256,7 @@ def _starts(warmstart: Any, count: int, several: bool, scale: float) -> list[Ten
     try:
         pairs = several and isinstance(warmstart[0], (tuple, list))
         given = [v for _, v in warmstart] if pairs else [warmstart[1]]
-        logs = [torch.as_tensor(t.detach() if isinstance(t, Tensor) else checks.array("warmstart", t)) / scale for t in given]
+        logs = [checks.unseen("warmstart", t).detach() / scale for t in given]
         if several and not pairs:
             logs = list(logs[0].unbind(-1))
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError):

@@ -127,9 +127,9 @@ def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[
     """A cost by the name of its features, and the same with its graph where a gradient is wanted."""
     features = FEATURES[checks.choice("metric", metric, FEATURES)]
     cost = features(x, y).cost()
-    moving = (
-        features(*(checks.unseen("points", t).double() for t in (X_a, X_b))).cost() if checks.derivative_wanted(X_a, X_b) else None
-    )
+    moving = None
+    if checks.derivative_wanted(X_a, X_b):
+        moving = features(*(checks.unseen("points", t).double() for t in (X_a, X_b))).cost()
     return cost.numpy() if cost.device.type == "cpu" else cost, moving
 
 
@@ -201,7 +201,8 @@ def _matrix_problem(
         check_ratio(lam, high - low)
     C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
     wanted = None
-    if moving is not None or ((a is not None or b is not None or type(reg) is not float) and checks.derivative_wanted(a, b, reg)):
+    others = a is not None or b is not None or type(reg) is not float
+    if moving is not None or (others and checks.derivative_wanted(a, b, reg)):
         cost = torch.as_tensor(C) if moving is None else moving.double() - low
         cost = cost if kept is None or moving is None else cost[torch.as_tensor(kept.rows)][:, torch.as_tensor(kept.columns)]
         cost = torch.where(torch.as_tensor(C).isinf(), math.inf, cost) if forbids else cost
