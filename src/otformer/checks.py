@@ -16,6 +16,7 @@ from torch.autograd.forward_ad import unpack_dual
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
 NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
+MASKED = "MaskedTensor"  # a class of torch.masked, which is slow to import
 FLOATS = "float16, bfloat16, float32 or float64"
 
 
@@ -83,8 +84,9 @@ def no_tangents(instead: str, **given: Any) -> None:
 
 
 def is_transformed(value: Tensor) -> bool:
-    """Whether a tensor is inside a transform of torch.func."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(value)
+    """Whether a tensor is inside a transform of torch.func, where every tensor becomes one without numbers of its own."""
+    functorch = torch._C._functorch
+    return functorch.is_functorch_wrapped_tensor(value) or functorch.peek_interpreter_stack() is not None
 
 
 def no_transforms(name: str, value: Tensor) -> None:
@@ -170,12 +172,16 @@ def tensor(name: str, value: Any) -> Tensor:
     return t
 
 
+def is_plain(t: Tensor) -> bool:
+    """Whether a tensor is all its numbers, one after the other."""
+    return type(t).__name__ != MASKED and not t.is_nested and t.layout == torch.strided and t.device.type != "meta"
+
+
 def _float_tensor(name: str, t: Tensor) -> Tensor:
     no_transforms(name, t)
-    if type(t).__name__ == "MaskedTensor" or t.is_nested:
-        raise ValueError(f"{name} must be an ordinary array, got a {'nested' if t.is_nested else 'masked'} tensor")
-    if t.layout != torch.strided or t.device.type == "meta":
-        raise ValueError(f"{name} must be an ordinary array, got a tensor of layout {t.layout} on {t.device}")
+    if not is_plain(t):
+        kind = "masked" if type(t).__name__ == MASKED else "nested" if t.is_nested else f"{t.layout} on {t.device}"
+        raise ValueError(f"{name} must be an ordinary array, got a tensor of another kind: {kind}")
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
         return t.to(torch.float64)
     if t.dtype in LOW:

@@ -29,6 +29,7 @@ LAYERS = {"logits": uniform(7, n, n) * 2, "a": A, "b": A.flip(0)}
 ATTENTION = of.nn.SinkhornAttention(4, 2, batch_first=True).double()
 TOKENS = {name: uniform(k, 1, 3, 4) for k, name in enumerate(("query", "key", "value"))}
 FEATURES = of.squared_euclidean(X, Y)
+SQUARE, ITERATED = of.SinkhornTransformer(dim=2, reg=0.5, depth=10), of.nn.DoublyStochastic(iterations=5)
 NETWORK = of.AligningTransformer(dim=2, reg=0.5, depth=10)
 
 
@@ -67,6 +68,7 @@ def sample(metric: str, **options: Any) -> Callable[..., Any]:
 
 
 COSTS = {"C": C, "a": A, "b": B, "reg": REG}
+WITHOUT_REG = {"C": C, "a": A, "b": B}
 POINTS = {"x": X, "y": Y, "a": A, "b": B, "reg": REG}
 CLOUDS = {"x": X, "y": Y, "a": A, "b": B}
 PARTS = {"x": FEATURES.x, "y": FEATURES.y, "p": FEATURES.x_sq, "q": FEATURES.y_sq}
@@ -80,10 +82,12 @@ GIVEN: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has a
     "solve_sample, distances": (sample("euclidean"), POINTS),
     "solve_sample, cosine": (sample("cosine"), POINTS),
     "solve_sample, a function": (lambda x, y: entropic(of.solve_sample(x, y, metric=distances, **CLOSE)), {"x": X, "y": Y}),
-    "solve_batch": (lambda C, a, b: entropic(of.solve_batch([(C, a, fit(b, a))], 0.3, **CLOSE)[0]), {"C": C, "a": A, "b": B}),
+    "solve_batch": (lambda C, a, b: entropic(of.solve_batch([(C, a, fit(b, a))], 0.3, **CLOSE)[0]), WITHOUT_REG),
     "solve_batch, stacked": (lambda C: entropic(of.solve_batch(C, 0.3, **CLOSE)[1]), {"C": uniform(8, 2, n, m)}),
     "sinkhorn": (lambda a, b, C, reg: of.sinkhorn(a, fit(b, a), C, reg, stopThr=1e-13), HISTOGRAMS),
-    "sinkhorn, several": (lambda b: of.sinkhorn(A, b * (A.sum() / b.sum(0)), C, 0.3, stopThr=1e-13), {"b": torch.stack([B, B], 1)}),
+    "sinkhorn, several": (
+        lambda b: of.sinkhorn(A, b * (A.sum() / b.sum(0)), C, 0.3, stopThr=1e-13), {"b": torch.stack([B, B], 1)},
+    ),
     "sinkhorn2": (lambda a, b, C, reg: of.sinkhorn2(a, fit(b, a), C, reg, stopThr=1e-13), HISTOGRAMS),
     "emd2": (lambda a, b, C: of.emd2(shape(a, A), shape(b, B), C), {"a": A, "b": B, "C": C}),
     "divergence": (lambda x, y, a, b: of.divergence(x, y, a, fit(b, a), 0.3, 1e-12), CLOUDS),
@@ -110,15 +114,15 @@ GIVEN: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has a
         lambda x, y: of.SmoothCost(lambda s, t: (s - t) ** 2, 5, -1.0, 2.0)(x[:, :1], y[:, :1]).cost(), {"x": X, "y": Y},
     ),
     "AligningTransformer": (lambda x, y, a, b: NETWORK(x, y, a, b, warn=False).plan(), CLOUDS),
-    "SinkhornTransformer": (lambda x, y: of.SinkhornTransformer(2, 0.5, 10)(x, y, warn=False).plan(), {"x": X, "y": X + 0.1}),
-    "nn.DoublyStochastic, iterations": (lambda logits, a, b: of.nn.DoublyStochastic(iterations=5)(logits, a, fit(b, a)), LAYERS),
+    "SinkhornTransformer": (lambda x, y: SQUARE(x, y, warn=False).plan(), {"x": X, "y": X + 0.1}),
+    "nn.DoublyStochastic, iterations": (lambda logits, a, b: ITERATED(logits, a, fit(b, a)), LAYERS),
     "nn.SoftSort.carry": (lambda columns: of.nn.SoftSort().carry(A, columns), {"columns": X}),
     "nn.SinkhornAttention": (lambda value: ATTENTION(TOKENS["query"], TOKENS["key"], value)[0], {"value": TOKENS["value"]}),
     "load_trained": (lambda x, y: of.load_trained("sort-beyond")(x, y), {"x": X[:, 0], "y": Y[:n, 0].sort().values}),
     "EuclideanDistance": (lambda x, y: of.EuclideanDistance(2, 20, -1.0, 2.0)(x, y).cost(), {"x": X, "y": Y}),
 }  # fmt: skip
 REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has none
-    "solve, exact": (lambda C, a, b: of.solve(C, a, b, reg=0), {"C": C, "a": A, "b": B}),
+    "solve, exact": (lambda C, a, b: of.solve(C, a, b, reg=0), WITHOUT_REG),
     "solve, λ": (lambda reg: of.solve(C, reg=reg, unbalanced=1.0), {"reg": REG}),
     "solve, ρ": (lambda rho: of.solve(C, unbalanced=rho), {"rho": REG}),
     "solve_sample, exact": (lambda x, y, a, b: of.solve_sample(x, y, a, b, reg=0), CLOUDS),
@@ -129,7 +133,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has
         lambda x, y, a, b, reg: of.solve_streamed(x, y, a, b, reg, unbalanced=1.0), POINTS,
     ),
     "solve_batch, λ": (lambda reg: of.solve_batch([C], reg), {"reg": REG}),
-    "solve_batch, exact": (lambda C, a, b: of.solve_batch([(C, a, b)], 0), {"C": C, "a": A, "b": B}),
+    "solve_batch, exact": (lambda C, a, b: of.solve_batch([(C, a, b)], 0), WITHOUT_REG),
     "solve_unbalanced": (lambda C, a, b, reg: of.solve_unbalanced(C, a, b, reg), COSTS),
     "solve_unbalanced, ρ": (lambda rho: of.solve_unbalanced(C, reg_m=rho), {"rho": REG}),
     "solve_partial": (lambda C, a, b, reg, mass: of.solve_partial(C, a, b, reg, mass), {**COSTS, "mass": REG}),
@@ -157,8 +161,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has
     "StockEncoder": (of.StockEncoder(NETWORK), CLOUDS),
 }  # fmt: skip
 NO_TENSORS = {  # kinds of results, solvers, schedules, what reads files or text; and what gives whole numbers
-    "Alternating", "Annealed", "BrokenProblems", "ExactResult", "Features", "Gradient", "Mixed", "Network", "Newton", "Paper",
-    "Relaxed", "Result", "Trace", "align", "best_omega", "nn", "trained_models", "words",
+    "Alternating", "Annealed", "BrokenProblems", "ExactResult", "Features", "Gradient", "Mixed", "Network", "Newton",
+    "Paper", "Relaxed", "Result", "Trace", "align", "best_omega", "nn", "trained_models", "words",
     "argsort", "assignment", "linear_sum_assignment",
 }  # fmt: skip
 
@@ -185,7 +189,8 @@ def test_tangents_are_differences(call, given, name):
     after, before = (outputs(call, given | {name: given[name] + sign * step * t}) for sign in (1, -1))
     for tangent, high, low in zip(tangents, after, before, strict=True):
         expected = (high - low) / (2 * step)
-        torch.testing.assert_close(torch.zeros_like(expected) if tangent is None else tangent, expected, atol=2e-7, rtol=1e-5)
+        found = torch.zeros_like(expected) if tangent is None else tangent
+        torch.testing.assert_close(found, expected, atol=2e-7, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("call", "given", "name"), either(REFUSED))

@@ -260,7 +260,8 @@ def _starts(warmstart: Any, count: int, several: bool, scale: float) -> list[Ten
         if several and not pairs:
             logs = list(logs[0].unbind(-1))
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
-        raise ValueError(f"warmstart must be a pair of arrays (log u, log v), got {warmstart!r}") from None
+        shown = " ".join(repr(warmstart).split())
+        raise ValueError(f"warmstart must be a pair of arrays (log u, log v), got {shown}") from None
     if len(logs) != count:
         raise ValueError(f"warmstart must be for {count} histograms, got {len(logs)}")
     return list(logs)

@@ -131,7 +131,7 @@ def _strength(reg_m: Any) -> tuple[float, float]:
     good = given.dtype.kind in "iuf" and given.ndim <= 1 and given.size in (1, 2)
     if not good or not bool((given > 0).all()) or float(given.min()) == math.inf:
         expected = "one or two positive numbers (no gradient), at most one of them infinite"
-        raise ValueError(f"reg_m, or unbalanced, must be {expected}, got {reg_m!r}")
+        raise ValueError(f"reg_m, or unbalanced, must be {expected}, got {' '.join(repr(reg_m).split())}")
     return float(given.flat[0]), float(given.flat[-1])
 
 
