@@ -16,7 +16,7 @@ from torch.autograd.forward_ad import unpack_dual
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
 NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
-MASKED = "MaskedTensor"  # a class of torch.masked, which is slow to import
+MASKED = "MaskedTensor"  # the class of torch.masked, told by its name so that nothing is imported
 FLOATS = "float16, bfloat16, float32 or float64"
 
 
@@ -134,7 +134,7 @@ def plain(name: str, value: Any, expected: str) -> np.ndarray:
 def _lost(value: Any) -> str:
     """What numpy.asarray would drop in silence, in words; empty if nothing."""
     if isinstance(value, (list, tuple)):
-        return next((lost for item in value if type(item) is not float and (lost := _lost(item))), "")
+        return next((lost for item in value if type(item) not in (float, int) and (lost := _lost(item))), "")
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         return "a masked array with entries that are masked"
     if isinstance(value, Tensor) and (derivative_wanted(value) or is_transformed(value)):

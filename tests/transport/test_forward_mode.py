@@ -213,3 +213,22 @@ def test_forward_and_reverse_mode_do_not_mix():
         M, a = forward_ad.make_dual(C, direction(C)), A.clone().requires_grad_()
         with pytest.raises(ValueError, match="forward-mode and reverse-mode derivatives do not go together"):
             _ = of.solve(M, a, B, 0.3).value
+
+
+def test_tangents_of_a_plan_too_large_for_eigenvectors():
+    M, t, step = uniform(0, 130, 140), uniform(1, 130, 140), 1e-5
+
+    def linear(M):
+        return of.solve(M, reg=0.2, tol=1e-11).value_linear
+
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(linear(forward_ad.make_dual(M, t))).tangent
+    expected = (linear(M + step * t) - linear(M - step * t)) / (2 * step)
+    torch.testing.assert_close(tangent, expected, atol=1e-8, rtol=1e-6)
+
+
+def test_an_impossible_problem_has_no_tangents():
+    mask = torch.zeros(n, m, dtype=torch.bool)
+    mask[:, 0] = mask[0] = True  # all rows but one want column 0
+    with forward_ad.dual_level(), pytest.raises(ValueError, match="no plan with these marginals uses allowed pairs only"):
+        of.solve(forward_ad.make_dual(C, direction(C)), reg=0.1, mask=mask)

@@ -120,8 +120,7 @@ def emd2(
             return cost
         return cost, found.log(cost) | ({"G": found.plan()} if return_matrix else {})
 
-    if not isinstance(b, Tensor):
-        b = None if b is None else checks.array("b", b)
+    b = b if b is None or isinstance(b, Tensor) else checks.array("b", b)
     if b is None or b.ndim != 2:
         return one(b)
     return [one(h) for h in (b.unbind(1) if isinstance(b, Tensor) else b.T)]
@@ -205,8 +204,7 @@ def _or_uniform(w: Any) -> Any:
 
 def _scaled(b: Any, a: Any) -> Any:
     """b with the mass of a, whatever its own is."""
-    given = (None if w is None else to_numpy(checks.array(name, w)).astype(np.float64) for name, w in (("a", a), ("b", b)))
-    w_a, w_b = given
+    w_a, w_b = (None if w is None else to_numpy(checks.array(t, w)).astype(np.float64) for t, w in (("a", a), ("b", b)))
     if w_b is None or not w_b.sum() > 0:
         return b  # uniform, or refused later
     return w_b * ((1.0 if w_a is None else w_a.sum()) / w_b.sum())
