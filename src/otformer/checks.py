@@ -180,8 +180,9 @@ def is_plain(t: Tensor) -> bool:
 def _float_tensor(name: str, t: Tensor) -> Tensor:
     no_transforms(name, t)
     if not is_plain(t):
-        kind = "masked" if type(t).__name__ == MASKED else "nested" if t.is_nested else f"{t.layout} on {t.device}"
-        raise ValueError(f"{name} must be an ordinary array, got a tensor of another kind: {kind}")
+        laid_out = f"tensor of layout {t.layout} on {t.device}"
+        kind = "masked tensor" if type(t).__name__ == MASKED else "nested tensor" if t.is_nested else laid_out
+        raise ValueError(f"{name} must be an ordinary array, got a {kind}")
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
         return t.to(torch.float64)
     if t.dtype in LOW:
