@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
 NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
+MASKED = "MaskedTensor"  # the class of torch.masked, told by its name so that nothing is imported
 FLOATS = "float16, bfloat16, float32 or float64"
 
 
@@ -51,8 +53,10 @@ def count(name: str, value: Any, least: int = 1, most: int | None = None) -> int
 def _number(name: str, value: Any, expected: str) -> float:
     if isinstance(value, (bool, str)):
         raise ValueError(f"{name} must be {expected}, got {value!r}")
-    if isinstance(value, Tensor) and value.requires_grad and torch.is_grad_enabled():
-        raise ValueError(f"{name} must not require a gradient here: it would be lost without a word; use {name}.item()")
+    if isinstance(value, Tensor):
+        no_transforms(name, value)
+        if derivative_wanted(value):
+            raise ValueError(f"{name} must not require a gradient here: it would be lost without a word; use {name}.item()")
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
@@ -61,22 +65,52 @@ def _number(name: str, value: Any, expected: str) -> float:
         raise ValueError(f"{name} must be {expected}, got a whole number beyond float64") from None
 
 
-def array(name: str, value: Any) -> Any:
+def has_tangent(value: Any) -> bool:
+    """Whether a tensor carries a forward-mode derivative (torch.autograd.forward_ad)."""
+    return isinstance(value, Tensor) and unpack_dual(value).tangent is not None
+
+
+def derivative_wanted(*given: Any) -> bool:
+    """Whether one of them is a tensor in which a derivative is wanted, in reverse or in forward mode."""
+    learning = torch.is_grad_enabled()
+    return any(isinstance(t, Tensor) and ((learning and t.requires_grad) or has_tangent(t)) for t in given)
+
+
+def no_tangents(instead: str, **given: Any) -> None:
+    """A ValueError for an argument whose forward-mode derivative would be lost."""
+    for name, value in given.items():
+        if has_tangent(value):
+            raise ValueError(f"{name} must not carry a forward-mode derivative here: {instead}")
+
+
+def is_transformed(value: Tensor) -> bool:
+    """Whether a tensor is inside a transform of torch.func, where every tensor becomes one without numbers of its own."""
+    functorch = torch._C._functorch
+    return functorch.is_functorch_wrapped_tensor(value) or functorch.peek_interpreter_stack() is not None
+
+
+def no_transforms(name: str, value: Tensor) -> None:
+    """A ValueError for a tensor inside a transform of torch.func, whose numbers nobody can read."""
+    if is_transformed(value):
+        instead = "use torch.autograd.grad, and solve_batch for many problems"
+        raise ValueError(f"{name} must not be inside torch.func (grad, vmap, jacrev, jvp): {instead}")
+
+
+def array(name: str, value: Any, differentiable: bool = False) -> Any:
     """Anything array-like as numbers in float32 or float64, not yet looked at; whole numbers become float64, float16 and
     bfloat16 float32.
 
     What is in memory comes back as a numpy array (of a tensor without its graph, and without a copy), what is on another
-    device as a tensor.
+    device as a tensor. ``differentiable``: the caller sees to derivatives; otherwise a forward-mode one is refused.
     """
     if type(value) is np.ndarray and value.dtype.char in "df" and value.dtype.isnative and min(value.strides or (0,)) >= 0:
         return value
     if isinstance(value, Tensor):
+        if not differentiable:
+            no_tangents("use torch.autograd.grad", **{name: value})
         t = _float_tensor(name, value).detach()
         return t.numpy() if t.device.type == "cpu" else t
-    try:
-        given = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}") from None
+    given = plain(name, value, "an array of numbers")
     kind = given.dtype.kind
     if kind not in "fiubc":
         raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}")
@@ -85,6 +119,28 @@ def array(name: str, value: Any) -> Any:
     if given.dtype.newbyteorder("=") not in (np.float64, np.float32):
         raise ValueError(f"{name} must be {FLOATS}, got dtype {given.dtype}")
     return np.array(given, given.dtype.newbyteorder("="), order="C")
+
+
+def plain(name: str, value: Any, expected: str) -> np.ndarray:
+    """numpy.asarray of what loses nothing by it: neither a mask, nor units, nor the derivative of a tensor in a list."""
+    if lost := _lost(value):
+        raise ValueError(f"{name} must be {expected}, got {lost}")
+    try:
+        return np.asarray(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(f"{name} must be {expected}, got {_describe(value)}") from None
+
+
+def _lost(value: Any) -> str:
+    """What numpy.asarray would drop in silence, in words; empty if nothing."""
+    if isinstance(value, (list, tuple)):
+        return next((lost for item in value if type(item) not in (float, int) and (lost := _lost(item))), "")
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        return "a masked array with entries that are masked"
+    if isinstance(value, Tensor) and (derivative_wanted(value) or is_transformed(value)):
+        return "a list of tensors with derivatives: use torch.stack"
+    has_units = hasattr(type(value), "units") or hasattr(type(value), "unit")
+    return f"{type(value).__name__} with units: give its numbers" if has_units else ""
 
 
 def as_low(out: Any, given: Any) -> Any:
@@ -116,9 +172,17 @@ def tensor(name: str, value: Any) -> Tensor:
     return t
 
 
+def is_plain(t: Tensor) -> bool:
+    """Whether a tensor is all its numbers, one after the other."""
+    return type(t).__name__ != MASKED and not t.is_nested and t.layout == torch.strided and t.device.type != "meta"
+
+
 def _float_tensor(name: str, t: Tensor) -> Tensor:
-    if t.layout != torch.strided or t.device.type == "meta":
-        raise ValueError(f"{name} must be an ordinary array, got a tensor of layout {t.layout} on {t.device}")
+    no_transforms(name, t)
+    if not is_plain(t):
+        laid_out = f"tensor of layout {t.layout} on {t.device}"
+        kind = "masked tensor" if type(t).__name__ == MASKED else "nested tensor" if t.is_nested else laid_out
+        raise ValueError(f"{name} must be an ordinary array, got a {kind}")
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
         return t.to(torch.float64)
     if t.dtype in LOW:
@@ -179,7 +243,7 @@ def choice(name: str, value: Any, known: Any) -> Any:
 def _describe(value: Any) -> str:
     if isinstance(value, (str, bytes)):
         return repr(value)
-    dtype = getattr(value, "dtype", None)
+    dtype = None if hasattr(value, "tocoo") else getattr(value, "dtype", None)  # a sparse matrix is named by its type
     return f"an array of dtype {dtype}" if dtype is not None else f"{type(value).__name__}"
 
 

@@ -244,3 +244,31 @@ def test_a_warm_start_from_a_problem_where_points_were_absent():
 def test_bad_potentials(potentials, message):
     with pytest.raises(ValueError, match=message):
         of.solve(np.ones((2, 3)), potentials=potentials)
+
+
+IMPOSSIBLE = torch.tensor([[True, False, False], [True, False, False], [True, True, True]])  # rows 0 and 1 want column 0
+
+
+def test_an_impossible_problem_has_no_gradients():
+    """Two rows of mass 0.8 may only use a column of mass 1/3: no plan, so no derivative."""
+    a = torch.tensor([0.4, 0.4, 0.2], dtype=torch.float64, requires_grad=True)
+    C = draw(0, 3, 3)
+    with pytest.warns(RuntimeWarning, match="not converged"):
+        r = of.solve(C, a, reg=0.1, mask=IMPOSSIBLE)
+    assert not r.converged
+    for output in (r.value, r.value_linear, r.plan.sum()):
+        for given in (a, C):
+            with pytest.raises(RuntimeError, match="no plan with these marginals uses allowed pairs only"):
+                torch.autograd.grad(output, given, retain_graph=True)
+    with pytest.warns(UserWarning, match="did not converge"):
+        plan = of.sinkhorn(a, [], torch.where(IMPOSSIBLE, C, torch.inf), 0.1)
+    with pytest.raises(RuntimeError, match="no plan with these marginals uses allowed pairs only"):
+        torch.autograd.grad(plan.sum(), a)
+
+
+@pytest.mark.filterwarnings("ignore:not converged")
+def test_a_possible_problem_that_did_not_converge_has_gradients():
+    a = torch.tensor([0.2, 0.1, 0.7], dtype=torch.float64, requires_grad=True)
+    C = draw(0, 3, 3)
+    assert not of.solve(C, a, reg=0.1, mask=IMPOSSIBLE, tol=0).converged  # nothing is below 0
+    assert gradcheck(lambda C, a: of.solve(C, a, reg=0.1, mask=IMPOSSIBLE, tol=0).value, (C, a))

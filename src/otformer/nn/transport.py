@@ -68,7 +68,7 @@ class Transport(nn.Module):
             raise ValueError("give two point sets x and y, or a cost alone")
         if cost is not None and self.output == "points":
             raise ValueError("output='points' needs x and y, got a cost")
-        _refuse_transforms(*given.values())
+        _refuse_transforms(*given.values(), a, b, x_mask, y_mask)
         first, *_ = sets = _alike(given, {"a": a, "b": b, "x_mask": x_mask, "y_mask": y_mask})
         batch, n, m = first.shape[:-2], first.shape[-2], sets[-1].shape[-2 if cost is None else -1]
         if n == m == 0:  # no points have an empty plan
@@ -93,7 +93,7 @@ class Transport(nn.Module):
 
 
 def _refuse_transforms(*sets: Tensor | None) -> None:
-    if any(isinstance(t, Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in sets):
+    if any(isinstance(t, Tensor) and checks.is_transformed(t) for t in sets):
         raise ValueError(
             "Transport does not run inside torch.func (vmap, grad, jacrev): use torch.autograd.grad, "
             "or DoublyStochastic(temperature=reg) on the logits -cost"

@@ -27,7 +27,6 @@ from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
 from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Form, Goal, squared_distances
-from otformer.transport.problem.read import wants_gradient
 from otformer.transport.problem.read_stream import MOST_RATIO
 from otformer.transport.problem.result import Result
 from otformer.transport.solvers.annealing import direct_then_annealed, least_error
@@ -143,7 +142,7 @@ def solve_sharded(
     (0.0031, True)
     >>> dist.destroy_process_group()
     """
-    ranks, lost = Ranks(group, timeout), wants_gradient(X_a_local, X_b, a_local, b, reg)
+    ranks, lost = Ranks(group, timeout), checks.derivative_wanted(X_a_local, X_b, a_local, b, reg)
     with torch.no_grad():
         given = _agreed(ranks, lost, X_a_local, X_b, a_local, b, reg, tol, max_depth)
         place = X_a_local.device if isinstance(X_a_local, Tensor) else None

@@ -79,8 +79,9 @@ def solve(
     Parameters
     ----------
     M : array (n, m) or Features
-        Cost: numpy, a tensor or lists; +inf forbids a pair. Results are float32 if it is, and if it is float16 or bfloat16:
-        a plan of entries about 1/(n m) is rounded too much there to have the marginals it is said to have.
+        Cost: numpy, a tensor or lists; +inf, or the mask of a masked array of numpy, forbids a pair. Results are float32 if
+        it is, and if it is float16 or bfloat16: a plan of entries about 1/(n m) is rounded too much there to have the
+        marginals it is said to have.
     a, b : array (n,) and (m,), optional
         Weights of equal sum; by default uniform, with the mass of the other side, or 1. A point of weight 0 is absent.
     reg : float or Tensor

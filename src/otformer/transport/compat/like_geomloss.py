@@ -27,6 +27,7 @@ from otformer import checks
 from otformer.network.features import pair
 from otformer.transport.derivatives.envelope import Envelope
 from otformer.transport.derivatives.implicit import moving_squares
+from otformer.transport.problem.read import root_of
 from otformer.transport.variants.debiased import phi, self_transport, transport
 from otformer.transport.variants.debiased_streamed import Losses
 
@@ -119,6 +120,7 @@ class SamplesLoss(torch.nn.Module):
             cost = self.cost or (_distance if self.p == 1 else _half_squares)
             F, G, value = _losses(points, weights, cost, self.eps, self.rho, tol, self.debias)
         if self.potentials:
+            checks.no_tangents("potentials have no derivatives", x=x, y=y, α=a, β=b)
             F, G = F.to(x), G.to(x)
             return F.reshape(a.shape if α is None else np.shape(α)), G.reshape(b.shape if β is None else np.shape(β))
         return value.to(x).reshape(x.shape[:-2])
@@ -151,7 +153,8 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
         _, _, values = _streamed_losses((p[None], q[None]), weights, Losses(1.0, False, reg, None, tol, debias=True))
     else:
         _, _, values = _losses((p[None], q[None]), weights, moving_squares, reg, None, tol, debias=True)
-    return values[0].to(p) if isinstance(x, Tensor) or isinstance(y, Tensor) or values.requires_grad else float(values[0])
+    moving = isinstance(x, Tensor) or isinstance(y, Tensor) or checks.derivative_wanted(values)
+    return values[0].to(p) if moving else float(values[0])
 
 
 def _losses(
@@ -166,21 +169,23 @@ def _losses(
     """(F [B, N], G [B, M], losses [B]) of batches [B, N, D], [B, M, D] in float64; the losses are differentiable."""
     (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
     costs = [_cost(cost, *pair) for pair in (((x, y), (x, x), (y, y)) if debias else ((x, y),))]
-    with torch.no_grad():
-        F, G = transport(costs[0], a, b, eps, rho, tol)
-        at_a, at_b = phi(F, eps, rho), phi(G, eps, rho)
-        plans = [_plan(costs[0], a, b, F, G, eps)]
-        if debias:
-            f, g = self_transport(costs[1], a, eps, rho, tol), self_transport(costs[2], b, eps, rho, tol)
-            at_a, at_b = at_a - phi(f, eps, rho), at_b - phi(g, eps, rho)
-            plans += [-0.5 * _plan(costs[1], a, a, f, f, eps), -0.5 * _plan(costs[2], b, b, g, g, eps)]
-            F, G = F - f, G - g
-        value = (a * at_a[0]).sum(-1) + (b * at_b[0]).sum(-1)
+    α, β, *C = (t.detach() for t in (a, b, *costs))
+    F, G = transport(C[0], α, β, eps, rho, tol)
+    at_a, at_b = phi(F, eps, rho), phi(G, eps, rho)
+    plans = [_plan(C[0], α, β, F, G, eps)]
+    if debias:
+        f, g = self_transport(C[1], α, eps, rho, tol), self_transport(C[2], β, eps, rho, tol)
+        at_a, at_b = at_a - phi(f, eps, rho), at_b - phi(g, eps, rho)
+        plans += [-0.5 * _plan(C[1], α, α, f, f, eps), -0.5 * _plan(C[2], β, β, g, g, eps)]
+        F, G = F - f, G - g
+    value = (α * at_a[0]).sum(-1) + (β * at_b[0]).sum(-1)
     return F, G, Envelope.apply(value, [at_a[1], at_b[1], *plans], a, b, *costs)
 
 
 def _streamed_losses(points: Pair, weights: Pair, loss: Losses) -> tuple[Tensor, Tensor, Tensor]:
     """`_losses` without matrices; the problems of a batch one by one."""
+    (x, y), (a, b) = points, weights
+    checks.no_tangents("use torch.autograd.grad, or a loss on matrices (backend='tensorized')", x=x, y=y, a=a, b=b)
     found = [loss(*one) for one in zip(*points, *weights, strict=True)]
     F, G, values = (torch.stack(t) for t in zip(*found, strict=True))
     return F, G, values
@@ -237,6 +242,8 @@ def _cost(cost: Cost, x: Tensor, y: Tensor) -> Tensor:
 
 def _distance(x: Tensor, y: Tensor) -> Tensor:
     """‖x_i − y_j‖, from differences: no cancellation, no N × M × D array, and gradient 0 where points coincide."""
+    if checks.has_tangent(x) or checks.has_tangent(y):
+        return root_of(moving_squares(x, y))  # torch's cdist has no forward mode
     return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
 
 

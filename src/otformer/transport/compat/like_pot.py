@@ -25,6 +25,7 @@ from torch import Tensor
 from otformer import callers, checks
 from otformer.transport.executors.absorbed import Watched
 from otformer.transport.problem.finish import Solved, finish
+from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.problem import Array, Goal, Problem, to_numpy
 from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
@@ -134,7 +135,11 @@ def sinkhorn2(
     method = _known(method, METHODS_2)
     result, details = sinkhorn(a, b, M, reg, method, numItermax, stopThr, verbose, True, warn, warmstart, **kwargs)
     if result.ndim == 2:
-        result = (result * (checks.tensor("M", M).to(result) if isinstance(result, Tensor) else np.asarray(M))).sum()
+        M = unmasked(M)  # whose forbidden pairs, inf, have no part in the sum
+        if isinstance(result, Tensor):
+            result = (result * torch.where(result > 0, checks.unseen("M", M).to(result), 0.0)).sum()
+        else:
+            result = (result * np.where(result > 0, checks.array("M", M), 0.0)).sum()
     return (result, details) if log else result
 
 
@@ -163,7 +168,7 @@ def _known(method: Any, methods: tuple[str, ...]) -> str:
 
 def _columns(b: Any) -> tuple[Any, ...]:
     """Histograms (m, k), one by one."""
-    found = b.unbind(1) if isinstance(b, Tensor) else tuple(np.asarray(b).T)
+    found = b.unbind(1) if isinstance(b, Tensor) else tuple(checks.array("b", b).T)
     if not found:
         raise ValueError(f"b must have shape (m,) or (m, k) with k of at least 1, got {tuple(b.shape)}")
     return found
@@ -184,7 +189,7 @@ def _solve(M: Any, a: Any, b: Any, reg: Any, start: Tensor | None, limits: _Limi
     single = any(getattr(w, "dtype", None) in (torch.float32, np.float32) for w in (a, b))
     near = abs(problem.mass - float(problem.target.sum())) <= 4 * ROUNDING_OF[single] * problem.mass
     error = _l2(solved.plan.sum(0) - (problem.b if near else problem.target))
-    result = finish(problem, solved, Goal(math.inf, 2), warn=False)
+    result = finish(problem, solved, Goal(limits.error, 2), warn=False)
     return _Found(problem, solved, result, [*errors, error])
 
 
@@ -251,11 +256,12 @@ def _starts(warmstart: Any, count: int, several: bool, scale: float) -> list[Ten
     try:
         pairs = several and isinstance(warmstart[0], (tuple, list))
         given = [v for _, v in warmstart] if pairs else [warmstart[1]]
-        logs = [torch.as_tensor(t.detach() if isinstance(t, Tensor) else np.asarray(t, dtype=float)) / scale for t in given]
+        logs = [checks.unseen("warmstart", t).detach() / scale for t in given]
         if several and not pairs:
             logs = list(logs[0].unbind(-1))
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
-        raise ValueError(f"warmstart must be a pair of arrays (log u, log v), got {warmstart!r}") from None
+        shown = " ".join(repr(warmstart).split())
+        raise ValueError(f"warmstart must be a pair of arrays (log u, log v), got {shown}") from None
     if len(logs) != count:
         raise ValueError(f"warmstart must be for {count} histograms, got {len(logs)}")
     return list(logs)

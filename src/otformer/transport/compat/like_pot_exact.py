@@ -23,8 +23,9 @@ from torch import Tensor
 from otformer import checks
 from otformer.transport.compat.sparse_cost import solve_sparse
 from otformer.transport.exact.result import sparse
+from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.problem import Form, to_numpy
-from otformer.transport.problem.read import ANY_REG, read_cost, wants_gradient
+from otformer.transport.problem.read import ANY_REG, read_cost
 
 TOL = 1e-9  # of the cost: a gap above it is not called optimal
 OPTIMAL, NOT_PROVED = 1, 3  # POT's codes
@@ -67,6 +68,7 @@ def emd(
     ([[0.25, 0.25], [0.0, 0.5]], 0.25, 0.0)
     """
     _check_unneeded(numItermax, numThreads)
+    checks.no_tangents("a plan of emd has none, emd2 gives that of the cost", a=a, b=b, M=M)
     found = _solve(a, b, M, center_dual, check_marginals, potentials_init)
     return (found.plan(), found.log(found.cost)) if log else found.plan()
 
@@ -115,8 +117,7 @@ def emd2(
             return cost
         return cost, found.log(cost) | ({"G": found.plan()} if return_matrix else {})
 
-    if not isinstance(b, Tensor):
-        b = None if b is None else checks.array("b", b)
+    b = b if b is None or isinstance(b, Tensor) else checks.array("b", b)
     if b is None or b.ndim != 2:
         return one(b)
     return [one(h) for h in (b.unbind(1) if isinstance(b, Tensor) else b.T)]
@@ -153,8 +154,8 @@ class _Found(NamedTuple):
     def moving(self, a: Any, b: Any, M: Any) -> Any:
         """The cost with its derivatives, where any are wanted."""
         slopes = ((a, self.u - self.u.mean()), (b, self.v - self.v.mean())) if len(self.u) else ()
-        terms = [torch.as_tensor(t, device=w.device) @ w.double() for w, t in slopes if wants_gradient(w)]
-        if wants_gradient(M):
+        terms = [torch.as_tensor(t, device=w.device) @ w.double() for w, t in slopes if checks.derivative_wanted(w)]
+        if checks.derivative_wanted(M):
             i, j, masses = (torch.as_tensor(t, device=M.device) for t in self.sent)
             terms.append(masses.double() @ _at(M, i, j).double())
         form = self.form if self.form.device is not None or not terms else Form(terms[0].device, self.form.single)
@@ -185,7 +186,7 @@ def _check_unneeded(numItermax: Any, numThreads: Any) -> None:
 
 @torch.no_grad()
 def _solve(a: Any, b: Any, M: Any, center_dual: bool, check_marginals: bool, start: Any) -> _Found:
-    a, b = _or_uniform(a), _or_uniform(b)
+    a, b, M = (t.detach() if isinstance(t, Tensor) else t for t in (_or_uniform(a), _or_uniform(b), unmasked(M)))
     b = b if check_marginals else _scaled(b, a)
     held_sparsely = hasattr(M, "tocoo") or (isinstance(M, Tensor) and M.layout != torch.strided)
     found = _Found(*solve_sparse(a, b, M, start, TOL), sparse=True) if held_sparsely else _solve_dense(a, b, M, start)
@@ -200,8 +201,7 @@ def _or_uniform(w: Any) -> Any:
 
 def _scaled(b: Any, a: Any) -> Any:
     """b with the mass of a, whatever its own is."""
-    given = (None if w is None else to_numpy(checks.array(name, w)).astype(np.float64) for name, w in (("a", a), ("b", b)))
-    w_a, w_b = given
+    w_a, w_b = (None if w is None else to_numpy(checks.array(t, w)).astype(np.float64) for t, w in (("a", a), ("b", b)))
     if w_b is None or not w_b.sum() > 0:
         return b  # uniform, or refused later
     return w_b * ((1.0 if w_a is None else w_a.sum()) / w_b.sum())

@@ -70,10 +70,7 @@ def _numbers(cost: Any) -> Any:
     """A tensor or an array as it is, of any real dtype, truth values too; lists as an array."""
     if isinstance(cost, Tensor):
         return checks.unseen("cost", cost.detach().double() if cost.dtype == torch.bool else cost.detach())
-    try:
-        C = np.asarray(cost)
-    except (TypeError, ValueError):
-        raise ValueError(f"cost must be an array of numbers, got {type(cost).__name__} of several lengths") from None
+    C = checks.plain("cost", cost, "an array of numbers")
     if C.dtype.kind not in "biuf":
         raise ValueError(f"cost must be an array of numbers, got an array of dtype {C.dtype}")
     return C

@@ -10,11 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, is_grad_enabled
 from torch.autograd import Function, grad
 
 Slope = Tensor | Callable[[], Tensor]  # a gradient, or a function that finds it
+FORWARD_ALONE = "forward-mode and reverse-mode derivatives do not go together here: use torch.autograd.grad twice"
 ONCE = "this loss can be differentiated once only: create_graph=True is not supported"
+
+
+def forward_alone(*inputs: Tensor) -> None:
+    """Of inputs of which some carry a tangent none may require a gradient: that of the tangent would be wrong."""
+    if is_grad_enabled() and any(t.requires_grad for t in inputs):
+        raise ValueError(FORWARD_ALONE)
 
 
 class Envelope(Function):
@@ -23,7 +31,15 @@ class Envelope(Function):
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *inputs: Tensor) -> Tensor:
         ctx.save_for_backward(*gradients)
+        ctx.save_for_forward(*gradients, *inputs)
         return value.clone()
+
+    @staticmethod
+    def jvp(ctx: Any, dvalue: Tensor, _: Any, *tangents: Tensor) -> Tensor:
+        gradients, inputs = ctx.saved_tensors[: len(tangents)], ctx.saved_tensors[len(tangents) :]
+        forward_alone(*inputs)
+        moved = (g * t for g, t in zip(gradients, tangents, strict=True))
+        return torch.stack([t.flatten(dvalue.ndim).sum(-1) for t in moved]).sum(0)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -71,3 +87,7 @@ class NotDifferentiable(Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
         raise RuntimeError(ctx.what)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> tuple[None, ...]:
+        raise ValueError(ctx.what)

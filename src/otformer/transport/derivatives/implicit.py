@@ -11,7 +11,8 @@ derivatives are those with (u, v) held still:
 
     H (du, dv)/λ = (da, db) + (E1, Eᵀ1)/λ,      E = P ∘ (dC + (log P + 1) dλ).
 
-H is symmetric: a loss with gradient g in (u, v) needs one solution of H w = g, and its gradients are then
+which is the derivative in forward mode. H is symmetric: a loss with gradient g in (u, v) needs one solution of H w = g, and
+its gradients are then
 
     λ w_i in a_i,      λ w_j in b_j,      P_ij (w_i + w_j) in C_ij,      Σ P_ij (w_i + w_j) (log P_ij + 1) in λ.
 
@@ -28,7 +29,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from otformer import callers
+from otformer import callers, checks
+from otformer.transport.derivatives.envelope import forward_alone
 from otformer.transport.problem.problem import squared_distances
 
 Product = Callable[[Tensor], Tensor]
@@ -47,7 +49,17 @@ class Potentials(Function):
     @staticmethod
     def forward(ctx: Any, C: Tensor, a: Tensor, b: Tensor, reg: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(C, reg, u, v)
+        ctx.save_for_forward(C, a, b, reg, u, v)
         return u.clone(), v.clone()
+
+    @staticmethod
+    def jvp(ctx: Any, dC: Tensor, da: Tensor, db: Tensor, dreg: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+        C, a, b, reg, u, v = ctx.saved_tensors
+        forward_alone(C, a, b, reg)
+        log_P = log_plan(C, u, v, reg)
+        P = log_P.exp()
+        E = P * (dC + (log_P + 1) * dreg)
+        return solve_plan(P, reg * da + E.sum(-1), reg * db + E.sum(-2))
 
     @staticmethod
     def backward(ctx: Any, g_u: Tensor, g_v: Tensor) -> tuple[Tensor | None, ...]:
@@ -58,11 +70,7 @@ class Potentials(Function):
         C, reg, u, v = ctx.saved_tensors
         log_P = log_plan(C, u, v, reg)
         P = log_P.exp()
-        if min(P.shape[-2:]) <= EIGENVECTORS_UP_TO:
-            w_u, w_v = decompose_marginals(P, g_u, g_v)
-        else:
-            products = (lambda w: (P @ w[..., :, None])[..., 0]), (lambda w: (w[..., None, :] @ P)[..., 0, :])
-            w_u, w_v = solve_marginals(*products, g_u, g_v)
+        w_u, w_v = solve_plan(P, g_u, g_v)
         in_C = P * (w_u[..., :, None] + w_v[..., None, :])
         return in_C, reg * w_u, reg * w_v, (in_C * (log_P + 1)).sum(), None, None
 
@@ -76,8 +84,17 @@ class Value(Function):
     ) -> Tensor:
         """``value`` is known; u, v belong to C, which is ``low`` below the cost that it is the value of."""
         ctx.save_for_backward(C, a, b, reg, u, v)
+        ctx.save_for_forward(C, a, b, reg, u, v)
         ctx.low = low
         return C.new_tensor(value)
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, dC: Tensor, da: Tensor, db: Tensor, dreg: Tensor, *__: Any) -> Tensor:
+        C, a, b, reg, u, v = ctx.saved_tensors
+        forward_alone(C, a, b, reg)
+        log_P = log_plan(C, u, v, reg)
+        P = log_P.exp()
+        return (P * dC).sum() + (u + ctx.low) @ da + v @ db + (P * log_P).sum() * dreg
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -94,7 +111,15 @@ class SquaredDistances(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, C: Tensor) -> Tensor:
         ctx.save_for_backward(x, y)
+        ctx.save_for_forward(x, y)
         return C.clone()
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Tensor, dy: Tensor, _: Any) -> Tensor:
+        x, y = ctx.saved_tensors
+        middle = y.detach().mean(-2, keepdim=True)
+        x, y = x - middle, y - middle
+        return 2 * ((x * dx).sum(-1)[..., :, None] + (y * dy).sum(-1)[..., None, :] - dx @ y.mT - x @ dy.mT)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
@@ -107,7 +132,15 @@ class SquaredDistances(Function):
 def moving_squares(x: Tensor, y: Tensor) -> Tensor:
     """‖x_i − y_j‖² [..., n, m], differentiable if one of the two is to be."""
     C = squared_distances(x.detach(), y.detach())
-    return SquaredDistances.apply(x, y, C) if torch.is_grad_enabled() and (x.requires_grad or y.requires_grad) else C
+    return SquaredDistances.apply(x, y, C) if checks.derivative_wanted(x, y) else C
+
+
+def solve_plan(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tensor]:
+    """w with H w = g for plans [..., n, m]."""
+    if min(P.shape[-2:]) <= EIGENVECTORS_UP_TO:
+        return decompose_marginals(P, g_u, g_v)
+    products = (lambda w: (P @ w[..., :, None])[..., 0]), (lambda w: (w[..., None, :] @ P)[..., 0, :])
+    return solve_marginals(*products, g_u, g_v)
 
 
 def decompose_marginals(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tensor]:

@@ -86,7 +86,7 @@ def wasserstein_1d(
     if not bool(value.to(like.dtype).isfinite().all()):
         most = f"below {torch.finfo(like.dtype).max:.2g}"
         raise ValueError(f"u_values and v_values must be so near, and weights so small, that the distance is {most}")
-    if a.requires_grad or b.requires_grad:
+    if checks.derivative_wanted(a, b):
         b = b * (a.sum(0) / b.sum(0))
         f, g = _potentials(stairs, costs)
         value = value + ((a - a.detach()) * f).sum(0) + ((b - b.detach()) * g).sum(0)

@@ -103,6 +103,8 @@ class ExactResult(Result):
         return sums.to_dense() if isinstance(sums, Tensor) else np.asarray(sums).ravel()
 
     def _columns(self, name: str, given: Any) -> Any:
+        if not isinstance(self.plan, Tensor):
+            checks.no_tangents("this result is numpy's", **{name: given})
         m, like, given = self.plan.shape[1], self.plan, checks.tensor(name, given)
         array: Any = given.to(like.device, like.dtype) if isinstance(like, Tensor) else given.numpy()
         if array.ndim not in (1, 2) or len(array) != m:

@@ -92,6 +92,8 @@ class RoundedPlan:
 
     def __matmul__(self, w: Any) -> Any:
         """Products with w [m] or [m, k]."""
+        if self.numpy:
+            checks.no_tangents("this result is numpy's", vector=w)
         s, t = self.scales
         given = checks.tensor("vector", w).to(s)
         if given.ndim not in (1, 2) or len(given) != len(t):

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import callers
+from otformer import callers, checks
 from otformer.transport.exact import digits
 from otformer.transport.exact.graphs import Clock, Sent, empty_graph
 from otformer.transport.exact.pairs import AllPairs, MatrixPairs, OnDevice
@@ -37,11 +37,15 @@ from otformer.transport.problem.read import root_of
 MOST_ORDERED = 8  # dimensions in which neighbours along a curve are near
 MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
 GRAPH_UP_TO = 1500  # pairs of which all are put on the graph: choosing some takes longer than the flow
+NO_TANGENTS = "an exact plan has none; emd2 gives that of the value"
 
 
 def solve_exact(problem: Problem, tol: float, max_time: float | None = None) -> ExactResult:
     """The optimum of a problem, whose λ is not looked at."""
     clock = Clock(max_time)
+    if problem.wanted is not None:
+        cost, a, b, _ = problem.wanted
+        checks.no_tangents(NO_TANGENTS, **{"M (or the points)": cost[0], "a": a, "b": b})
     if not len(problem.a):
         none, nothing = np.empty(0, np.int64), np.empty(0)
         sent = Sent(none, none, none, nothing)

@@ -11,11 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import callers
+from otformer import callers, checks
+from otformer.transport.derivatives.envelope import NotDifferentiable
 from otformer.transport.derivatives.implicit import Potentials, Value, log_plan
+from otformer.transport.problem.forbidden import allows_a_plan
 from otformer.transport.problem.problem import Array, Goal, Problem, Sides, Wanted
 from otformer.transport.problem.result import Result
 
+NO_PLAN = "no plan with these marginals uses allowed pairs only: what did not converge to one has no derivatives"
 MADE_AGAIN = 1e6  # range of costs, in units of λ, up to which potentials give the plan to nine digits
 
 
@@ -65,10 +68,13 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
         potentials = form.give(whole_u, double=True), form.give(v, double=True)
         whole_P = form.give(whole_P)
     parts: dict[str, Any] = {"plan": whole_P, "value_linear": partial(_given, problem, linear)}
-    if problem.wanted is not None:
-        number, parts = _with_derivatives(problem.as_tensors(), problem.wanted, u, solved.v, value, P, linear)
-    parts["rounded"] = partial(_rounded, problem, u, solved.v)
     converged = error < goal.tol or not len(u)
+    if problem.wanted is not None:
+        possible = converged or allows_a_plan(problem)
+        wanted = problem.wanted if possible else _without_derivatives(problem.wanted)
+        number, moving, parts = _with_derivatives(problem.as_tensors(), wanted, u, solved.v, value, P, linear)
+        potentials = moving or potentials
+    parts["rounded"] = partial(_rounded, problem, u, solved.v)
     if warn and not converged:
         tell(error, solved.depth, goal, reg, ", or use float64" if form.single else "")
     return Result(potentials, number, error, converged, solved.depth, solved.method, mass, error, parts)
@@ -117,18 +123,33 @@ def _rounded(problem: Problem, u: Array, v: Array) -> Any:
     return round_matrix(problem, _plan(problem.cost, u, v, problem.reg), v)
 
 
+def _without_derivatives(wanted: Wanted) -> Wanted:
+    """The same tensors, of which to ask for a derivative is an error: there is no plan near which one could be taken."""
+    (cost,), *others = wanted
+    given = cost, *others
+    C, a, b, reg = NotDifferentiable.apply(NO_PLAN, given, *given)
+    return Wanted((C,), a, b, reg)
+
+
 def _with_derivatives(
     problem: Problem, wanted: Wanted, u: Array, v: Array, value: float, P: Array, known: Callable[[], float]
-) -> tuple[Tensor, dict[str, Any]]:
-    """The value, and the plan and its linear part when they are read, differentiable in what was wanted."""
+) -> tuple[Tensor, tuple[Any, Any] | None, dict[str, Any]]:
+    """The value, and the plan and its linear part when they are read, differentiable in what was wanted.
+
+    Potentials have derivatives in forward mode only: in reverse mode they are plain numbers.
+    """
     (C,), a, b, reg = wanted
     u, v, P = (torch.as_tensor(t, dtype=torch.float64, device=C.device) for t in (u, v, P))
     if bool(C.isinf().any()):  # far enough for exp to be 0, and finite, so that 0 · log 0 is 0
         C = torch.where(C.isinf(), float(u.max() + v.max()) + 800 * problem.reg, C)
     number = Value.apply(value, C, a, b, reg, u, v, problem.low)
     moving = Potentials.apply(C, a, b, reg, u, v)
-    linear = partial(_moving_linear, problem, C, reg, moving, P, known)
-    return problem.form.give(number), {"plan": partial(_moving_plan, problem, C, reg, moving, P), "value_linear": linear}
+    linear, give = partial(_moving_linear, problem, C, reg, moving, P, known), problem.form.give
+    potentials = None
+    if checks.has_tangent(moving[0]):
+        whole = problem.whole(moving[0] + problem.low, 0), problem.whole(moving[1], 1)
+        potentials = give(whole[0], double=True), give(whole[1], double=True)
+    return give(number), potentials, {"plan": partial(_moving_plan, problem, C, reg, moving, P), "value_linear": linear}
 
 
 def _moving(C: Tensor, reg: Tensor, moving: tuple[Tensor, Tensor], P: Tensor) -> Tensor:

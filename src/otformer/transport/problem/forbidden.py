@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.problem.labels import Labels
-from otformer.transport.problem.problem import Array, Kept, to_numpy
+from otformer.transport.problem.problem import Array, Form, Kept, Problem, to_numpy
 
 SIDES = ("row", "column")
 
@@ -25,12 +26,21 @@ def greatest_allowed(C: Array, low: float) -> float:
     return float(torch.where(t.isinf(), -math.inf, t).max())
 
 
+def unmasked(M: Any) -> Any:
+    """A masked array of numpy as a plain one, with inf where it is masked; anything else as it is."""
+    if not isinstance(M, np.ma.MaskedArray):
+        return M
+    return np.where(np.ma.getmaskarray(M), math.inf, checks.array("M", M.data))
+
+
 def masked(C: Array, mask: Any) -> Array:
     """inf where the mask is False."""
+    expected = f"a boolean array of shape {tuple(C.shape)}"
     try:
-        allowed = mask if isinstance(mask, Tensor) else torch.from_numpy(np.array(mask))
-    except (TypeError, ValueError):
-        raise ValueError(f"mask must be a boolean array of shape {tuple(C.shape)}, got {type(mask).__name__}") from None
+        allowed = mask if isinstance(mask, Tensor) else torch.from_numpy(checks.plain("mask", mask, expected).copy())
+    except TypeError:
+        raise ValueError(f"mask must be {expected}, got {type(mask).__name__}") from None
+    checks.no_transforms("mask", allowed)
     if allowed.dtype != torch.bool or tuple(allowed.shape) != tuple(C.shape):
         kind = str(allowed.dtype).removeprefix("torch.")
         expected = f"boolean of shape {tuple(C.shape)}, True where a pair may match"
@@ -84,3 +94,18 @@ def _placed(part: np.ndarray, at: Array) -> np.ndarray:
     out = np.full(int(places.max(initial=-1)) + 1, -1)
     out[places] = part
     return out
+
+
+def allows_a_plan(problem: Problem) -> bool:
+    """Whether a plan with these marginals exists on the pairs that are allowed: whether one of cost 0 there can be found."""
+    C = torch.as_tensor(problem.cost)
+    if not bool(C.isinf().any()):
+        return True
+    from otformer.transport.exact.solve import solve_exact
+
+    free = replace(problem.as_tensors(), cost=torch.where(C.isinf(), C, 0.0), wanted=None, start=None, low=0.0, spread=0.0)
+    try:
+        solve_exact(replace(free, form=Form(None, single=False)), tol=0.0)
+    except ValueError:
+        return False
+    return True

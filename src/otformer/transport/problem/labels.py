@@ -123,17 +123,30 @@ def read_labels(labels: Any, allow: Any, n: int, m: int) -> Labels | None:
 
 def _read_side(k: int, given: Any, size: int) -> np.ndarray:
     name = f"labels[{k}]"
-    try:
-        array = given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
-    except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} must be whole numbers or strings, got {_kind(given)}") from None
+    if isinstance(given, Tensor):
+        checks.no_transforms(name, given)
+        given = given.detach().cpu().numpy()
+    _check_kept_apart(name, given)
+    array = checks.plain(name, given, "whole numbers or strings")
     if array.dtype == object and all(isinstance(label, str) for label in array.flat):
+        _check_kept_apart(name, array.tolist())
         array = array.astype(str)
     if array.size and array.dtype.kind not in "biuUS":
         raise ValueError(f"{name} must be whole numbers or strings, got dtype {array.dtype}")
     if array.shape != (size,):
         raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
     return array if array.size else array.astype(np.int64)
+
+
+def _check_kept_apart(name: str, labels: Any) -> None:
+    """numpy leaves out NUL at the end of strings, and makes strings of whole numbers beside them: no labels may merge so."""
+    if not isinstance(labels, (list, tuple)):
+        return
+    texts = [label for label in labels if isinstance(label, (str, bytes))]
+    if wrong := [text for text in texts if text[-1:] in ("\0", b"\0")]:
+        raise ValueError(f"{name} must not end in NUL, which numpy leaves out, got {wrong[0]!r}")
+    if 0 < len(texts) < len(labels) or len({isinstance(text, str) for text in texts}) > 1:
+        raise ValueError(f"{name} must be of one kind, got {texts[0]!r} beside others")
 
 
 def _kind(value: Any) -> str:

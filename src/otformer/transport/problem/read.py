@@ -18,7 +18,7 @@ from torch import Tensor
 from otformer import checks
 from otformer.network.features import Features, cosine, inner_product, squared_euclidean
 from otformer.transport.derivatives.implicit import SquaredDistances
-from otformer.transport.problem.forbidden import check_reachable, greatest_allowed, masked, parts
+from otformer.transport.problem.forbidden import check_reachable, greatest_allowed, masked, parts, unmasked
 from otformer.transport.problem.labels import Labels, read_labels
 from otformer.transport.problem.potentials import started
 from otformer.transport.problem.problem import Array, Form, Problem, Wanted, squared_distances
@@ -37,16 +37,13 @@ FEATURES: dict[str, Callable[[Any, Any], Features]] = {
     "inner": inner_product,
     "cosine": cosine,
 }
+REVERSE_ONLY = "use torch.autograd.grad, or a balanced solve with reg > 0 on a matrix (executor='dense')"
 A_BATCH = ": for a batch there are solve_batch and nn.Transport"
 
 
 def is_small(n: int, m: int) -> bool:
     """Whether Newton steps cost no more than the calls of other layers."""
     return n * m * min(n, m) <= SMALL
-
-
-def wants_gradient(*given: Any) -> bool:
-    return torch.is_grad_enabled() and any(isinstance(t, Tensor) and t.requires_grad for t in given)
 
 
 def read_cost(
@@ -56,10 +53,13 @@ def read_cost(
     """The problem of a cost matrix M (n, m), or of `Features`; +inf, or False in ``mask`` (n, m), forbids a pair."""
     if isinstance(M, Features):
         M = _not_low(M).cost()
-    C = checks.array("M", M)
+    M = unmasked(M)
+    if not balanced:
+        checks.no_tangents(REVERSE_ONLY, M=M, a=a, b=b, reg=reg)
+    C = checks.array("M", M, differentiable=True)
     single = C.dtype == torch.float32 if isinstance(C, Tensor) else C.dtype.char == "f"
     form = Form(M.device if isinstance(M, Tensor) else None, single)
-    moving = M if form.device is not None and wants_gradient(M) else None
+    moving = M if form.device is not None and checks.derivative_wanted(M) else None
     return _matrix_problem(C, form, moving, a, b, reg, potentials, mask, balanced, labels)
 
 
@@ -84,7 +84,7 @@ def read_points(
             raise ValueError(f"metric must give a matrix of shape {(len(X_a), len(X_b))}, got {np.shape(M)}")
         return read_cost(M, a, b, reg, potentials, mask, balanced, read_labels(labels, allow, len(X_a), len(X_b)))
     else:
-        x, y = checks.array("X_a", X_a), checks.array("X_b", X_b)
+        x, y = (checks.array(name, t, differentiable=True) for name, t in (("X_a", X_a), ("X_b", X_b)))
         alike = type(X_a) is type(X_b) and getattr(X_a, "dtype", None) == getattr(X_b, "dtype", None)
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or x.dtype != y.dtype or not alike:
             _agree(X_a, X_b, x, y)
@@ -104,7 +104,7 @@ def read_points(
         C, moving = _feature_cost(X_a, X_b, x, y, metric)
     else:
         C, moving = squared_distances(x, y), None
-        if (form.device is not None or isinstance(X_b, Tensor)) and wants_gradient(X_a, X_b):
+        if (form.device is not None or isinstance(X_b, Tensor)) and checks.derivative_wanted(X_a, X_b):
             moving = SquaredDistances.apply(*(checks.unseen("points", t).double() for t in (X_a, X_b)), torch.as_tensor(C))
         if metric == "euclidean":
             C, moving = C**0.5, None if moving is None else root_of(moving)
@@ -130,9 +130,9 @@ def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[
     """A cost by the name of its features, and the same with its graph where a gradient is wanted."""
     features = FEATURES[checks.choice("metric", metric, FEATURES)]
     cost = features(x, y).cost()
-    moving = (
-        features(*(checks.unseen("points", t).double() for t in (X_a, X_b))).cost() if wants_gradient(X_a, X_b) else None
-    )
+    moving = None
+    if checks.derivative_wanted(X_a, X_b):
+        moving = features(*(checks.unseen("points", t).double() for t in (X_a, X_b))).cost()
     return cost.numpy() if cost.device.type == "cpu" else cost, moving
 
 
@@ -209,7 +209,8 @@ def _matrix_problem(
     low = low if low >= 0 else _shift(C, low, lam)
     C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
     wanted = None
-    if moving is not None or ((a is not None or b is not None or type(reg) is not float) and wants_gradient(a, b, reg)):
+    others = a is not None or b is not None or type(reg) is not float
+    if moving is not None or (others and checks.derivative_wanted(a, b, reg)):
         cost = torch.as_tensor(C) if moving is None else moving.double() - low
         cost = cost if kept is None or moving is None else cost[torch.as_tensor(kept.rows)][:, torch.as_tensor(kept.columns)]
         cost = torch.where(torch.as_tensor(C).isinf(), math.inf, cost) if forbids else cost
@@ -262,7 +263,7 @@ def wanted_of(
     kept = weights.kept
     sides = []
     for k, (given, read) in enumerate(((a, weights.a), (b, weights.target))):
-        if wants_gradient(given):
+        if checks.derivative_wanted(given):
             w = given.double()
             sides.append(w if kept is None else w[torch.as_tensor(kept[k], device=device)])
         else:

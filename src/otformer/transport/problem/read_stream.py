@@ -18,7 +18,7 @@ from otformer.transport.executors.clouds import Rule, ends, middles, moved, own_
 from otformer.transport.problem.labels import Labels
 from otformer.transport.problem.potentials import read_potentials
 from otformer.transport.problem.problem import Form, Problem, Sides
-from otformer.transport.problem.read import FEATURES, check_ratio, read_reg, wanted_of, wants_gradient
+from otformer.transport.problem.read import FEATURES, REVERSE_ONLY, check_ratio, read_reg, wanted_of
 from otformer.transport.problem.weights import read_weights
 
 MOST_RATIO = 2.0**50  # of the range of costs and λ: beyond, a logit has no digit after the point
@@ -29,6 +29,7 @@ def stream_problem(
     labels: Labels | None,
 ) -> Problem:  # fmt: skip
     """The problem between points for a cost with features, or its root, which is never formed."""
+    checks.no_tangents(REVERSE_ONLY, X_a=X_a, X_b=X_b, a=a, b=b, reg=reg)
     x, y, p, q = _read_points(X_a, X_b, metric)
     n, m, device = len(x), len(y), x.device
     if (n == 0) != (m == 0):
@@ -55,7 +56,7 @@ def stream_problem(
         raise ValueError(f"reg is too small for float64: costs may be {spread / lam:.2g} times reg apart, at most 2⁵⁰ times")
     x, y, p, q = (t.detach() for t in sides)
     wanted = None
-    if wants_gradient(*sides, a, b, reg):
+    if checks.derivative_wanted(*sides, a, b, reg):
         wanted, form = wanted_of(sides, a, b, reg, weights, device, balanced, labels), Form(device, form.single)
     return Problem(Sides(x, y, p, q, rule), w_a, w_b, target, lam, weights.mass, 0.0, spread, form, kept, wanted, start)
 
@@ -63,7 +64,9 @@ def stream_problem(
 def _read_points(X_a: Any, X_b: Any, metric: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """x, y, p, q in float64, differentiably, of the cost ‖x − y‖² + p + q; ‖x − y‖ has the same x and y."""
     if isinstance(metric, Features):
-        x, y, p, q = (checks.tensor(f"cost.{name}", getattr(metric, name)) for name in ("x", "y", "x_sq", "y_sq"))
+        named = {f"cost.{name}": getattr(metric, name) for name in ("x", "y", "x_sq", "y_sq")}
+        checks.no_tangents(REVERSE_ONLY, **named)
+        x, y, p, q = (checks.tensor(name, t) for name, t in named.items())
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or (p.shape, q.shape) != (x.shape[:1], y.shape[:1]):
             raise ValueError(f"cost must be Features of one problem, got shapes {[tuple(t.shape) for t in (x, y, p, q)]}")
         features = Features(x.double(), y.double(), p.double(), q.double())

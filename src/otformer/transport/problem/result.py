@@ -240,7 +240,9 @@ class Result(Shown):
 
     def _columns(self, name: str, given: Any) -> Any:
         m, like = self.plan.shape[1], self.plan
-        array: Any = np.asarray(given) if isinstance(like, np.ndarray) else checks.tensor(name, given)
+        if isinstance(like, np.ndarray):
+            checks.no_tangents("this result is numpy's", **{name: given})
+        array: Any = checks.plain(name, given, "an array") if isinstance(like, np.ndarray) else checks.tensor(name, given)
         if array.ndim not in (1, 2) or len(array) != m:
             raise ValueError(f"{name} must have shape ({m},) or ({m}, k), got {tuple(array.shape)}")
         return array.to(like) if isinstance(like, Tensor) else array

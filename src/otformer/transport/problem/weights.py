@@ -49,7 +49,7 @@ def read_weights(a: Any, b: Any, shape: tuple[int, int], device: torch.device | 
 
 def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tuple[Array, float, float]:
     """The weights of one side in float64, the least of them, and their sum."""
-    w = checks.array(name, given)
+    w = checks.array(name, given, differentiable=True)
     if tuple(w.shape) != (n,):
         raise ValueError(f"{name} must have shape ({n},), got {tuple(w.shape)}")
     if isinstance(given, Tensor) and given.device.type != "cpu" and given.device != device:

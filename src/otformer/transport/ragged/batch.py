@@ -23,6 +23,7 @@ from torch import Tensor
 
 from otformer import callers, checks
 from otformer.transport.choose import solve_problem
+from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.problem import ABSENT_WEIGHT, Array, Form, Goal, Problem
 from otformer.transport.problem.read import read_cost, read_points, read_reg
 from otformer.transport.problem.result import Result
@@ -250,10 +251,11 @@ def read_alone(given: Any, reg: float, place: torch.device | None, executor: str
     if isinstance(given, tuple) and len(given) not in (2, 3, 4):
         raise ValueError(f"a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of {len(given)}")
     is_cost = len(parts) in (1, 3) or (len(parts) == 2 and _axes(parts[1]) == 1)
+    parts = (unmasked(parts[0]), *parts[1:]) if is_cost else parts
     run: Callable[..., Problem] = read_cost if is_cost else partial(read_points, executor=executor)
-    if place is None or place.type == "cpu" or any(isinstance(t, Tensor) and t.requires_grad for t in parts):
+    if place is None or place.type == "cpu" or checks.derivative_wanted(*parts):
         return run(*parts, reg=reg)
-    moved = [torch.as_tensor(t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]
+    moved = [checks.unseen("a problem", t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]
     problem = run(*moved, reg=reg)
     home = parts[0].device if isinstance(parts[0], Tensor) else None
     return replace(problem, form=Form(home, problem.form.single))

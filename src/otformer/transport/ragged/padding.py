@@ -166,8 +166,8 @@ def _array(value: Any) -> Any:
     if isinstance(value, Tensor) or value is None:
         return value
     try:
-        array = np.asarray(value)
-    except (TypeError, ValueError):
+        array = checks.plain("a problem", value, "an array")
+    except ValueError:
         return value
     return array.astype(np.float64) if array.dtype.kind in "iu" and array.dtype != np.uint64 else array
 
@@ -176,10 +176,12 @@ def _form(value: Any, learning: bool) -> tuple[bool, torch.device | None] | None
     """Whether it is float32, not float64, and its device; None where it is neither, or no plain array there."""
     if isinstance(value, Tensor):
         dtype, device = value.dtype, value.device
-        if value.layout is not torch.strided or device.type not in STACK_ENTRIES or (learning and value.requires_grad):
+        if not checks.is_plain(value) or device.type not in STACK_ENTRIES or (learning and value.requires_grad):
+            return None
+        if checks.has_tangent(value) or checks.is_transformed(value):
             return None
         return (dtype is torch.float32, device) if dtype in (torch.float64, torch.float32) else None
-    if isinstance(value, np.ndarray) and value.dtype in (np.float64, np.float32):
+    if type(value) is np.ndarray and value.dtype in (np.float64, np.float32):
         return value.dtype == np.float32, None
     return None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from otformer import callers
+from otformer import callers, checks
 from otformer.transport.choose import solve_problem
 from otformer.transport.derivatives.implicit import Potentials, log_plan
 from otformer.transport.problem.problem import ABSENT_WEIGHT, Goal
@@ -37,7 +37,7 @@ def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: i
     C = torch.where(there, C - low, 0.0)  # only differences of costs matter
     reg = reg.to(C)
     u, v = _potentials(C.detach(), a.detach(), b.detach(), float(reg.detach()), tol, max_depth)
-    if torch.is_grad_enabled() and any(t.requires_grad for t in (C, a, b, reg)):
+    if checks.derivative_wanted(C, a, b, reg):
         u, v = Potentials.apply(C, a, b, reg, u, v)
     return torch.where(there, log_plan(C, u, v, reg).exp(), 0.0)
 

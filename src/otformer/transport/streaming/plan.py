@@ -36,6 +36,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer import checks
+from otformer.transport.derivatives.envelope import forward_alone
 from otformer.transport.derivatives.implicit import CG_RESIDUAL, solve_marginals
 from otformer.transport.executors.stream import distances
 
@@ -131,8 +132,15 @@ class Product(Function):
     @staticmethod
     def forward(ctx: Any, operator: Operator, W: Tensor, *parts: Tensor) -> Tensor:
         ctx.save_for_backward(W)
+        ctx.save_for_forward(W, *parts)
         ctx.operator = operator
         return operator.right(W)
+
+    @staticmethod
+    def jvp(ctx: Any, _: Any, dW: Tensor, *parts: Tensor) -> Tensor:
+        """In W alone: parts of a plan carry no tangents (problem/read_stream.py)."""
+        forward_alone(*ctx.saved_tensors)
+        return ctx.operator.right(dW)
 
     @staticmethod
     def backward(ctx: Any, G: Tensor) -> tuple[Tensor | None, ...]:
@@ -189,6 +197,8 @@ class StreamedPlan:
 
     def __matmul__(self, w: Any) -> Any:
         """P @ w for w [m] or [m, k]."""
+        if self.numpy:
+            checks.no_tangents("this result is numpy's", vector=w)
         given = checks.tensor("vector", w).to(self.parts[0].device)
         if given.ndim not in (1, 2) or len(given) != self.shape[1]:
             raise ValueError(f"vector must have shape ({self.shape[1]},) or ({self.shape[1]}, k), got {tuple(given.shape)}")

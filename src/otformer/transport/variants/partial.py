@@ -23,7 +23,7 @@ from torch import Tensor
 from otformer import checks
 from otformer.transport.executors.dense import Dense
 from otformer.transport.problem.problem import Goal
-from otformer.transport.problem.read import read_cost, wants_gradient
+from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
 from otformer.transport.solvers.fixed_point import descend
 from otformer.transport.variants.unbalanced import finish_variant
@@ -65,7 +65,7 @@ def solve_partial(
     (True, [[0.5, 0.0], [0.0, 0.1]])
     """
     for name, given in (("a", a), ("b", b), ("mass", mass)):
-        if wants_gradient(given):
+        if checks.derivative_wanted(given):
             raise ValueError(f"{name} must not require a gradient: a partial problem has gradients in M and reg only")
     problem, goal = read_cost(M, a, b, reg, balanced=False).as_tensors(), Goal.read(tol, max_depth)
     C, lam, log_a, log_b = problem.cost, problem.reg, problem.a.log(), problem.b.log()

@@ -43,7 +43,7 @@ from otformer.transport.derivatives.envelope import Envelope, NotDifferentiable
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
 from otformer.transport.problem.finish import tell
-from otformer.transport.problem.problem import Goal, Problem, Sides
+from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
 from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
 from otformer.transport.solvers.blocks import Executor
@@ -122,14 +122,16 @@ def solve_unbalanced(
 
 def _strength(reg_m: Any) -> tuple[float, float]:
     """(ρ_a, ρ_b)."""
+    if isinstance(reg_m, Tensor):
+        checks.no_transforms("reg_m", reg_m)
     try:
-        given = np.asarray(reg_m.cpu() if isinstance(reg_m, Tensor) else reg_m)
-    except (TypeError, ValueError, RuntimeError):
+        given = np.empty(0) if checks.derivative_wanted(reg_m) else to_numpy(checks.array("reg_m", reg_m))
+    except ValueError:
         given = np.empty(0)
     good = given.dtype.kind in "iuf" and given.ndim <= 1 and given.size in (1, 2)
     if not good or not bool((given > 0).all()) or float(given.min()) == math.inf:
         expected = "one or two positive numbers (no gradient), at most one of them infinite"
-        raise ValueError(f"reg_m, or unbalanced, must be {expected}, got {reg_m!r}")
+        raise ValueError(f"reg_m, or unbalanced, must be {expected}, got {' '.join(repr(reg_m).split())}")
     return float(given.flat[0]), float(given.flat[-1])
 
 
