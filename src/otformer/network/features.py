@@ -15,6 +15,7 @@ is therefore solved by the *same weights*, given other numbers in the prompt:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import Need, matrices, needs, shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +111,7 @@ def inner_product(x: Any, y: Any) -> Features:
     return _in_range(Features(x / 2, y, *zeros))
 
 
+@needs(lambda M, **_: Need(matrices("cost", *shape(M)[-2:]), 3 * math.prod(shape(M)), "solve takes the matrix itself"))
 def cost_matrix(M: Any) -> Features:
     """Any cost matrix, [n, m] or [batch, n, m]: token i is told apart by a one-hot vector, so d = n."""
     M = checks.tensor("M", M)

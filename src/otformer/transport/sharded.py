@@ -23,8 +23,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import SAYS, lacking, needs
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
+from otformer.transport.needs import VARIANT, of_points
 from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Form, Goal, squared_distances
 from otformer.transport.problem.read import wants_gradient
@@ -98,6 +100,7 @@ class Sharded:
         return high + self.ranks.reduce((part - high).exp()).log()
 
 
+@needs(lambda X_a_local, X_b, **_: of_points(X_a_local, X_b, VARIANT, "use more ranks"))
 def solve_sharded(
     X_a_local: Any,
     X_b: Any,
@@ -218,9 +221,13 @@ def _agreed(ranks: Ranks, *given: Any) -> _Input:
         checked = _checked(ranks, *given)
         said = checked.shared()
     except Exception as error:  # whatever it is, the others are waiting to hear it
-        cause, said = error, f"!{error}"
+        cause, said = error, f"{SAYS if lacking(error) else '!'}{error}"
     texts = ranks.texts(said)
+    if cause is not None and lacking(cause):
+        raise cause
     for rank, text in enumerate(texts):
+        if text.startswith(SAYS):
+            raise MemoryError(f"{text}, on rank {rank}")
         if text.startswith("!"):
             raise ValueError(f"rank {rank}: {text[1:]}") from cause
     for rank, text in enumerate(texts):

@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.transport.exact.result import proved, sparse
 from otformer.transport.exact.units import in_units
+from otformer.transport.needs import of_cost
 from otformer.transport.problem.potentials import read_potentials
 from otformer.transport.problem.problem import Form, to_numpy
 from otformer.transport.problem.read import WIDEST_RANGE, read_cost, wants_gradient
@@ -33,6 +35,7 @@ TOL = 1e-9  # of the cost: a gap above it is not called optimal
 OPTIMAL, NOT_PROVED = 1, 3  # POT's codes
 
 
+@needs(lambda M, **_: of_cost(M))
 def emd(
     a: Any,
     b: Any,
@@ -74,6 +77,7 @@ def emd(
     return (found.plan(), found.log(found.cost)) if log else found.plan()
 
 
+@needs(lambda M, **_: of_cost(M))
 def emd2(
     a: Any,
     b: Any,
@@ -118,8 +122,7 @@ def emd2(
             return cost
         return cost, found.log(cost) | ({"G": found.plan()} if return_matrix else {})
 
-    if not isinstance(b, Tensor):
-        b = None if b is None else checks.array("b", b)
+    b = b if b is None or isinstance(b, Tensor) else checks.array("b", b)
     if b is None or b.ndim != 2:
         return one(b)
     return [one(h) for h in (b.unbind(1) if isinstance(b, Tensor) else b.T)]
@@ -138,8 +141,7 @@ class _Found(NamedTuple):
     sparse: bool
 
     def plan(self) -> Any:
-        i, j, masses = self.sent
-        shape = len(self.u), len(self.v)
+        (i, j, masses), shape = self.sent, (len(self.u), len(self.v))
         if self.sparse:
             listed = sparse(self.form.place(i), self.form.place(j), self.form.give(masses), shape)
             return listed if isinstance(listed, Tensor) else listed.tocoo()
@@ -203,8 +205,7 @@ def _or_uniform(w: Any) -> Any:
 
 def _scaled(b: Any, a: Any) -> Any:
     """b with the mass of a, whatever its own is."""
-    given = (None if w is None else to_numpy(checks.array(name, w)).astype(np.float64) for name, w in (("a", a), ("b", b)))
-    w_a, w_b = given
+    w_a, w_b = (None if w is None else to_numpy(checks.array(n, w)).astype(np.float64) for n, w in (("a", a), ("b", b)))
     if w_b is None or not w_b.sum() > 0:
         return b  # uniform, or refused later
     return w_b * ((1.0 if w_a is None else w_a.sum()) / w_b.sum())

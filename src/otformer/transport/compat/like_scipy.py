@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.network.features import Features
 from otformer.transport.exact.result import ExactResult
+from otformer.transport.needs import of_cost, of_sample
 from otformer.transport.problem.problem import to_numpy
 from otformer.transport.problem.result import Result
 from otformer.transport.solve import solve, solve_sample
@@ -29,6 +31,7 @@ LARGEST_COST = 2.0**960  # costs above have sums along a path that overflow: an 
 ALIKE = 0.98  # min(n, m)/max(n, m): with more to choose from, paths are short, and scipy's loop over them is faster
 
 
+@needs(lambda cost, **_: of_cost(cost, instead="assignment(x, y) between points never forms it"))
 def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     """scipy's ``linear_sum_assignment``: of each row, or of as many as there are columns, one column, for the least sum.
 
@@ -125,6 +128,7 @@ def _columns(C: Any) -> np.ndarray:
     return found[:n]
 
 
+@needs(lambda x, y, metric, **_: of_sample(x, y, metric))
 def assignment(
     x: Any,
     y: Any,
