@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
-SAYS = "not enough memory: "  # how all lines of ours begin
+SAYS = "not enough memory: "  # how every line begins
 LOADED = 2**26  # bytes: what the first call of a function loads besides its numbers
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 # What a plain RuntimeError of torch says where there is no class for it: its allocator on a CPU (Linux, then Windows), the
@@ -56,7 +56,8 @@ def lacking(error: BaseException) -> bool:
 def needs(need: Callable[..., Need]) -> Callable[[F], F]:
     """Decorate a function: where memory is lacking, a MemoryError says what ``need`` makes of its arguments.
 
-    ``need`` gets all of them by name, those that were not given with their defaults. The innermost function speaks.
+    ``need`` gets all of them by name, those that were not given with their defaults. Of functions that call each other the
+    outermost, which is the one that the user knows, has the last word.
     """
 
     def decorate(function: F) -> F:
@@ -65,7 +66,7 @@ def needs(need: Callable[..., Need]) -> Callable[[F], F]:
             try:
                 return function(*args, **kwargs)
             except (MemoryError, RuntimeError) as error:
-                if not lacking(error) or str(error).startswith(SAYS):
+                if not lacking(error):
                     raise
                 raise MemoryError(_line(function, need, *args, **kwargs)) from error
 
@@ -78,7 +79,9 @@ def _line(function: Callable[..., Any], need: Callable[..., Need], /, *args: Any
     given = inspect.signature(function).bind(*args, **kwargs)
     given.apply_defaults()
     what, numbers, instead = need(**given.arguments)
-    name = function.__qualname__.removesuffix(".forward").removesuffix(".__init__")
+    own = given.arguments.get("self")
+    name = function.__name__ if own is None else f"{type(own).__name__}.{function.__name__}"
+    name = name.removesuffix(".forward").removesuffix(".__init__")
     return f"{SAYS}{name} of {what} needs about {human(LOADED + 8 * numbers)}; {instead}"
 
 

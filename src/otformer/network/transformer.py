@@ -89,7 +89,7 @@ class AligningTransformer(Prompted):
     reg: Tensor
     layer: Tensor
 
-    @needs(lambda dim, depth, **_: Need(f"{depth:,} layers of {dim:,} coordinates", 6 * dim**2, "use fewer coordinates"))
+    @needs(lambda dim, depth, **_: Need(f"{depth:,} layers of {dim:,} coordinates", 24 * dim**2, "use fewer coordinates"))
     def __init__(
         self,
         dim: int,

@@ -127,6 +127,7 @@ class SoftRank(SoftSort):
     [2.0, 0.0, 1.0]
     """
 
+    @needs(lambda self, values, **_: self._need(values))
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft ranks (..., n)."""
         return self.rank(values, weights, mask)

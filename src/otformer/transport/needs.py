@@ -44,7 +44,7 @@ def of_stream(x: Any, y: Any) -> Need:
 def of_sample(x: Any, y: Any, metric: Any, executor: str = "auto") -> Need:
     """Of points, or `Features` in their place, whose cost is formed or not."""
     x, y = (metric.x, metric.y) if isinstance(metric, Features) else (x, y)
-    large = shape(x)[-2] * shape(y)[-2] > STREAM_ABOVE
+    large = shape(x)[-2] * shape(y)[-2] > STREAM_ABOVE and not callable(metric)
     return of_stream(x, y) if executor == "stream" or (executor == "auto" and large) else of_points(x, y)
 
 
@@ -54,7 +54,8 @@ def of_batch(problems: Any) -> Need:
     sizes = [_extent(problem) for problem in each] if hasattr(each, "__len__") else [(0, 0)]
     n, m = max(sizes, key=math.prod, default=(0, 0))
     numbers = SOLVE * sum(map(math.prod, sizes))
-    return Need(f"{len(sizes):,} problems up to {n:,} × {m:,}", numbers, "give fewer at once, or large ones to solve_sample")
+    what = f"{len(sizes):,} problem{'s' * (len(sizes) != 1)} up to {n:,} × {m:,}"
+    return Need(what, numbers, "give fewer at once, or large ones to solve_sample")
 
 
 def _extent(problem: Any) -> tuple[int, int]:

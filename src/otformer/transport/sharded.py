@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from otformer import checks
-from otformer.memory import SAYS, lacking, needs
+from otformer.memory import lacking, needs
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
 from otformer.transport.needs import VARIANT, of_points
@@ -221,15 +221,11 @@ def _agreed(ranks: Ranks, *given: Any) -> _Input:
         checked = _checked(ranks, *given)
         said = checked.shared()
     except Exception as error:  # whatever it is, the others are waiting to hear it
-        cause, said = error, f"{SAYS if lacking(error) else '!'}{error}"
+        cause, said = error, f"{'~' if lacking(error) else '!'}{error}"
     texts = ranks.texts(said)
-    if cause is not None and lacking(cause):
-        raise cause
     for rank, text in enumerate(texts):
-        if text.startswith(SAYS):
-            raise MemoryError(f"{text}, on rank {rank}")
-        if text.startswith("!"):
-            raise ValueError(f"rank {rank}: {text[1:]}") from cause
+        if text[0] in "!~":
+            raise (ValueError if text[0] == "!" else MemoryError)(f"rank {rank}: {text[1:]}") from cause
     for rank, text in enumerate(texts):
         if text != texts[0]:
             raise ValueError(f"ranks must agree, but rank 0 has {texts[0]} and rank {rank} has {text}")

@@ -126,7 +126,11 @@ def solve(
 
 
 @eager
-@needs(lambda X_a, X_b, metric, executor, **_: of_sample(X_a, X_b, metric, executor))
+@needs(
+    lambda X_a, X_b, metric, executor, solver, mask, schedule, **_: of_sample(
+        X_a, X_b, metric, executor if solver is mask is None and schedule == "auto" else "dense"
+    )
+)
 def solve_sample(
     X_a: Any,
     X_b: Any,
