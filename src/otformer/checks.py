@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer.memory import lacking
+
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
 NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
@@ -75,7 +77,9 @@ def array(name: str, value: Any) -> Any:
         return t.numpy() if t.device.type == "cpu" else t
     try:
         given = np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError) as error:
+        if lacking(error):  # where an array is only now made
+            raise
         raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}") from None
     kind = given.dtype.kind
     if kind not in "fiubc":

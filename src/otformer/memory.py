@@ -12,6 +12,7 @@ MemoryError: not enough memory: table of a 1,000,000 × 100,000 table needs abou
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import math
@@ -24,8 +25,11 @@ SAYS = "not enough memory: "  # how every line begins
 LOADED = 2**26  # bytes: what the first call of a function loads besides its numbers
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 # What a plain RuntimeError of torch says where there is no class for it: its allocator on a CPU (Linux, then Windows), the
-# allocator of C++, CUDA itself, and CUDA's libraries.
-TORCH_SAYS = ("can't allocate memory", "Allocator: not enough memory", "bad_alloc", "error: out of memory", "_ALLOC_FAILED")
+# system where a file is mapped, the allocator of C++, CUDA itself, and CUDA's libraries.
+TORCH_SAYS = (
+    "can't allocate memory", "Allocator: not enough memory", "Cannot allocate memory", "bad_alloc", "error: out of memory",
+    "_ALLOC_FAILED",
+)  # fmt: skip
 
 
 class Need(NamedTuple):
@@ -44,8 +48,8 @@ def lacking(error: BaseException) -> bool:
     >>> [lacking(e) for e in (MemoryError(), NotImplementedError("can't allocate memory"), RuntimeError("no graph"))]
     [True, False, False]
     """
-    if isinstance(error, MemoryError):  # numpy's and numba's too
-        return True
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True  # numpy's and numba's too; and that of a file that is mapped
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
@@ -65,7 +69,7 @@ def needs(need: Callable[..., Need]) -> Callable[[F], F]:
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 return function(*args, **kwargs)
-            except (MemoryError, RuntimeError) as error:
+            except (MemoryError, RuntimeError, OSError) as error:
                 if not lacking(error):
                     raise
                 raise MemoryError(_line(function, need, *args, **kwargs)) from error

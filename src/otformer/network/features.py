@@ -66,10 +66,10 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
         raise ValueError("W must be symmetric")
     try:
         values, vectors = torch.linalg.eigh(W)
-    except RuntimeError:  # it does not converge where squares of entries overflow or vanish
-        raise ValueError(
-            f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}"
-        ) from None
+    except torch.linalg.LinAlgError:  # it did not converge; or it did, to nan
+        values = vectors = W.new_full((d, d), torch.nan)
+    if not bool(values.isfinite().all() and vectors.isfinite().all()):
+        raise ValueError(f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}")
     if float(values.min()) < -1e-6 * float(values.abs().max()):
         raise ValueError(f"W must be positive semi-definite, got an eigenvalue of {values.min().item():g}")
     L = values.clamp_min(0).sqrt()[:, None] * vectors.mT  # W = LᵀL

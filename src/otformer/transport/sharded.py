@@ -63,6 +63,8 @@ class Ranks:
             work = self.group.allreduce([t], options)
             work.wait(self.timeout) if self.nccl else work.wait()
         except RuntimeError as error:
+            if lacking(error):
+                raise
             why = str(error).split("This is typically")[0].strip()
             raise RuntimeError(f"a rank stopped answering; heard by rank {self.rank} of {self.size}: {why}") from error
         return t
