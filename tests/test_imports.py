@@ -27,7 +27,7 @@ ORDER = [
     ["cli"],
 ]
 LEAVES = {"_version", "array_files", "callers", "checks", "extras", "figures", "files", "jobs", "locks"}
-LEAVES |= {"replacing", "show", "statistics", "tensor_files"}
+LEAVES |= {"memory", "replacing", "show", "statistics", "tensor_files"}
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
 

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
+from otformer.memory import lacking
+
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
 NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
@@ -127,7 +129,9 @@ def plain(name: str, value: Any, expected: str) -> np.ndarray:
         raise ValueError(f"{name} must be {expected}, got {lost}")
     try:
         return np.asarray(value)
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError) as error:
+        if lacking(error):  # where an array is only now made
+            raise
         raise ValueError(f"{name} must be {expected}, got {_describe(value)}") from None
 
 

@@ -81,7 +81,7 @@ def exact_transport_runs_or_names_its_extra(folder: Path) -> None:
         assert json.loads(otformer(folder, "solve", "c.csv", "--cost", "--exact", "--json")[0])["value"] == 1
     else:
         assert (
-            "needs numba: pip install 'otformer[exact]'"
+            "needs numba, which is not installed: pip install 'otformer[exact]'"
             in otformer(folder, "solve", "c.csv", "--cost", "--exact", code=2)[1]
         )
 

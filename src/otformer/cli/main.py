@@ -22,9 +22,9 @@ from otformer.cli.explore import explore
 from otformer.cli.runs import bench, reproduce, train
 from otformer.cli.solve import solve, sort
 from otformer.cli.words import align, probe
+from otformer.memory import SAYS, lacking
 
 INTERRUPTED = 130  # exit code after Ctrl-C
-NO_MEMORY = "can't allocate memory"  # in what torch says of a tensor that is too large for this machine
 OTHER_NAMES = {"families": "family", "peers": "peer", "regs": "reg", "path": "save", "file": "html"}  # of arguments: options
 app = typer.Typer(
     pretty_exceptions_enable=False,
@@ -116,8 +116,8 @@ def _one_line(error: Exception) -> str:
         return _usage(error)
     said = str(error).strip() or type(error).__name__
     first = said if any("\n" in word for word in sys.argv) else said.splitlines()[0]  # a name may be of several lines
-    if isinstance(error, MemoryError) or NO_MEMORY in first:
-        return first if "not enough memory" in first else f"not enough memory: {first}"
+    if lacking(error):
+        return SAYS + first.removeprefix(SAYS)
     if not isinstance(error, (ValueError, OSError)):
         raise error
     return _as_option(first)

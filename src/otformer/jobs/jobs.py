@@ -31,6 +31,7 @@ from otformer import checks
 from otformer.array_files import read_whole
 from otformer.files import checked_out, written
 from otformer.locks import held, tidy_parts
+from otformer.memory import lacking
 
 ENGINES = ("local", "ray")
 LARGEST_CHUNK = 2**32  # bytes of a kept result
@@ -236,7 +237,9 @@ def _unpacked(job: Job, file: Path) -> Any:
     """A result that was kept; the file may have been damaged since, or be a stranger's."""
     try:
         return job.unpack(read_whole(file, LARGEST_CHUNK))
-    except Exception:  # whatever the work's own way of unpacking says of bytes that are not its own
+    except Exception as error:  # whatever the work's own way of unpacking says of bytes that are not its own
+        if lacking(error) or isinstance(error, OSError):  # then the file may be good
+            raise
         raise ValueError(f"{file} is damaged: remove the folder {file.parent} and give the command again") from None
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from typing import Any
 
-from otformer.extras import install
+from otformer.extras import absence, install
 from otformer.jobs.jobs import Item, Work
 
 WINDOW_CHUNKS = 1000  # chunks given to Ray Data at a time
@@ -44,8 +44,8 @@ def execute(factory: Callable[[], Work], chunks: Iterator[list[Item]], workers: 
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     try:
         import_module("ray.data")
-    except ImportError:
-        raise ValueError(f"engine ray is not installed: {install('ray')}") from None
+    except ImportError as error:
+        raise ValueError(f"engine ray is {absence(error, 'ray')}: {install('ray')}") from None
     ray = import_module("ray")
     with _cluster(ray, workers):
         while window := list(itertools.islice(chunks, WINDOW_CHUNKS)):

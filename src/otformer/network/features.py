@@ -15,6 +15,7 @@ is therefore solved by the *same weights*, given other numbers in the prompt:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import Need, matrices, needs, shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +66,10 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
         raise ValueError("W must be symmetric")
     try:
         values, vectors = torch.linalg.eigh(W)
-    except RuntimeError:  # it does not converge where squares of entries overflow or vanish
-        raise ValueError(
-            f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}"
-        ) from None
+    except torch.linalg.LinAlgError:  # it did not converge; or it did, to nan
+        values = vectors = W.new_full((d, d), torch.nan)
+    if not bool(values.isfinite().all() and vectors.isfinite().all()):
+        raise ValueError(f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}")
     if float(values.min()) < -1e-6 * float(values.abs().max()):
         raise ValueError(f"W must be positive semi-definite, got an eigenvalue of {values.min().item():g}")
     L = values.clamp_min(0).sqrt()[:, None] * vectors.mT  # W = LᵀL
@@ -109,6 +111,7 @@ def inner_product(x: Any, y: Any) -> Features:
     return _in_range(Features(x / 2, y, *zeros))
 
 
+@needs(lambda M, **_: Need(matrices("cost", *shape(M)[-2:]), 3 * math.prod(shape(M)), "solve takes the matrix itself"))
 def cost_matrix(M: Any) -> Features:
     """Any cost matrix, [n, m] or [batch, n, m]: token i is told apart by a one-hot vector, so d = n."""
     M = checks.tensor("M", M)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from otformer.memory import Need, matrices, shape
 from otformer.network.features import Features, pair
 from otformer.network.prompt import ABSENT, Prompt, engineered, fill_weights
 from otformer.network.registers import Registers
@@ -54,6 +56,14 @@ class Prompted(nn.Module):
             most, got = f"at most {ABSENT / 1e3:g} where points are absent or n ≠ m", f"{float(self.reg.max()):g}"
             raise ValueError(f"reg must be {most}, got {got}: an absent point would be attended to")
         return prompt
+
+    def _need(self, x: Any, y: Any, held: int) -> Need:
+        """Of attention between all tokens: so many matrices at once for each problem."""
+        each = list(x) if _lists_problems(x) else [x]
+        points = [t for f in each if isinstance(f, Features) for t in (f.x, f.y)] or [*each, *(y if len(each) > 1 else [y])]
+        count, tokens = len(each) * math.prod(shape(points[0])[:-2]), max(shape(t)[-2] for t in points) + 1
+        what = matrices("attention", tokens, tokens, count)
+        return Need(what, held * count * tokens**2, "give fewer points, or solve_sample(…, executor='stream')")
 
 
 def _squared_euclidean(x: Any, y: Any, scale: Scale) -> Features:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.network.prompt import Prompt
 from otformer.network.read import Prompted
 from otformer.network.registers import Registers
@@ -153,6 +154,7 @@ class StockTransformer(Stock):
             self.attention.append(module)
         self.to(net.W_Q.device).eval().requires_grad_(False)
 
+    @needs(lambda self, x, y, **_: self._need(x, y, self.heads))
     def forward(
         self, x: Any, y: Any = None, a: Any = None, b: Any = None, *, absent: Absent = "value", attention: Iterable[int] = ()
     ) -> StockRun:

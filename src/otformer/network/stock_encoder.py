@@ -37,6 +37,7 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.network.prompt import Prompt
 from otformer.network.stock import Stock, StockRun, absent_mask, without_absent
 from otformer.network.transformer import AligningTransformer
@@ -107,6 +108,7 @@ class StockEncoder(Stock):
         w = torch.full((self.embed_dim,), 2 * self.anchor**2 / self.embed_dim + eps, dtype=torch.float64).sqrt()
         return {f"self_attn.{name}": weight for name, weight in attention.items()} | {"norm1.weight": w, "norm2.weight": w}
 
+    @needs(lambda self, x, y, **_: self._need(x, y, 2 * self.heads))
     def forward(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> StockRun:
         """Run on a problem, given as to `AligningTransformer`."""
         prompt = self.prompt(x, y, a, b)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import Need, matrices, needs
 from otformer.network.prompt import Prompt
 from otformer.network.weights import HEADS, HeadName
 from otformer.show.card import Card, Shown
@@ -141,6 +142,7 @@ class Trace(Run, Shown):
         """The residual stream after ``layer`` layers, the sink's row last; [(B,) T+1, width]."""
         return self.prompt.out(self._Z(layer))
 
+    @needs(lambda self, **_: self._need())
     def attention(self, layer: int = -1, head: HeadName = "rows", sink: bool = False) -> Tensor:
         """Attention of a head reading Z_layer: over real tokens, rows summing to 1, or with the sink as last column.
 
@@ -152,9 +154,14 @@ class Trace(Run, Shown):
         queries = self.prompt.x_present if head == "rows" else self.prompt.y_present
         return self.prompt.out(A * queries[..., None])
 
+    @needs(lambda self, **_: self._need())
     def plan(self, layer: int = -1) -> Tensor:
         """P_ij = exp((u_i + v_j − C_ij)/λ − 1), [(B,) n, m], before any normalisation: its marginals tend to a and b."""
         return self.prompt.out(self._plan(layer))
+
+    def _need(self) -> Need:
+        count, tokens = self.prompt.Z.shape[:2]
+        return Need(matrices("attention", tokens, tokens, count), 4 * count * tokens**2, "potentials() takes less")
 
     @cached_property
     def marginal_error(self) -> float | Tensor:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from otformer import callers, checks
+from otformer.memory import Need, needs
 from otformer.network.read import Prompted, Scale
 from otformer.network.registers import Registers
 from otformer.network.schedule import Layer, Schedule, named
@@ -88,6 +89,7 @@ class AligningTransformer(Prompted):
     reg: Tensor
     layer: Tensor
 
+    @needs(lambda dim, depth, **_: Need(f"{depth:,} layers of {dim:,} coordinates", 24 * dim**2, "use fewer coordinates"))
     def __init__(
         self,
         dim: int,
@@ -168,6 +170,7 @@ class AligningTransformer(Prompted):
             update[:, -1] = 0
         return Z + update
 
+    @needs(lambda self, x, y, **_: self._need(x, y, 8))
     def forward(
         self,
         x: Any,

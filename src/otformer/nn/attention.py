@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from otformer import callers, checks
-from otformer.nn import attention_inputs
+from otformer.memory import Need, needs, shape
+from otformer.nn import attention_inputs, inputs
 from otformer.nn.attention_heads import Heads, heads_attend
 
 MOST_CHANNELS = 2**20  # of a token: weights have the square of that
@@ -84,6 +85,7 @@ class SinkhornAttention(nn.MultiheadAttention):
         self.max_depth = checks.count("max_depth", max_depth, least=2)
         self.executor = checks.choice("executor", executor, ("auto", "dense", "stream"))
 
+    @needs(lambda self, query, key, **_: self._need(query, key))
     def forward(
         self,
         query: Tensor,
@@ -123,6 +125,12 @@ class SinkhornAttention(nn.MultiheadAttention):
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights[0] if alone else weights
         return out[0] if alone else out if self.batch_first else out.transpose(0, 1), weights
+
+    def _need(self, query: Tensor, key: Tensor) -> Need:
+        """Of every head's matrix: without them much less is needed."""
+        *lead, L, _ = shape(query if self.batch_first or query.ndim < 3 else query.transpose(0, 1))
+        S = shape(key if self.batch_first or key.ndim < 3 else key.transpose(0, 1))[-2]
+        return inputs.need((*lead, self.num_heads), L, S, 3, "executor='stream' with need_weights=False forms none")
 
     def _accept(self, given: attention_inputs.Given) -> None:
         """What depends on the module and the input together."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ GRADIENT_SINGLE, GRADIENT_DOUBLE = 1e-12, 1e-24  # squared relative residuals of
 
 def usable(logits: Tensor) -> bool:
     """Whether the kernels can run: a CUDA device, and triton."""
-    return logits.is_cuda and importlib.util.find_spec("triton") is not None
+    return logits.is_cuda and kernels.tl is not None
 
 
 def solve(

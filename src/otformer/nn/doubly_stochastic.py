@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
+from otformer.memory import Need, needs, shape
 from otformer.nn import inputs
 from otformer.nn.balance import balance
 from otformer.nn.iterated import iterated
@@ -70,6 +71,7 @@ class DoublyStochastic(nn.Module):
     def temperature(self) -> Tensor:
         return self.log_temperature.double().exp()
 
+    @needs(lambda self, logits, **_: self._need(logits))
     def forward(
         self,
         logits: Tensor,
@@ -105,6 +107,11 @@ class DoublyStochastic(nn.Module):
         else:
             P = iterated(flat, temperature, w_a, w_b, self.iterations)
         return P.reshape(shape)
+
+    def _need(self, logits: Tensor) -> Need:
+        *lead, n, m = shape(logits)
+        kept = 2 * self.iterations if self.iterations is not None and logits.requires_grad else 0
+        return inputs.need(lead, n, m, 4 + kept)
 
     def _heads(self, lead: tuple[int, ...]) -> Tensor:
         """Temperatures [H], of which problem k has number k mod H."""

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from otformer.memory import Need, matrices
+
+SMALLER = "give smaller batches, or fewer points at once"
+
+
+def need(lead: Sequence[int], n: int, m: int, held: float, instead: str = SMALLER) -> Need:
+    """Of matrices [lead, n, m], so many as large at once."""
+    count = math.prod(lead)
+    return Need(matrices("matrix", n, m, count), held * count * n * m, instead)
 
 
 def kind(t: Any) -> str:

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
+from otformer.memory import Need, needs, shape
 from otformer.nn import inputs
 from otformer.nn.balance import balance
 
@@ -62,6 +63,11 @@ class Sorting(nn.Module):
         logits = logits - logits.detach().amax(2, keepdim=True)
         return balance(logits, x.new_full((1,), self.reg), a, b, self.tol, self.max_depth, "values")
 
+    def _need(self, values: Tensor, pieces: int | None = None) -> Need:
+        """Of the plan of n values onto so many pieces, by default n."""
+        *lead, n = shape(values, 1)
+        return inputs.need(lead, n, n if pieces is None else pieces, 6 if pieces is None else 12)
+
     def extra_repr(self) -> str:
         return f"reg={self.reg:g}"
 
@@ -82,6 +88,7 @@ class SoftSort(Sorting):
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
 
+    @needs(lambda self, values, **_: self._need(values))
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft sorted values (..., n). weights (..., n), default equal; mask (..., n), True = there."""
         x, a, count = _read(values, weights, mask)
@@ -89,12 +96,14 @@ class SoftSort(Sorting):
         sorted_values = _whole(_means(self._places(x, a, count).mT, x[:, :, None])[:, :, 0], scale)
         return sorted_values.to(values.dtype).reshape(values.shape)
 
+    @needs(lambda self, values, **_: self._need(values))
     def rank(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for items that are not there."""
         x, a, count = _read(values, weights, mask)
         P = self._places(x, a, count)
         return _means(P, torch.arange(x.shape[1]).to(x)[:, None]).to(values.dtype).reshape(values.shape)
 
+    @needs(lambda self, values, **_: self._need(values))
     def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """columns (..., n, c), a table with a row for each value → the same (..., n, c), sorted as the values are."""
         x, a, count = _read(values, weights, mask)
@@ -118,6 +127,7 @@ class SoftRank(SoftSort):
     [2.0, 0.0, 1.0]
     """
 
+    @needs(lambda self, values, **_: self._need(values))
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft ranks (..., n)."""
         return self.rank(values, weights, mask)
@@ -136,6 +146,7 @@ class SoftTopK(Sorting):
         super().__init__(reg, tol, max_depth)
         self.k, self.largest = checks.count("k", k), bool(largest)
 
+    @needs(lambda self, values, **_: self._need(values, 2))
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → (..., n), k of them or more there."""
         x, a, count = _read(values, weights, mask)
@@ -173,6 +184,7 @@ class SoftQuantile(Sorting):
             raise ValueError(f"q must be a number from 0 to 1, or several, got {q!r}")
         self.register_buffer("levels", torch.tensor(numbers, dtype=torch.float64), persistent=False)
 
+    @needs(lambda self, values, **_: self._need(values, 3 * len(self.levels)))
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → quantiles (...), or (..., number of levels) if q has several."""
         x, a, count = _read(values, weights, mask)

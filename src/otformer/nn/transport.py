@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.nn.balance_checks import refuse
-from otformer.nn.inputs import kind
+from otformer.nn.inputs import SMALLER, kind
 from otformer.transport.derivatives.implicit import moving_squares
+from otformer.transport.needs import VARIANT, of_cost, of_points
 from otformer.transport.ragged.plans import plans
 from otformer.transport.solve import eager
 
@@ -47,6 +49,7 @@ class Transport(nn.Module):
         return self.log_reg.double().exp()
 
     @eager
+    @needs(lambda x, y, cost, **_: of_points(x, y, VARIANT, SMALLER) if cost is None else of_cost(cost, VARIANT, SMALLER))
     def forward(
         self,
         x: Tensor | None = None,

@@ -23,8 +23,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import lacking, needs
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
+from otformer.transport.needs import VARIANT, of_points
 from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Form, Goal, squared_distances
 from otformer.transport.problem.read_stream import MOST_RATIO
@@ -60,6 +62,8 @@ class Ranks:
             work = self.group.allreduce([t], options)
             work.wait(self.timeout) if self.nccl else work.wait()
         except RuntimeError as error:
+            if lacking(error):
+                raise
             why = str(error).split("This is typically")[0].strip()
             raise RuntimeError(f"a rank stopped answering; heard by rank {self.rank} of {self.size}: {why}") from error
         return t
@@ -97,6 +101,7 @@ class Sharded:
         return high + self.ranks.reduce((part - high).exp()).log()
 
 
+@needs(lambda X_a_local, X_b, **_: of_points(X_a_local, X_b, VARIANT, "use more ranks"))
 def solve_sharded(
     X_a_local: Any,
     X_b: Any,
@@ -217,11 +222,11 @@ def _agreed(ranks: Ranks, *given: Any) -> _Input:
         checked = _checked(ranks, *given)
         said = checked.shared()
     except Exception as error:  # whatever it is, the others are waiting to hear it
-        cause, said = error, f"!{error}"
+        cause, said = error, f"{'~' if lacking(error) else '!'}{error}"
     texts = ranks.texts(said)
     for rank, text in enumerate(texts):
-        if text.startswith("!"):
-            raise ValueError(f"rank {rank}: {text[1:]}") from cause
+        if text[0] in "!~":
+            raise (ValueError if text[0] == "!" else MemoryError)(f"rank {rank}: {text[1:]}") from cause
     for rank, text in enumerate(texts):
         if text != texts[0]:
             raise ValueError(f"ranks must agree, but rank 0 has {texts[0]} and rank {rank} has {text}")

@@ -6,14 +6,15 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.network.features import Features
 from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
+from otformer.transport.needs import of_cost, of_sample
 from otformer.transport.problem.asked import told
 from otformer.transport.problem.problem import Goal, Problem
 from otformer.transport.problem.read import ANY_REG, exact_executor, read_cost, read_points
@@ -23,7 +24,6 @@ from otformer.transport.variants.unbalanced import solve_unbalanced
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_DEPTH = 10_000  # layers, unless others are asked for
 NO_TIME_LIMIT = "max_time goes with reg = 0 only, got max_time = {!r}: layers are limited by max_depth"
-NO_MEMORY = torch.OutOfMemoryError, MemoryError, RuntimeError  # the last of torch on a CPU, which has no class of its own
 
 
 def eager(function: F) -> F:
@@ -33,31 +33,13 @@ def eager(function: F) -> F:
     def call(*args: Any, **kwargs: Any) -> Any:
         # torch.compiler.disable imports the compiler, which takes seconds: not before somebody compiles.
         run = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
-        try:
-            return run(*args, **kwargs)
-        except NO_MEMORY as error:
-            if type(error) is RuntimeError and "can't allocate memory" not in str(error):
-                raise
-            raise MemoryError(_needed(function.__name__, *args, **kwargs)) from error
+        return run(*args, **kwargs)
 
     return call  # type: ignore[return-value]
 
 
-def _needed(name: str, first: Any = None, second: Any = None, **options: Any) -> str:
-    """What a solve that ran out of memory would have needed."""
-    first, second = options.get("X_a", options.get("M", first)), options.get("X_b", second)
-    n, m = np.shape(first)[:2] if name == "solve" else (len(first), len(second))
-    if name == "solve_streamed" or options.get("executor") == "stream":
-        room = 8 * (n + m) * (6 * np.shape(first)[-1] + 100) / 2**30
-        return f"not enough memory: streaming {n:,} and {m:,} points needs about {room:.2g} GiB beside them"
-    room = 8 * n * m / 2**30
-    return (
-        f"not enough memory: the {n:,} × {m:,} cost takes {room:.3g} GiB in float64 and a solve about four times that; "
-        "solve_sample(…, executor='stream') never forms it"
-    )
-
-
 @eager
+@needs(lambda M, **_: of_cost(M))
 def solve(
     M: Any,
     a: Any = None,
@@ -144,6 +126,11 @@ def solve(
 
 
 @eager
+@needs(
+    lambda X_a, X_b, metric, executor, solver, mask, schedule, **_: of_sample(
+        X_a, X_b, metric, executor if solver is mask is None and schedule == "auto" else "dense"
+    )
+)
 def solve_sample(
     X_a: Any,
     X_b: Any,
@@ -218,6 +205,7 @@ def solve_sample(
 
 
 @eager
+@needs(lambda X_a, X_b, cost, **_: of_sample(X_a, X_b, cost, "stream"))
 def solve_streamed(
     X_a: Any,
     X_b: Any,

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import Need, needs, shape
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.problem.problem import squared_distances
 from otformer.transport.solvers.blocks import Blocks
@@ -41,6 +42,7 @@ SHORT = 128  # numbers that a band should hold; lists up to twice as long are no
 BANDS = 64  # at most: the plan that cuts n numbers has n × BANDS entries
 
 
+@needs(lambda values, **_: Need(f"{shape(values, 1)[0]:,} numbers", 256 * shape(values, 1)[0], "numpy.argsort takes less"))
 def argsort(values: Any) -> Any:
     """Indices that sort a list of numbers, stable, found by transport.
 
@@ -85,6 +87,7 @@ def _is_float(values: Any) -> bool:
     return "float" in str(kind)
 
 
+@needs(lambda values, **_: Need(f"{shape(values, 1)[0]:,} numbers", 256 * shape(values, 1)[0], "numpy.sort takes less"))
 def sort(values: Any) -> Any:
     """A sorted copy of a list of numbers, by transport: exact, or a ValueError that says why not.
 

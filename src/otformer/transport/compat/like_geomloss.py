@@ -24,9 +24,11 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import Need, needs, shape
 from otformer.network.features import pair
 from otformer.transport.derivatives.envelope import Envelope
 from otformer.transport.derivatives.implicit import moving_squares
+from otformer.transport.needs import DIVERGENCE, of_points, of_stream
 from otformer.transport.problem.read import root_of
 from otformer.transport.variants.debiased import phi, self_transport, transport
 from otformer.transport.variants.debiased_streamed import Losses
@@ -97,6 +99,7 @@ class SamplesLoss(torch.nn.Module):
         if self.rho is not None and self.rho + self.eps == self.rho:
             raise ValueError(f"blur is too small beside reach for float64, got blur {self.blur:g} and reach {length:g}")
 
+    @needs(lambda self, args, **_: _need(args[-3 if len(args) == 4 else 0], args[-1], self.backend, self.cost))
     def forward(self, *args: Any) -> Any:
         """The loss, () or (B,), or the potentials, of (x, y) or (α, x, β, y)."""
         if len(args) == 6:
@@ -126,6 +129,7 @@ class SamplesLoss(torch.nn.Module):
         return value.to(x).reshape(x.shape[:-2])
 
 
+@needs(lambda x, y, **_: _need(x, y))
 def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, tol: float | None = None) -> Any:
     """The debiased divergence in the conventions of `solve_sample`: cost ‖x − y‖², not half of it, and reg = λ,
 
@@ -155,6 +159,13 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
         _, _, values = _losses((p[None], q[None]), weights, moving_squares, reg, None, tol, debias=True)
     moving = isinstance(x, Tensor) or isinstance(y, Tensor) or checks.derivative_wanted(values)
     return values[0].to(p) if moving else float(values[0])
+
+
+def _need(x: Any, y: Any, backend: str = "auto", cost: Any = None) -> Need:
+    """Of a loss between points, with matrices or without."""
+    large = {"auto": max(shape(x)[-2], shape(y)[-2]) ** 2 > ONLINE_ABOVE, "tensorized": False}.get(backend, True)
+    instead = "SamplesLoss(backend='online') forms none"
+    return of_stream(x, y) if large and cost is None else of_points(x, y, DIVERGENCE, instead)
 
 
 def _losses(

@@ -23,7 +23,9 @@ import torch
 from torch import Tensor
 
 from otformer import callers, checks
+from otformer.memory import needs
 from otformer.transport.executors.absorbed import Watched
+from otformer.transport.needs import of_cost
 from otformer.transport.problem.finish import Solved, finish
 from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.problem import Array, Goal, Problem, to_numpy
@@ -41,6 +43,7 @@ ROUNDING_OF = {True: float(np.finfo(np.float32).eps), False: float(np.finfo(np.f
 logger = logging.getLogger("otformer")
 
 
+@needs(lambda M, **_: of_cost(M))
 def sinkhorn(
     a: Any,
     b: Any,
@@ -113,6 +116,7 @@ def sinkhorn(
     return result, arrays | {"err": errors, "niter": last, "n_iter": last, "warmstart": (arrays[pair[0]], arrays[pair[1]])}
 
 
+@needs(lambda M, **_: of_cost(M))
 def sinkhorn2(
     a: Any,
     b: Any,

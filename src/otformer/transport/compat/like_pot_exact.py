@@ -21,8 +21,10 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.transport.compat.sparse_cost import solve_sparse
 from otformer.transport.exact.result import sparse
+from otformer.transport.needs import of_cost
 from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.problem import Form, to_numpy
 from otformer.transport.problem.read import ANY_REG, read_cost
@@ -31,6 +33,7 @@ TOL = 1e-9  # of the cost: a gap above it is not called optimal
 OPTIMAL, NOT_PROVED = 1, 3  # POT's codes
 
 
+@needs(lambda M, **_: of_cost(M))
 def emd(
     a: Any,
     b: Any,
@@ -73,6 +76,7 @@ def emd(
     return (found.plan(), found.log(found.cost)) if log else found.plan()
 
 
+@needs(lambda M, **_: of_cost(M))
 def emd2(
     a: Any,
     b: Any,
@@ -136,8 +140,7 @@ class _Found(NamedTuple):
     sparse: bool
 
     def plan(self) -> Any:
-        i, j, masses = self.sent
-        shape = len(self.u), len(self.v)
+        (i, j, masses), shape = self.sent, (len(self.u), len(self.v))
         if self.sparse:
             listed = sparse(self.form.place(i), self.form.place(j), self.form.give(masses), shape)
             return listed if isinstance(listed, Tensor) else listed.tocoo()

@@ -18,9 +18,11 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.network.features import Features
 from otformer.transport.exact.digits import is_wide
 from otformer.transport.exact.result import ExactResult
+from otformer.transport.needs import of_cost, of_sample
 from otformer.transport.problem.problem import to_numpy
 from otformer.transport.problem.result import Result
 from otformer.transport.solve import solve, solve_sample
@@ -30,6 +32,7 @@ LARGEST_COST = 2.0**960  # costs above have sums along a path that overflow: an 
 ALIKE = 0.98  # min(n, m)/max(n, m): with more to choose from, paths are short, and scipy's loop over them is faster
 
 
+@needs(lambda cost, **_: of_cost(cost, instead="assignment(x, y) between points never forms it"))
 def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     """scipy's ``linear_sum_assignment``: of each row, or of as many as there are columns, one column, for the least sum.
 
@@ -60,7 +63,13 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     C = _summable(C)
     n, m = C.shape
     ours = min(n, m) >= max(OURS_FROM, ALIKE * max(n, m)) or is_wide(to_numpy(C))
-    rows, columns = (_ours if ours else _scipy)(C, maximize)
+    C = C.double() if isinstance(C, Tensor) else C.astype(np.float64, copy=False)
+    C = -C if maximize else C
+    found = (_ours if ours else _scipy)(C if n <= m else C.T)
+    rows, columns = np.arange(len(found)), found  # of C, or of its transpose
+    if n > m:
+        rows = np.argsort(found)
+        rows, columns = found[rows], rows
     if not isinstance(cost, Tensor):
         return rows, columns
     return torch.as_tensor(rows, device=cost.device), torch.as_tensor(columns, device=cost.device)
@@ -84,30 +93,23 @@ def _summable(C: Any) -> Any:
     return C * 2.0**-64 if top > LARGEST_COST else C
 
 
-def _scipy(C: Any, maximize: bool) -> tuple[np.ndarray, np.ndarray]:
+def _scipy(C: Any) -> np.ndarray:
+    """The column of every row. Copies are made here: where memory is lacking, one that scipy makes ends the process."""
     from scipy.optimize import linear_sum_assignment as of_scipy
 
-    rows, columns = of_scipy(C.cpu().double().numpy() if isinstance(C, Tensor) else C, maximize)
-    return rows, columns
+    return np.asarray(of_scipy(np.ascontiguousarray(to_numpy(C)))[1])
 
 
-def _ours(C: Any, maximize: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Errors are in scipy's words."""
-    C = C.double() if isinstance(C, Tensor) else C.astype(np.float64)
-    C = -C if maximize else C
+def _ours(C: Any) -> np.ndarray:
+    """The same; errors are in scipy's words."""
     if not float(C.min()) > -np.inf:
         raise ValueError("matrix contains invalid numeric entries")
-    n, m = C.shape
     try:
-        of_rows = _columns(C if n <= m else C.T)
+        return _columns(C)
     except ValueError:
         if float(C.max()) < np.inf:
             raise
         raise ValueError("cost matrix is infeasible") from None
-    if n <= m:
-        return np.arange(n), of_rows
-    order = np.argsort(of_rows)
-    return of_rows[order], order
 
 
 def _columns(C: Any) -> np.ndarray:
@@ -124,6 +126,7 @@ def _columns(C: Any) -> np.ndarray:
     return found[:n]
 
 
+@needs(lambda x, y, metric, **_: of_sample(x, y, metric))
 def assignment(
     x: Any,
     y: Any,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from otformer.extras import install
+from otformer.extras import absence, install
 
 F = TypeVar("F", bound=Callable[..., Any])
 ALONE_UP_TO = 2**21  # pairs to look at: threads would wait for each other longer than one of them works
@@ -21,8 +21,8 @@ PARTS = 8  # of the work for every thread, so that none is left with the last lo
 try:
     from numba import njit
     from numba.core import event
-except ImportError:  # the extra is not installed
-    njit = None  # type: ignore[assignment]
+except ImportError as error:  # the extra is not installed, or numba does not know this version of numpy yet
+    njit, WHY = None, absence(error, "numba")  # type: ignore[assignment]
 
 # torch computes in GNU OpenMP, whose threads a forked process lacks and waits for: a DataLoader sets this too.
 os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
@@ -32,7 +32,7 @@ def compiled(function: F) -> F:
     """Compiled when it is first called, and kept on disk where there is room for it: beside the package, or at home."""
 
     def missing(*_: Any) -> Any:
-        raise ImportError(f"exact transport needs numba: {install('exact')}")
+        raise ImportError(f"exact transport needs numba, which is {WHY}: {install('exact')}")
 
     found: Any = missing
     if njit is None:

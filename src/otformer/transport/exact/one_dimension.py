@@ -24,12 +24,14 @@ the second side makes up for it.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import Need, needs, shape
 
 UNITS = 2.0**62  # of which all the mass on one side is made
 
@@ -44,6 +46,7 @@ class MonotonePlan(NamedTuple):
     g: Any  # [m]
 
 
+@needs(lambda u_values, v_values, **_: _need(u_values, v_values))
 def wasserstein_1d(
     u_values: Any, v_values: Any, u_weights: Any = None, v_weights: Any = None, p: float = 1, require_sort: bool = True
 ) -> Any:
@@ -91,6 +94,14 @@ def wasserstein_1d(
         f, g = _potentials(stairs, costs)
         value = value + ((a - a.detach()) * f).sum(0) + ((b - b.detach()) * g).sum(0)
     return like.give(value.reshape(like.shape))
+
+
+def _need(x: Any, y: Any) -> Need:
+    """Of sorting both sides, and of the staircase."""
+    (n, *lead), m = shape(x, 1), shape(y, 1)[0]
+    count = math.prod(lead)
+    what = f"{count:,} problem{'s' * (count != 1)} of {n:,} and {m:,} numbers"
+    return Need(what, 20 * count * (n + m), "give fewer columns at once")
 
 
 def plan_1d(x: Any, y: Any, a: Any = None, b: Any = None, p: float = 1) -> MonotonePlan:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
+import importlib
 import os
 from typing import TYPE_CHECKING, TypeAlias
 
 from torch import Tensor
 
 from otformer import callers
+from otformer.extras import absence
 from otformer.network.features import Features
 from otformer.transport.executors.stream import Stream
 
@@ -34,7 +35,10 @@ def open_stream(
 @functools.cache
 def has_triton() -> bool:
     """Whether kernels can run; says so once if they cannot."""
-    if importlib.util.find_spec("triton") is not None:
+    try:
+        importlib.import_module("triton")
         return True
-    callers.warn("triton is not installed: streams on the GPU run in blocks of torch operations, several times slower")
+    except ImportError as error:
+        why = absence(error, "triton")
+    callers.warn(f"triton is {why}: streams on the GPU run in blocks of torch operations, several times slower")
     return False

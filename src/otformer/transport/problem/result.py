@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import Need, matrices, needs
 from otformer.show.card import Card, Picture, Shown
 from otformer.show.coarse import CELLS, ENTRIES, Array, blocks
 from otformer.show.heat import Heat, checked_labels
@@ -71,6 +72,7 @@ class Result(Shown):
     parts: dict[str, Any] = field(default_factory=dict)  # plan and value_linear, or functions that make them
 
     @property
+    @needs(lambda self, **_: self._need())
     def plan(self) -> Any:
         return self._part("plan")
 
@@ -84,6 +86,10 @@ class Result(Shown):
             with torch.inference_mode(False), torch.enable_grad():  # whoever reads it first, it has its derivatives
                 found = self.parts[name] = found()
         return found
+
+    def _need(self) -> Need:
+        n, m = (len(t) for t in self.potentials)
+        return Need(matrices("plan", n, m), 3 * n * m, "potentials, value and rows of a streamed plan take less")
 
     @property
     def potential_a(self) -> Any:
@@ -140,6 +146,7 @@ class Result(Shown):
         mapped = sums[:, :-1] / (mass + (mass == 0))
         return checks.as_low(mapped if columns.ndim == 2 else mapped[:, 0], values)
 
+    @needs(lambda self, **_: self._need())
     def rounded(self) -> Rounded:
         r"""A plan with exactly the marginals, and a certificate: how far it is from the optimum of min Σ P C at most.
 

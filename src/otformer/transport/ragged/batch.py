@@ -22,7 +22,9 @@ import torch
 from torch import Tensor
 
 from otformer import callers, checks
+from otformer.memory import lacking, needs
 from otformer.transport.choose import solve_problem
+from otformer.transport.needs import of_batch
 from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.problem import ABSENT_WEIGHT, Array, Form, Goal, Problem
 from otformer.transport.problem.read import read_cost, read_points, read_reg
@@ -57,6 +59,7 @@ class BrokenProblems(ValueError):
         return type(self), (self.errors, self.results)
 
 
+@needs(lambda problems, **_: of_batch(problems))
 def solve_batch(
     problems: Any,
     reg: float = 0.1,
@@ -129,6 +132,8 @@ def completed(results: Sequence[Result | None], problems: Any, solve_one: Callab
             try:
                 out[k] = solve_one(problems[k])
             except (ValueError, TypeError, RuntimeError) as error:
+                if lacking(error):  # which is no fault of the problem
+                    raise
                 errors[k] = str(error).partition("\n")[0]
     if errors:
         raise BrokenProblems(errors, out)

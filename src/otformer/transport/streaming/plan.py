@@ -25,6 +25,7 @@ those gradients g in x_i and y_j.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer import checks
+from otformer.memory import Need, matrices, needs
 from otformer.transport.derivatives.envelope import forward_alone
 from otformer.transport.derivatives.implicit import CG_RESIDUAL, solve_marginals
 from otformer.transport.executors.stream import distances
@@ -218,6 +220,7 @@ class StreamedPlan:
         """Rows start to stop, a matrix [stop − start, m]."""
         return self._out(self._rows(start, stop))
 
+    @needs(lambda self: Need(matrices("plan", *self.shape), 2 * math.prod(self.shape), "plan.rows(i, j) is a part of it"))
     def dense(self) -> Any:
         """The whole matrix [n, m]."""
         return self.rows(0, self.shape[0])

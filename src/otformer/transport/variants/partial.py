@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.transport.executors.dense import Dense
+from otformer.transport.needs import VARIANT, of_cost
 from otformer.transport.problem.problem import Goal
 from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.result import Result
@@ -31,6 +33,7 @@ from otformer.transport.variants.unbalanced import finish_variant
 MASS_ROUNDING = 1e-9  # of the mass, up to which the sum of a plan is as it should be
 
 
+@needs(lambda M, **_: of_cost(M, VARIANT, "give fewer points"))
 def solve_partial(
     M: Any,
     a: Any = None,

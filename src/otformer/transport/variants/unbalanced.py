@@ -39,9 +39,11 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.memory import needs
 from otformer.transport.derivatives.envelope import Envelope, NotDifferentiable
 from otformer.transport.executors.absorbed import Absorbed
 from otformer.transport.executors.dense import Dense
+from otformer.transport.needs import VARIANT, of_cost
 from otformer.transport.problem.finish import tell
 from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
 from otformer.transport.problem.read import read_cost
@@ -53,6 +55,7 @@ AnyExecutor = Absorbed | Dense | Executor
 REFUSED = "value has gradients; plan, value_linear and potentials of an unbalanced or partial problem have none"
 
 
+@needs(lambda M, **_: of_cost(M, VARIANT))
 def solve_unbalanced(
     M: Any,
     a: Any = None,

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.extras import install
+from otformer.extras import absence, install
+from otformer.memory import lacking
 from otformer.words.models.cross_attention import set_rule
 from otformer.words.models.shipped import MODELS
 from otformer.words.models.subwords import encode, encode_pair
@@ -115,8 +116,9 @@ def library() -> Any:
     """The module transformers, if it is there."""
     try:
         return importlib.import_module("transformers")
-    except ImportError:
-        raise ValueError(f"models need transformers, which is not installed: {install('words')}") from None
+    except ImportError as error:
+        why = absence(error, "transformers")
+        raise ValueError(f"models need transformers, which is {why}: {install('words')}") from None
 
 
 @contextmanager
@@ -144,6 +146,8 @@ def _from_pretrained(transformers: Any, name: str | Path, local: bool) -> tuple[
         try:
             return maker.from_pretrained(name, local_files_only=local, trust_remote_code=False, **options)
         except Exception as error:  # files of others, read by code of others: anything can be wrong with them
+            if lacking(error):
+                raise
             if not Path(name).is_dir() and "cached files" in str(error):
                 raise ValueError(f"model {name} {NOWHERE}") from None
             raise ValueError(f"model {name} cannot be loaded ({part}): {_first_line(error)}") from None
@@ -185,6 +189,8 @@ def _looked_at(name: str, config: Any, tokenizer: Any, network: Any) -> Model:
         try:
             out = network.base_model(input_ids=ids, **both, output_attentions=True)
         except Exception as error:  # code of others again
+            if lacking(error):
+                raise
             raise ValueError(f"model {name} gives no attentions: {_first_line(error)}") from None
     attentions = out.get("cross_attentions" if both else "attentions")
     if not attentions or any(not isinstance(A, Tensor) for A in attentions):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otformer.extras import absence
 from otformer.jobs.training import LOG
 from otformer.words.models.models import Model, load
 from otformer.words.models.shipped import shipped_folder
@@ -91,8 +92,8 @@ def bleu_of(made: Sequence[str], pairs: Sequence[Pair]) -> float:
     """sacrebleu's corpus BLEU of folded text, for translations of all the pairs."""
     try:
         import sacrebleu
-    except ImportError:
-        raise ValueError("BLEU needs sacrebleu, which is not installed: pip install sacrebleu") from None
+    except ImportError as error:
+        raise ValueError(f"BLEU needs sacrebleu, which is {absence(error, 'sacrebleu')}: pip install sacrebleu") from None
     if len(made) != len(pairs):
         raise ValueError(f"made must have a translation for each of {len(pairs)} pairs, got {len(made)}")
     return float(sacrebleu.corpus_bleu(list(made), [[fold(pair.target) for pair in pairs]]).score)

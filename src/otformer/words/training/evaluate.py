@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from otformer.extras import absence
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import Pair, fold, news_pairs, read_pairs
 
@@ -52,8 +53,8 @@ def bleu(network: Any, tokenizer: Any, pairs: Sequence[Pair], beams: int = 1) ->
     """sacrebleu's corpus BLEU of folded text."""
     try:
         import sacrebleu
-    except ImportError:
-        raise ValueError("BLEU needs sacrebleu, which is not installed: pip install sacrebleu") from None
+    except ImportError as error:
+        raise ValueError(f"BLEU needs sacrebleu, which is {absence(error, 'sacrebleu')}: pip install sacrebleu") from None
 
     made = translate(network, tokenizer, [pair.source for pair in pairs], beams)
     return float(sacrebleu.corpus_bleu(made, [[fold(pair.target) for pair in pairs]]).score)

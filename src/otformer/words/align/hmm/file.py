@@ -18,6 +18,7 @@ import numpy as np
 
 from otformer.array_files import read_npz
 from otformer.files import written
+from otformer.memory import lacking
 from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings
 from otformer.words.align.hmm.orders import FURTHEST, Direction
 from otformer.words.align.vectors import Array
@@ -75,6 +76,8 @@ def read_models(file: str | Path) -> list[AlignmentModel]:
     except KeyError as error:
         raise ValueError(f"{file} must hold alignment models, got one without {error.args[0]}") from None
     except Exception as error:  # numpy's and zipfile's errors have no base of their own
+        if lacking(error):
+            raise
         raise ValueError(f"{file} is not a readable file of alignment models: {error}") from None
 
 
