@@ -257,6 +257,12 @@ def writable_folder(out: str | Path) -> Path:
     return folder
 
 
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made again: XDG_CACHE_HOME if it is a whole path, or ~/.cache."""
+    asked = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (asked if asked.is_absolute() else Path.home() / ".cache") / "otformer"
+
+
 @contextmanager
 def output_folder(out: str | Path) -> Iterator[Path]:
     """`writable_folder`, which goes again if it was made for what then failed before anything was written."""

@@ -155,27 +155,3 @@ def test_the_first_call_on_a_machine_says_that_it_compiles_and_does_not_count_it
     assert len(first.stderr.splitlines()) == 1
     assert json.loads(first.stdout)["seconds"] < took / 3  # compiling is over half of it
     assert (called.stderr, called.stdout) == ("", "1.0\n")
-
-
-def test_where_nothing_can_be_kept_on_disk_it_is_compiled_all_the_same(monkeypatch):
-    """A service without a home, the package not writable: numba itself refuses."""
-    from numba.core.caching import CompileResultCacheImpl
-
-    from otformer.transport.exact.compiled import compiled as compiled_function
-
-    monkeypatch.setattr(CompileResultCacheImpl, "_locator_classes", [])
-    assert compiled_function(lambda x: x + 1)(1) == 2
-
-
-def test_a_full_disk_where_it_would_be_kept_is_no_fault_of_the_problem(tmp_path, monkeypatch):
-    from numba.core import config
-    from numba.core.caching import IndexDataCacheFile
-
-    from otformer.transport.exact.compiled import compiled as compiled_function
-
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(IndexDataCacheFile, "save", full)
-    assert compiled_function(lambda x: x + 2)(1) == 3

@@ -17,7 +17,7 @@ import numpy as np
 
 from otformer import figures
 from otformer.experiments.experiment import Context
-from otformer.files import writable_folder
+from otformer.files import cache_folder, writable_folder
 from otformer.jobs.jobs import ChunkFolder, run_resumable, stream
 from otformer.words.models.models import Model
 from otformer.words.probe.probe import Settings
@@ -109,8 +109,7 @@ def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
     job = work.job(chunk=CHUNK, workers=cores)
     if not context.full:
         return tabulate(stream(job, items, tell), seed=context.seed)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "otformer"
-    chunks = ChunkFolder(writable_folder(cache) / name)
+    chunks = ChunkFolder(writable_folder(cache_folder()) / name)
     with chunks.held():
         table = tabulate(run_resumable(job, items, chunks, tell), seed=context.seed)
         chunks.remove()

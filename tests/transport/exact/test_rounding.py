@@ -218,3 +218,46 @@ def test_results_of_other_problems_say_so() -> None:
     for r in results:
         with pytest.raises(ValueError, match=r"^rounded must be asked of a balanced result of solve, solve_sample or"):
             r.rounded()
+
+
+def far_clouds(seed: int) -> tuple[Any, ...]:
+    """Clouds of 1 to 5 dimensions up to 1e7 of their sizes apart, in either precision, with weights or labels or neither."""
+    rng = np.random.default_rng(seed)
+    n, m, d = rng.integers(4, 40), rng.integers(4, 40), 1 + seed % 5
+    away = rng.normal(size=d)
+    x, y = rng.random((n, d)), rng.random((m, d)) + 10.0 ** (seed % 9 - 1) * away / np.linalg.norm(away)
+    a, b = rng.random((2, 40)) ** 3 if seed % 2 else np.ones((2, 40))
+    a, b, labels = a[:n] / a[:n].sum(), b[:m] / b[:m].sum(), None
+    if seed % 4 == 2:
+        labels = np.arange(n) % 2, np.arange(m) % 2
+        for k in range(2):
+            b[labels[1] == k] *= a[labels[0] == k].sum() / b[labels[1] == k].sum()
+    return (*((t.astype(np.float32) if seed % 3 == 0 else t) for t in (x, y)), a, b, labels)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "sqeuclidean"])
+@pytest.mark.parametrize("seed", range(36))
+def test_streams_of_far_clouds_are_rounded_to_the_last_digits(seed: int, metric: str) -> None:
+    """Against sums and costs in extended precision, and POT's optimum."""
+    x, y, a, b, labels = far_clouds(seed)
+    wide = np.longdouble
+    difference = x.astype(wide)[:, None] - y.astype(wide)
+    C = (difference**2).sum(2) if metric == "sqeuclidean" else np.sqrt((difference**2).sum(2))
+    top, allowed = float(C.max()), True if labels is None else labels[0][:, None] == labels[1]
+    spread = float(C.max() - C.min())
+    reg = max(spread * 10.0 ** -(seed % 4), 1e-13 * top)
+    options: dict[str, Any] = {} if labels is None else {"labels": labels, "allow": "equal"}
+    found = of.solve_sample(x, y, a, b, reg=reg, metric=metric, executor="stream", tol=1e-2, **options).rounded()
+    P, (f, g) = np.asarray(found.plan).astype(wide), (t.astype(wide) for t in found.potentials)
+    assert not P[~np.broadcast_to(allowed, P.shape)].any()
+    target = b.astype(wide) * (a.astype(wide).sum() / b.astype(wide).sum())
+    assert abs(P.sum(1) - a).sum() + abs(P.sum(0) - target).sum() < 4e-15
+    assert abs(found.plan.sum(1) - a).sum() + abs(found.plan.sum(0) - target).sum() < 4e-15
+    reduced = np.where(allowed, C - f[:, None] - g, 0)
+    assert reduced.min() > -1e-15 * top
+    assert found.value == pytest.approx(float((P * C).sum()), abs=2e-15 * top)
+    assert found.gap >= 0
+    assert found.gap == pytest.approx(float((P * reduced).sum()), abs=1e-15 * top)
+    relative = np.where(allowed, ((C - C.min()) / spread).astype(float), 4.0 * len(a) * len(b))
+    best = float((ot.emd(a, target.astype(float), relative).astype(wide) * np.where(allowed, C, 0)).sum())
+    assert found.bound - 1e-12 * top < best < found.value + 1e-12 * top

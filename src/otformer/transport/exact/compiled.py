@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,6 +21,8 @@ PARTS = 8  # of the work for every thread, so that none is left with the last lo
 try:
     from numba import njit
     from numba.core import event
+
+    from otformer.transport.exact.cache import cache_of
 except ImportError as error:  # the extra is not installed, or numba does not know this version of numpy yet
     njit, WHY = None, absence(error, "numba")  # type: ignore[assignment]
 
@@ -29,26 +31,16 @@ os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def compiled(function: F) -> F:
-    """Compiled when it is first called, and kept on disk where there is room for it: beside the package, or at home."""
+    """Compiled when it is first called, and kept on disk where there is room for it (exact/cache.py)."""
 
     def missing(*_: Any) -> Any:
         raise ImportError(f"exact transport needs numba, which is {WHY}: {install('exact')}")
 
-    found: Any = missing
     if njit is None:
-        return found
-    try:
-        found = njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # neither folder can be written, as for a service that has no home
-        found = njit(nogil=True)(function)
-        return found
-    keep = found._cache.save_overload
-
-    def kept(*given: Any) -> None:
-        with suppress(OSError):  # the disk is full: it is compiled all the same
-            keep(*given)
-
-    found._cache.save_overload = kept
+        return missing
+    found: Any = njit(nogil=True)(function)
+    if found is not function:  # with NUMBA_DISABLE_JIT it stays plain Python
+        found._cache = cache_of(function)
     return found
 
 

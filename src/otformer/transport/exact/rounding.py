@@ -14,10 +14,9 @@ which are blocks of the network at λ → 0. We start from the plan's own g = v,
 
     Σ_ij P_ij C_ij − Σ_i a_i f_i − Σ_j b_j g_j = Σ_ij P_ij (C_ij − f_i − g_j):      no term is negative, nothing cancels.
 
-**Without the matrix** all of this is passes of the stream that solved the problem. A c-transform is one more layer, its λ'
-tiny in place of 0: −λ' log Σ_j exp((g_j − c_ij)/λ') is *below* the minimum (by λ' log m at most), so it is feasible as well,
-and one more attention layer is the certificate. diag(s) P diag(t) is the plan of u + λ log s and v + λ log t, which tells
-what it costs (exact/rounded_plan.py has the rest).
+**Without the matrix** all of this is passes over blocks of it, which agree on every entry to the last bit: the marginals are
+as exact as for a matrix, and in floating point, too, no term of the gap is negative (streaming/entries.py). What e dᵀ costs,
+exact/rounded_plan.py has.
 
 **Forbidden pairs** must stay empty. In a stream labels forbid them: equal labels are separate problems, each with a plan of
 rank one. In a matrix what is missing goes along a spanning tree of the pairs with the most mass, on which there is exactly
@@ -41,11 +40,11 @@ from torch import Tensor
 from otformer.transport.exact.rounded_plan import SMALLEST, Correction, RoundedPlan
 from otformer.transport.executors.clouds import Rule
 from otformer.transport.problem.problem import Problem
+from otformer.transport.streaming.entries import Entries
 from otformer.transport.streaming.plan import StreamedPlan
 
 NOT_MISSING = 8 * 2.0**-52  # share of a weight that is not missing but lost to rounding
 LOST = 1e-12  # share of the mass that may be missing still where pairs are forbidden
-SHARPEST = 2.0**-44  # λ' of a streamed c-transform, as a share of the costs' range: logits keep eight bits after the point
 NO_WAY = "rounded needs a better plan: a mass of {:.2g} is missing, and forbidden pairs leave it no way; lower tol"
 NOT_ALLOWED = "rounded would put a mass of {:.2g} on pairs that labels forbid: use executor='dense'"
 
@@ -64,7 +63,7 @@ class Rounded:
     bound : float
         Σ a f + Σ b g ≤ optimum.
     gap : float
-        value − bound ≥ 0; of a matrix summed without cancellation, of a stream a difference of two sums, in float64.
+        value − bound ≥ 0, summed without cancellation.
     marginal_error : float
         Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j|, rounding only; b is scaled to the mass of a.
     potentials : (f (n,), g (m,))
@@ -111,43 +110,33 @@ def round_matrix(problem: Problem, P: Tensor, v: Tensor) -> Rounded:
 
 
 @torch.no_grad()
-def round_stream(problem: Problem, plan: StreamedPlan) -> Rounded:
-    """A plan of potentials of c alone, rounded in O(n + m) memory, by six passes."""
+def round_stream(problem: Problem, passes: Entries, plan: StreamedPlan) -> Rounded:
+    """A plan of potentials of c alone, rounded in O(n + m) memory, by five passes."""
     a, b, reg, sides, form, P = problem.a, problem.b, problem.reg, problem.cost, problem.form, plan.operator
-    stream, (*_, u, v, _) = P.stream, P.parts
+    *_, u, v, _ = P.parts
     sums = P.right(torch.ones_like(b))
     if not bool(sums.isfinite().all()):
         raise ValueError("rounded needs a better plan: its sums are infinite; raise reg or max_depth")
     s = _capped(a, sums)
     columns = P.left(s)
     t = _capped(b, columns)
-    columns, rows = t * columns, s * P.right(t)
-    correction = _of_rank_one(stream.rule, _missing(a, rows), _missing(b, columns))
-    rows, columns = rows + correction.right(torch.ones_like(b)), columns + correction.T.right(torch.ones_like(a))
-    scaled = stream.cost_sums(u + reg * s.log(), v + reg * t.log(), reg).sum()
-    value = float(scaled + correction.cost(sides.x, sides.y, stream.rule.root))
-    f = _transformed(problem, stream, v, rows=True)
-    g = _transformed(problem, stream, f, rows=False)
-    bound, own = float(a @ f + b @ g), float(a @ sides.p + b @ sides.q)
-    error = float((rows - a).abs().sum() + (columns - b).abs().sum())
+    f = passes.least(v, rows=True)
+    g = passes.least(f, rows=False)
+    rows, value, gap = passes.totals((u, v), reg, (s, t), (f, g))
+    columns = t * columns
+    correction = _of_rank_one(passes.rule, _missing(a, rows), _missing(b, columns))
+    in_rows, in_columns = correction.right(torch.ones_like(b)), correction.T.right(torch.ones_like(a))
+    error = float((rows + in_rows - a).abs().sum() + (columns + in_columns - b).abs().sum())
+    more = float(correction.cost(sides.x, sides.y, passes.rule.root))
+    gap += max(more - float(in_rows @ f + in_columns @ g), 0.0)  # of what was missing alone: below 0 it is rounding
+    own = float(a @ sides.p + b @ sides.q)
     potentials = (form.give(problem.whole(w, k), True) for k, w in enumerate((f + sides.p, g + sides.q)))
     scales = _whole(problem, s, 0), _whole(problem, t, 1)
     rounded = RoundedPlan(
         plan, scales, Correction(*(_whole(problem, w, k % 2) for k, w in enumerate(correction))), form.device is None
     )
-    return Rounded(rounded, value + own, bound + own, max(value - bound, 0.0), error, (next(potentials), next(potentials)))
-
-
-def _transformed(problem: Problem, stream: Any, potential: Tensor, rows: bool) -> Tensor:
-    """The c-transform of v [m] for the rows [n], or of u [n] for the columns [m], from below: one layer at a tiny λ'.
-
-    log_ratio is log Σ_j exp((u_i + v_j − c_ij)/λ' − 1) − log a_i, here with u = 0.
-    """
-    sharp = SHARPEST * max(problem.spread, problem.reg, float(potential.abs().max()))
-    stream, log_w = stream.precise(0.0, sharp), (stream.log_a if rows else stream.log_b).double()
-    nothing = torch.zeros_like(log_w)
-    ratio = stream.log_ratio(*((nothing, potential) if rows else (potential, nothing)), sharp, rows)
-    return -sharp * (ratio + log_w + 1 + stream.rounding(sharp))
+    bound = float(a @ f + b @ g) + own
+    return Rounded(rounded, value + more + own, bound, gap, error, (next(potentials), next(potentials)))
 
 
 def _capped(w: Tensor, sums: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from otformer.transport.problem.finish import Solved, tell
 from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.problem.result import Result
 from otformer.transport.streaming.distances import Distances
+from otformer.transport.streaming.entries import Entries, EntriesPlan
 from otformer.transport.streaming.plan import SINGLE_RESIDUAL, Operator, Parts, Product, StreamedPlan, StreamedPotentials
 from otformer.transport.streaming.value import StreamedValue, own_squares
 
@@ -67,10 +68,10 @@ def _measured(problem: Problem, solved: Solved) -> tuple[float, float]:
     return float((r - problem.a).abs().sum() + (c - problem.target).abs().sum()), float(r.sum())
 
 
-def _plan(problem: Problem, solved: Solved, parts: Parts | None) -> StreamedPlan:
+def _plan(problem: Problem, solved: Solved, parts: Parts | None, kind: type[StreamedPlan] = StreamedPlan) -> StreamedPlan:
     operator, kept = _operator(problem, solved), problem.kept
     rows, columns = kept[:2] if kept is not None else (torch.arange(len(w), device=w.device) for w in (problem.a, problem.b))
-    return StreamedPlan(operator, parts or operator.parts, (rows, columns), problem.shape, problem.form.device is None)
+    return kind(operator, parts or operator.parts, (rows, columns), problem.shape, problem.form.device is None)
 
 
 def _rounded(problem: Problem, solved: Solved) -> Any:
@@ -80,8 +81,9 @@ def _rounded(problem: Problem, solved: Solved) -> Any:
     if not len(problem.a):
         empty = problem.a.new_zeros(0, 0)
         return round_matrix(replace(problem, cost=empty), empty, problem.b)
-    precise = solved._replace(plan=solved.plan.precise(0.0, problem.reg))
-    return round_stream(problem, replace(_plan(problem, precise, None), numpy=False))
+    passes = Entries(problem)
+    plan = _plan(problem, solved._replace(plan=passes), None, EntriesPlan)
+    return round_stream(problem, passes, replace(plan, numpy=False))
 
 
 def _linear(problem: Problem, solved: Solved, parts: Parts | None) -> Any:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -195,7 +195,9 @@ class StreamedPlan:
 
     @property
     def T(self) -> StreamedPlan:
-        return StreamedPlan(self.operator.T, turn(self.parts), self.present[::-1], self.shape[::-1], self.numpy)
+        return replace(
+            self, operator=self.operator.T, parts=turn(self.parts), present=self.present[::-1], shape=self.shape[::-1]
+        )
 
     def __matmul__(self, w: Any) -> Any:
         """P @ w for w [m] or [m, k]."""
@@ -236,15 +238,18 @@ class StreamedPlan:
         start, stop, _ = slice(start, stop).indices(self.shape[0])
         rows, columns = self.present
         low, high = torch.searchsorted(rows, torch.tensor([start, max(start, stop)], device=rows.device)).tolist()
-        x, y, p, q, u, v, reg = self.parts
-        root, allowed = self.operator.stream.rule.root, self.operator.allowed(low, high)
-        inner = -distances(x[low:high], y) if root else 2 * x[low:high] @ y.mT
-        logs = (inner + (u - p)[low:high, None] + (v - q)) / reg - 1
+        logs, allowed = self._logs(low, high), self.operator.allowed(low, high)
         block = (logs if allowed is None else logs.masked_fill(~allowed, -torch.inf)).exp()
         shape = max(0, stop - start), self.shape[1]
         if tuple(block.shape) == shape:
             return block
         return block.new_zeros(shape).index_put((rows[low:high, None] - start, columns[None]), block)
+
+    def _logs(self, low: int, high: int) -> Tensor:
+        """Logs of the rows low to high of those present, [high − low, m']."""
+        x, y, p, q, u, v, reg = self.parts
+        inner = -distances(x[low:high], y) if self.operator.stream.rule.root else 2 * x[low:high] @ y.mT
+        return (inner + (u - p)[low:high, None] + (v - q)) / reg - 1
 
     def _out(self, t: Tensor) -> Any:
         return t.detach().cpu().numpy() if self.numpy else t
