@@ -12,6 +12,8 @@ from helpers import tiny_models
 from helpers.small_data import ENTRIES, GERMAN, GERMAN_ENTRIES
 from otformer.words.align.vectors import WordVectors, write_npz_vectors
 
+pytest_plugins = ("needs", "pytester")
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory) -> Path:

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 import otformer as of
+from needs import missing
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "switch.md"
 ROW = re.compile(r"^\| (`.*?) \| (.*) \|$", re.MULTILINE)
@@ -81,8 +82,8 @@ def test_our_side_of_a_row(row):
 @pytest.fixture(scope="module")
 def ott() -> Any:
     """OTT in float64, and its solution of the problem of this file."""
-    jax = pytest.importorskip("jax", reason="OTT-JAX is not installed: pip install ott-jax")
-    pytest.importorskip("ott", reason="OTT-JAX is not installed: pip install ott-jax")
+    jax = pytest.importorskip("jax", reason=missing("ott"))
+    pytest.importorskip("ott", reason=missing("ott"))
     jax.config.update("jax_enable_x64", True)
     from ott.geometry.geometry import Geometry
     from ott.geometry.pointcloud import PointCloud
