@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
   command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
 TORCH := 2.13.0
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip install -q --disable-pip-version-check
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 JOBS ?= 2
 export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 
@@ -28,10 +28,10 @@ unit: .venv/ready
 	@echo "── pytest: unit tests and docstring examples, $(JOBS) processes"
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "not gpu"
 
-# Without Coq this fails when it is asked for by name; as a part of `make test` it says so and goes on.
+# Without Coq this fails when it is asked for, by name or by OTFORMER_REQUIRE (tests/needs.py); else it says so and goes on.
 proofs:
 	@echo "── proofs: Coq compiles proofs/*.v and names the axioms"
-	@$(PYTHON) proofs/check.py$(if $(filter proofs,$(MAKECMDGOALS)),, --if-installed)
+	@$(PYTHON) proofs/check.py$(if $(filter proofs,$(MAKECMDGOALS))$(findstring coq,$(OTFORMER_REQUIRE)),, --if-installed)
 
 report: .venv/ready
 	@echo "── otformer reproduce: every experiment that is not done yet or has changed, the report, and what is not as recorded"
@@ -51,13 +51,10 @@ faults: .venv/ready
 	@echo "── faults: commands are killed, run twice at once, on a full disk, with a clock that jumps; then given again"
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m faults $(FAULTS)
 
-# On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is.
+# On a machine with a CUDA device and its own torch: no set-up, the source tree is used as it is. Files without a test marked
+# gpu are not read: what they import may not be there.
 test-gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider tests/transport/test_gpu.py tests/transport/test_sharded.py \
-	  tests/transport/test_gpu_passes.py tests/transport/test_gpu_streaming.py tests/transport/test_gpu_loops.py \
-	  tests/transport/test_gpu_least.py tests/transport/test_gpu_assign.py tests/transport/exact/test_gpu_exact.py \
-	  tests/transport/test_streaming.py tests/learning/test_train.py tests/nn/test_gpu_layers.py \
-	  tests/nn/test_gpu_attention.py tests/words/test_gpu_training.py
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu -p no:cacheprovider $$(grep -rl --include='*.py' 'mark\.gpu' tests)
 
 # What is downloaded must have the hashes in constraints/setup.txt; torch alone has none (see constraints/setup.in).
 .venv/ready: pyproject.toml Makefile constraints/setup.txt
@@ -67,8 +64,8 @@ test-gpu:
 	@$(PIP) --require-hashes --no-deps -r constraints/setup.txt
 	@$(PIP) torch==$(TORCH)
 	@$(PIP) --no-deps --no-build-isolation -e .
-	@npm ci --prefix tests/browser --no-audit --no-fund --silent 2>/dev/null \
-	  || echo "set-up: no npm, or no axe-core from it: pages are not looked through for what hinders a screen reader"
+	@if command -v npm >/dev/null; then npm ci --prefix tests/browser --no-audit --no-fund --loglevel=error >/dev/null; else \
+	  echo "set-up: there is no npm"; fi || echo "set-up: npm could not install axe-core"
 	@touch $@
 
 # The wheel in a clean venv without extras, for every Python from 3.11 on that this machine has; downloads what it needs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 from helpers import tiny_models
 from helpers.small_data import ENTRIES, GERMAN, GERMAN_ENTRIES
 from otformer.words.align.vectors import WordVectors, write_npz_vectors
+
+os.environ.setdefault("POT_BACKEND_DISABLE_JAX", "1")  # POT imports jax if it can: a second per process, and never used here
+pytest_plugins = ("needs", "pytester")
 
 
 @pytest.fixture(scope="module")

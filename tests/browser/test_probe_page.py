@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from helpers import tiny_models
 from helpers.browser import Browser
 from otformer.words.models.models import load

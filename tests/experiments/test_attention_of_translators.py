@@ -8,7 +8,9 @@ import numpy as np
 import ot
 import pytest
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from helpers import tiny_models
 from helpers.small_data import run
 from oracles import best_assignment, squared_cost

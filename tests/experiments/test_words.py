@@ -9,7 +9,9 @@ import ot
 import pytest
 from scipy import stats
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from helpers.small_data import ENTRIES, run
 from otformer.experiments import _sentences as sentences
 from otformer.experiments import embedding_ot, fox, translation_attention

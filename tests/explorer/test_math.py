@@ -15,6 +15,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
+from needs import missing
 from otformer import AligningTransformer
 from otformer.explorer.make_data import DATA, learned
 from otformer.learning.trained import load_trained
@@ -29,7 +30,7 @@ from otformer.words.text.text import words
 JS = Path(__file__).parents[2] / "src" / "otformer" / "explorer" / "js"
 NODE = shutil.which("node")
 pytestmark = pytest.mark.slow
-needs_node = pytest.mark.skipif(NODE is None, reason="needs Node 18 or newer as `node` on the PATH: Debian's package nodejs")
+needs_node = pytest.mark.skipif(NODE is None, reason=missing("node"))
 SCHEDULES = ("paper", "gradient", "alternating", "relaxed", "annealed")
 SWITCHES = ({}, *({name: True} for name in ("sign", "sink", "index", "identity", "head", "squares")), {"step": 4})
 ASKED = ("networks", "matchings", "learned", "sentences", "vectors", "hashes", "written", "names")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from needs import missing
 from otformer.cli.main import main
 from otformer.explorer import make_data
 from otformer.explorer.page import LARGEST, MODULES, page, write_page
@@ -54,7 +55,7 @@ def test_the_data_are_those_of_the_package():
 
 @pytest.mark.slow
 def test_the_attention_is_that_of_the_shipped_translator():
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason=missing("words"))
     stored = json.loads(make_data.DATA.read_text("utf-8"))
     pairs, shape = make_data.sentences()
     assert (stored["translator"]["layers"], stored["translator"]["heads"]) == shape

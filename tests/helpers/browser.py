@@ -1,7 +1,7 @@
 """A real Chromium for the pages that we write: offline, headless, from file://, its console and its requests watched.
 
 Debian's packages `chromium` and `chromium-driver`, and npm's axe-core for what a screen reader would stumble over. Where one
-of them is missing, tests are skipped and say which.
+of them is missing, tests are skipped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from needs import missing
+
 NEEDED = "chromium", "chromedriver"
 AXE = Path(__file__).parents[1] / "browser/node_modules/axe-core/axe.min.js"
 LOCAL = "file:", "data:", "blob:", "about:", "chrome:", "devtools:"
@@ -24,9 +26,8 @@ class Browser:
     """One window; every page in it starts with an empty log."""
 
     def __init__(self) -> None:
-        missing = [name for name in NEEDED if shutil.which(name) is None]
-        if missing:
-            pytest.skip(f"no {' and no '.join(missing)}: apt-get install chromium chromium-driver")
+        if not all(map(shutil.which, NEEDED)):
+            pytest.skip(missing("browser"))
         from selenium import webdriver
         from selenium.webdriver.chrome.service import Service
 
@@ -102,7 +103,7 @@ class Browser:
     def faults(self) -> list[str]:
         """What axe-core calls serious or critical."""
         if not AXE.exists():
-            pytest.skip("no axe-core: npm ci --prefix tests/browser")
+            pytest.skip(missing("axe"))
         self.driver.execute_script(AXE.read_text(encoding="utf-8"))
         found = self.js("return (await axe.run()).violations")
         return [f"{v['id']}: {v['nodes'][0]['html'][:200]}" for v in found if v["impact"] in GRAVE]

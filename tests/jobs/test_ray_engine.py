@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.test_jobs import running
+from needs import missing
 from otformer.jobs.jobs import Job, stream
 from otformer.words.text.text import Pair
 
@@ -67,7 +68,7 @@ if __name__ == "__main__":
 def test_two_workers_one_killed(tmp_path):
     """Under load Ray's own core has ended the driver now and then (status 1, no Python error): then the same command is
     given again, as a user would, and must go on to the same bytes."""
-    pytest.importorskip("ray", reason="the ray extra is not installed")
+    pytest.importorskip("ray", reason=missing("ray"))
     (tmp_path / "script.py").write_text(SCRIPT)
     status, out, errors, left = _run(tmp_path)
     if status == 1 and b"Traceback" not in errors:

@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import otformer as of
+from needs import missing
 from oracles import uniform
 from otformer.show.coarse import blocks, blocks_of_pairs
 from otformer.show.heat import Heat
@@ -73,7 +74,7 @@ def test_a_terminal_shows_the_same():
 
 
 def test_exact_results_show_their_pairs_and_proof():
-    pytest.importorskip("numba")
+    pytest.importorskip("numba", reason=missing("exact"))
     r = of.solve_sample(uniform(1, 100, 2).numpy(), uniform(2, 100, 2).numpy(), reg=0)
     P = r.dense()
     k = 4  # 100 points in cells of 4
@@ -116,7 +117,7 @@ def drawn_lines(page: str) -> list[tuple[float, ...]]:
 
 @pytest.mark.parametrize("kind", ["stream", "dense", "exact"])
 def test_points_are_kept_and_of_many_some_are_drawn(kind, tmp_path):
-    pytest.importorskip("numba")
+    pytest.importorskip("numba", reason=missing("exact"))
     n = 1500
     x = uniform(7, n, 2).numpy()
     options = dict(reg=0) if kind == "exact" else dict(reg=1e-7, tol=0.1, executor=kind)

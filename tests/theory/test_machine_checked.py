@@ -1,7 +1,7 @@
 """The proofs in proofs/: Coq accepts them and refuses false variants; their numbers hold in another interval arithmetic.
 
-Where Coq is not installed its tests are skipped, and `make test` says so in a line of its own; what is left there is that
-the files are those that were checked, and the numbers.
+Without Coq its tests are skipped, and `make test` lists them; what is left is that the files are those that were checked,
+and the numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 from mpmath import iv, mpf
+
+from needs import missing
 
 FOLDER = Path(__file__).parents[2] / "proofs"
 spec = importlib.util.spec_from_file_location("check", FOLDER / "check.py")
@@ -38,8 +40,8 @@ def test_nothing_is_assumed_or_left_out_in_the_files() -> None:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory) -> Path:
     """All files, accepted by Coq. What needs it is skipped where there is no Coq."""
-    if why := check.missing():
-        pytest.skip(f"proofs NOT CHECKED here: {why}")
+    if check.missing():
+        pytest.skip(missing("coq"))
     return shutil.copytree(check.compiled(), tmp_path_factory.mktemp("proofs") / "compiled")
 
 

@@ -12,6 +12,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import otformer as of
+from needs import missing
 from otformer.transport.exact.batch import ON_MATRIX
 from otformer.transport.executors.gpu.assign import assign
 
@@ -28,7 +29,7 @@ DRAWS = {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no triton but for Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason=missing("linux"))
 def test_in_the_interpreter() -> None:
     env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     call = [sys.executable, __file__, *CHECKS]

@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+from needs import missing
+
 if sys.platform != "linux":
-    pytest.skip("there is no triton but for Linux", allow_module_level=True)
+    pytest.skip(missing("linux"), allow_module_level=True)
 
 import triton
 from triton.backends.compiler import GPUTarget

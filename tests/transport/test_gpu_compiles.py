@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from needs import missing
+
 if sys.platform != "linux":
-    pytest.skip("there is no triton but for Linux", allow_module_level=True)
+    pytest.skip(missing("linux"), allow_module_level=True)
 
 import triton
 import triton.language as tl

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from needs import missing
+
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no triton but for Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason=missing("linux"))
 @pytest.mark.parametrize(
     "checks",
     [("passes", "tiles", "left_out", "wide", "as_many_points_as_dimensions"), ("products", "solve")],

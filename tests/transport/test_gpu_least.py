@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from helpers.gpu_streams import Case, case
+from needs import missing
 from otformer.transport.executors.clouds import PLAIN, Rule
 from otformer.transport.executors.gpu import least, least_kernels
 from otformer.transport.executors.gpu.least import GpuPairs
@@ -24,7 +25,7 @@ CHECKS = ("dimensions", "rules", "ties", "absent", "steep_distances"), ("far_mov
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="there is no triton but for Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason=missing("linux"))
 @pytest.mark.parametrize("checks", CHECKS, ids=["values", "tiles"])
 def test_in_the_interpreter(checks: tuple[str, ...]) -> None:
     env = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from helpers.shell import ENVIRONMENT
+from needs import missing
 
 SCRIPT = """
 import glob, os, threading
@@ -46,7 +47,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is an extra")
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=missing("ray"))
 def test_f5_all_ports_of_our_own_cluster_are_on_loopback(tmp_path):
     script = tmp_path / "ports.py"
     script.write_text(SCRIPT)

@@ -8,6 +8,7 @@ import struct
 
 import pytest
 
+from needs import missing
 from otformer.files import written, written_folder
 
 
@@ -69,7 +70,7 @@ def test_rights_of_a_group_are_not_given_to_another(tmp_path, monkeypatch, may):
     try:
         os.chown(file, -1, group)
     except PermissionError:
-        pytest.skip("this user cannot give a file to another group")
+        pytest.skip(missing("rights"))
     file.chmod(0o664)
     if not may:
         monkeypatch.setattr(os, "chown", lambda *_: (_ for _ in ()).throw(PermissionError))
@@ -89,7 +90,7 @@ def test_an_access_list_is_kept_or_the_group_gets_what_all_have(tmp_path, monkey
     try:
         os.setxattr(file, list_of, access)
     except OSError:
-        pytest.skip("no access lists on this file system")
+        pytest.skip(missing("rights"))
     assert mode(file) == 0o660
     if not may:
         monkeypatch.setattr(os, "setxattr", lambda *_: (_ for _ in ()).throw(PermissionError))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers import tiny_models
+from needs import missing
 from otformer import figures
 from otformer.benchmarks import harness
 from otformer.cli.main import main
@@ -48,7 +49,7 @@ def bench(out: Path) -> None:
 
 
 def probe(out: Path) -> None:
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason=missing("words"))
     model = out.parent / "model"
     if not model.exists():
         tiny_models.bert(model)

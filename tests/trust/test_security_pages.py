@@ -19,6 +19,7 @@ import pytest
 import otformer as of
 from helpers import tiny_models
 from helpers.browser import Browser
+from needs import missing
 from otformer.explorer.page import write_page
 from otformer.network.transformer import AligningTransformer
 from otformer.report.html import write_report
@@ -80,7 +81,7 @@ def report_page(folder: Path, texts: list[str]) -> Path:
 
 def probe_page(folder: Path, texts: list[str]) -> Path:
     """Words, and the name of the model's folder, which is that of the page's title."""
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason=missing("words"))
     from otformer.words.models.models import load
     from otformer.words.probe.page import show
     from otformer.words.probe.probe import Settings

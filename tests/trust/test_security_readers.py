@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from needs import missing
 from otformer import array_files, files
 from otformer.benchmarks import harness
 from otformer.cli import solve as solve_command
@@ -171,7 +172,7 @@ class Evil:
 
 @pytest.mark.slow
 def test_a_model_folder_with_a_pickle_for_weights_runs_nothing(tmp_path):
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason=missing("words"))
     from helpers import tiny_models
     from otformer.words.models.models import load
 
@@ -189,7 +190,7 @@ def test_a_model_folder_with_a_pickle_for_weights_runs_nothing(tmp_path):
 @pytest.mark.slow
 def test_a_model_is_not_built_larger_than_its_files(tmp_path):
     """A configuration of 1e12 words would ask for 64 TB before a weight is looked for."""
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason=missing("words"))
     from helpers import tiny_models
     from otformer.words.models.models import load
 

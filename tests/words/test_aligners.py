@@ -9,6 +9,7 @@ import ot
 import pytest
 from scipy.optimize import linear_sum_assignment
 
+from needs import needs_data
 from oracles import best_assignment
 from otformer.words.align.aligners import (
     MATCHES,
@@ -160,10 +161,9 @@ def test_bad_input(call, message):
         call()
 
 
+@needs_data
 def test_words_spelled_alike_on_gold_text():
     """Hansards, where only words that are spelled alike are similar: those that stand once on each side must be linked."""
-    if "OTFORMER_DATA" not in os.environ:
-        pytest.skip("OTFORMER_DATA is not set")
     folder = Path(os.environ["OTFORMER_DATA"], "gold_alignments", "hansards_en-fr")
     pairs = [tuple(side.split() for side in line.split("|||")) for line in (folder / "test.en-fr.src-tgt").open()]
     expected = [{(e.index(w), f.index(w)) for w in e if e.count(w) == f.count(w) == 1} for e, f in pairs]

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from helpers import tiny_models
 from helpers.tiny_models import PAIRS
 from otformer.words.models import attention

@@ -15,7 +15,9 @@ import torch
 from scipy.stats import entropy
 from torch import Tensor
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from otformer.nn import DoublyStochastic
 from otformer.words.models import cross_attention as rules
 from otformer.words.models.models import Model, load

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from needs import needs_data
 from otformer.words.text.dictionary import REPEATED, SEVERAL, SPLITS, Dictionary, gold_pairs, muse, read_dictionary
 from otformer.words.text.gold import read_gold
 from otformer.words.text.text import fold, read_pairs
 
 DATA = os.environ.get("OTFORMER_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="OTFORMER_DATA is not set: the MUSE dictionaries are not here")
 
 
 def test_dictionary():

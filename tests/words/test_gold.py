@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from needs import needs_data
 from otformer.words.text.gold import Gold, parse_links, pharaoh, read_gold, score_links
 
 DATA = os.environ.get("OTFORMER_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="OTFORMER_DATA is not set: the gold alignments are not here")
 FILES = {"hansards_en-fr": "test.en-fr.talp", "rwth_de-en": "alignmentDeEn.talp"}
 
 

@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from helpers import tiny_models
 from otformer.words.models.models import _start, load
 

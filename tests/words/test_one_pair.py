@@ -7,7 +7,9 @@ import ot
 import pytest
 from scipy.spatial.distance import cdist
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from helpers import tiny_models
 from otformer.words.models.attention import read
 from otformer.words.models.models import load

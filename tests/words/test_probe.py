@@ -10,7 +10,9 @@ import pytest
 from scipy import stats
 from scipy.spatial.distance import cdist
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from helpers import tiny_models
 from otformer.files import write_csv
 from otformer.words.models.attention import read

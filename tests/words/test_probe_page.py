@@ -16,7 +16,9 @@ import pytest
 import torch
 from scipy.spatial.distance import cdist
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 import otformer as of
 from helpers import tiny_models
 from otformer.words.models.attention import TEMPLATE, model_inputs, read, split_template

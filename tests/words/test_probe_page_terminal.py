@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("transformers", reason="transformers is not installed: pip install 'otformer[words]'")
+from needs import missing
+
+pytest.importorskip("transformers", reason=missing("words"))
 from helpers import tiny_models
 from otformer.cli.main import main
 from otformer.words.align.align import Alignment

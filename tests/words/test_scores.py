@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
+from needs import needs_data
 from otformer.words.probe.scores import embedding_plan, estimate, likeness, ranks, sentence_scores
 from otformer.words.text.dictionary import muse
 
@@ -113,7 +114,7 @@ def test_plan_against_pot():
         assert np.abs(embedding_plan(target, source, reg=0.5, unit=unit, tol=1e-10) - right).max() < 1e-9
 
 
-@pytest.mark.skipif(not DATA, reason="OTFORMER_DATA is not set: the fasttextM vectors are not here")
+@needs_data
 def test_fasttext_numbers():
     """data/README.md: 373 words, λ = 0.05, OT Hits@1 0.965, nearest neighbour 0.863 (an English word ranks French ones)."""
     dictionary = muse("en-fr")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from helpers import tiny_models
+from needs import missing
 from otformer.words.models.subwords import (
     covered,
     encode,
@@ -21,7 +22,6 @@ from otformer.words.models.subwords import (
 from otformer.words.text.text import word_spans
 
 TEXT = ["the cat sleeps in the house", "le chat dort dans la maison", "l'homme, la femme: l'été"]
-REASON = "transformers is not installed: pip install 'otformer[words]'"
 
 
 def members(member):
@@ -138,7 +138,7 @@ def test_without_offsets():
 
 
 def fast(kind):
-    transformers = pytest.importorskip("transformers", reason=REASON)
+    transformers = pytest.importorskip("transformers", reason=missing("words"))
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     special = ["<unk>", "<s>", "</s>", "<pad>"]
@@ -209,8 +209,8 @@ def test_cut_off():
 
 def test_real_marian_tokenizer(tmp_path):
     """Marian's own tokenizer has no offsets in transformers; source and target side, with an unknown word."""
-    transformers = pytest.importorskip("transformers", reason=REASON)
-    pytest.importorskip("sentencepiece", reason=REASON)
+    transformers = pytest.importorskip("transformers", reason=missing("words"))
+    pytest.importorskip("sentencepiece", reason=missing("words"))
     tokenizer = transformers.MarianTokenizer.from_pretrained(tiny_models.marian(tmp_path / "marian"))
     assert not tokenizer.is_fast
     for target in (False, True):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from needs import needs_data
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import (
     Pair,
@@ -26,7 +27,6 @@ from otformer.words.text.text import (
 )
 
 DATA = os.environ.get("OTFORMER_DATA")
-needs_data = pytest.mark.skipif(not DATA, reason="OTFORMER_DATA is not set: the real corpora are not here")
 PAIRS = [Pair("The cat", "Le chat"), Pair("", ""), Pair("It sleeps", "Il dort")]
 
 

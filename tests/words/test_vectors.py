@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from needs import needs_data
 from otformer.words.align.bilingual import VectorRecipe, train_vectors
 from otformer.words.align.vectors import WordVectors, read_vectors, write_npz_vectors
 from otformer.words.text.training_text import tokens, training_text
@@ -83,12 +84,6 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     assert "languages must be one of" in capsys.readouterr().err
 
 
-def _data() -> Path:
-    if "OTFORMER_DATA" not in os.environ:
-        pytest.skip("OTFORMER_DATA is not set")
-    return Path(os.environ["OTFORMER_DATA"])
-
-
 def test_training_text_has_no_test_sentence(tmp_path):
     """A small copy of the data folder, with a test sentence planted in the training text in other punctuation and case."""
     for folder in ("tatoeba_manythings", "po_catalogs", "wmt_newstest", "hansards_en-fr", "rwth_de-en"):
@@ -108,12 +103,14 @@ def test_training_text_has_no_test_sentence(tmp_path):
     assert list(training_text("fr-en", tmp_path)) == [(["un", "chat", "."], ["a", "cat", "."])]
 
 
+@needs_data
 def test_real_vectors_read_and_translate():
-    file = _data() / "word_vectors" / "fasttextM_aligned_en_fr_300d.npz"
+    folder = Path(os.environ["OTFORMER_DATA"], "word_vectors")
+    file = folder / "fasttextM_aligned_en_fr_300d.npz"
     en, fr = read_vectors(file, "en"), read_vectors(file, "fr")
     assert (len(en), len(fr), en.dim) == (756, 757, 300)
     nearest = (en.embed(["year", "music", "Two", "world"]) @ fr.embed(fr.words).T).argmax(1)
     assert [fr.words[row] for row in nearest] == ["année", "musique", "deux", "monde"]
-    spacy = read_vectors(_data() / "word_vectors" / "spacy_fr_core_news_md_300d_muse_vocab.npz", limit=1000)
+    spacy = read_vectors(folder / "spacy_fr_core_news_md_300d_muse_vocab.npz", limit=1000)
     assert (len(spacy), spacy.dim) == (1000, 300)
     assert tokens("L’heure") == ["le", "heure"]

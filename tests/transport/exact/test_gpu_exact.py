@@ -9,9 +9,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 import otformer as of
+from needs import missing
 
 pytestmark = pytest.mark.gpu
-pytest.importorskip("numba")
+pytest.importorskip("numba", reason=missing("exact"))
 
 
 def clouds(kind, n, m, d, seed=0):
