@@ -44,6 +44,18 @@ def test_coarse_to_fine_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float((P.sum(0) - dense.log_b.exp()).abs().sum()) < 6e-5
 
 
+def test_a_side_that_is_not_thinned_stays_in_the_order_given() -> None:
+    """Potentials of all points are those of a stage that left them all: means of rows, columns as they are."""
+    x, y = clouds(60, 45, 2)
+    order, b = torch.randperm(45, generator=torch.Generator().manual_seed(4)), weights(45, 2)
+    found = []
+    for stream in (stream_of(x, y, b=b).thinned(3, 1), stream_of(x, y[order], b=b[order]).thinned(3, 1)):
+        found.append(stream.log_ratio(0 * stream.log_a, 0 * stream.log_b, 0.1, rows=False))
+    assert len(stream.log_a) == 20
+    torch.testing.assert_close(stream.log_b.exp(), b[order])
+    torch.testing.assert_close(found[1], found[0][order])
+
+
 @pytest.mark.parametrize("mass", [1.0, 1000.0])
 def test_far_clouds_keep_the_digits_of_float32(mass: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A coarse stage between clouds 140 apart hands over v ≈ 140: with that constant the next stages take 370 layers."""
