@@ -122,6 +122,16 @@ def test_attention_mask_instead_of_values() -> None:
                 assert float((v[: len(y)][j] - iterates[layer][1]).abs().max()) < 1e-12
 
 
+def test_a_mask_is_given_to_attention_only_if_asked_for() -> None:
+    stock, masks = StockTransformer(AligningTransformer(2, 0.1, 1)), []
+    stock.attention[0].register_forward_pre_hook(lambda *call: masks.append(call[2]["attn_mask"]), with_kwargs=True)
+    x, y = points(0, (2, 2), (3, 2))
+    for absent in ("value", "mask"):
+        stock(x, y, absent=absent)
+    assert masks[0] is None
+    assert masks[1].tolist() == [[[False] * 3] * 3, [[False, False, True]] * 3]  # every y is there; the third x is not
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("absent", ["value", "mask"])
 def test_attention_is_pots_plan(absent: str) -> None:

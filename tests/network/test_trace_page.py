@@ -171,6 +171,21 @@ def test_long_and_large_traces_show_fewer_layers_or_are_refused(tmp_path, monkey
     assert not (tmp_path / "none.html").exists()
 
 
+@pytest.mark.parametrize("count", [2, 3, 10, 601])
+def test_layers_are_left_out_only_where_there_are_too_many(count):
+    for many in (1, 2, count - 1, count, count + 1, 3 * count):
+        kept = list(range(0, 7 * many, 7))
+        shown = trace_page.spread(kept, count)
+        assert shown == kept if many <= count else set(shown) < set(kept)
+        assert len(shown) <= count
+        assert (shown[0], shown[-1]) == (kept[0], kept[-1])
+
+
+def test_a_page_has_at_most_20_megabytes(tmp_path):
+    with pytest.raises(ValueError, match=r"over 20 MB: the costs and the plan of 1200 × 1200 pairs take 23 MB"):
+        traced(1200, 1200, depth=1).save(tmp_path / "large.html")
+
+
 def test_a_missing_folder_is_one_clear_line(tmp_path):
     with pytest.raises(ValueError, match=r"missing.*cannot be written"):
         traced(depth=3).save(tmp_path / "missing" / "trace.html")

@@ -113,6 +113,16 @@ def test_streamed_float32_holds_tol_or_says_that_it_does_not(size, tol):
     assert not said or size > 20
 
 
+def test_a_stream_that_stops_early_says_by_how_much_its_columns_are_off():
+    q, k, n = tokens(9, 2, 12, 4), tokens(10, 2, 12, 4), 12
+    there = torch.ones(2, n, dtype=torch.bool)
+    heads = Heads(q, k, torch.eye(n).double().expand(2, n, n), torch.zeros(2, n), there, None, False)
+    with pytest.warns(RuntimeWarning, match="not converged: 2 of 2 heads") as said:
+        A = streamed(heads, Wanted(torch.inf, 1e-9, 3), 0.0)
+    off = float(A.sum(1).log().abs().max().exp())
+    assert f"off by a factor of up to {off:.6g}, tol is 1e-09" in str(said[0].message)
+
+
 @pytest.mark.parametrize("options", WAYS)
 def test_no_queries_are_no_output_and_no_keys_an_error(options):
     module, none, y = layer(**options), torch.zeros(2, 0, 8).double(), tokens(11, 2, 4, 8)

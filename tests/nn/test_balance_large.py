@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from oracles import uniform
-from otformer.nn import DoublyStochastic
+from otformer.nn import DoublyStochastic, balance_cpu, balance_large
+from otformer.nn.balance import _way
 
 
 def test_a_row_with_less_mass_than_tol_does_not_undo_the_others():
@@ -15,6 +16,12 @@ def test_a_row_with_less_mass_than_tol_does_not_undo_the_others():
     torch.testing.assert_close(P.sum(0), b, atol=1e-6, rtol=0)
     torch.testing.assert_close(P.sum(1), a, atol=1e-6, rtol=1e-3)
     assert float(P[0].sum()) == pytest.approx(1e-9, rel=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(32, 32), (33, 32), (32, 33), (4, 2000), (2000, 4)])
+def test_one_long_side_makes_a_problem_large(shape):
+    """The solver of small problems takes three times as long for 8 × 2,000."""
+    assert _way(torch.empty(1, *shape)) is (balance_cpu if max(shape) <= 32 else balance_large)
 
 
 @pytest.mark.filterwarnings("ignore:not converged")

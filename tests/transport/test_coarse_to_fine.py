@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from helpers.streams import clouds, pair, stream_of
+from helpers.streams import clouds, pair, stream_of, weights
 from otformer.network.features import squared_euclidean
 from otformer.transport.executors import stream as blocks
+from otformer.transport.executors.clouds import Rule
+from otformer.transport.executors.dense import Dense
 from otformer.transport.executors.stream import Stream
 from otformer.transport.streaming import coarse_to_fine as coarse
 from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
@@ -32,8 +34,7 @@ def test_coarse_to_fine_ends_on_all_points(d: int, thinned: bool, monkeypatch: p
     assert any(strides != (1, 1) for strides in made) == thinned
 
 
-def test_coarse_to_fine_keeps_the_digits_of_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Potentials that carry a large constant from a coarse stage cannot get below 10⁻³ here."""
+def test_coarse_to_fine_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(coarse.FEWEST_POINTS, "cpu", 64)
     monkeypatch.setattr(blocks, "POINTS_PER_BALL", 0.3)
     dense, stream = pair(squared_euclidean(*clouds(1000, 1000, 2)), torch.float32)
@@ -41,6 +42,34 @@ def test_coarse_to_fine_keeps_the_digits_of_float32(monkeypatch: pytest.MonkeyPa
     P = dense.plan(u.double(), v.double(), 0.003)
     assert float((P.sum(1) - dense.log_a.exp()).abs().sum()) < 1e-5
     assert float((P.sum(0) - dense.log_b.exp()).abs().sum()) < 6e-5
+
+
+def test_a_side_that_is_not_thinned_stays_in_the_order_given() -> None:
+    """Potentials of all points are those of a stage that left them all: means of rows, columns as they are."""
+    x, y = clouds(60, 45, 2)
+    order, b = torch.randperm(45, generator=torch.Generator().manual_seed(4)), weights(45, 2)
+    found = []
+    for stream in (stream_of(x, y, b=b).thinned(3, 1), stream_of(x, y[order], b=b[order]).thinned(3, 1)):
+        found.append(stream.log_ratio(0 * stream.log_a, 0 * stream.log_b, 0.1, rows=False))
+    assert len(stream.log_a) == 20
+    torch.testing.assert_close(stream.log_b.exp(), b[order])
+    torch.testing.assert_close(found[1], found[0][order])
+
+
+@pytest.mark.parametrize("mass", [1.0, 1000.0])
+def test_far_clouds_keep_the_digits_of_float32(mass: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coarse stage between clouds 140 apart hands over v ≈ 140: with that constant the next stages take 370 layers."""
+    monkeypatch.setitem(coarse.FEWEST_POINTS, "cpu", 64)
+    monkeypatch.setattr(blocks, "POINTS_PER_BALL", 0.3)
+    x, y = (t.float() for t in clouds(800, 700, 2))
+    y = y + 100
+    log_a, log_b = (mass * weights(800)).log(), (mass * weights(700, 2)).log()
+    stream = Stream(squared_euclidean(x, y), log_a.float(), log_b.float(), rule=Rule(root=True))
+    *_, (u, v, error, depth) = coarse_to_fine(stream, 0.003, 1e-3 * mass, 400)
+    assert depth < 100
+    assert error < 1e-3 * mass
+    P = Dense(torch.cdist(x.double(), y.double()), log_a, log_b).plan(u.double(), v.double(), 0.003)
+    assert float((P.sum(0) - log_b.exp()).abs().sum()) < 1.5e-3 * mass
 
 
 def test_coarse_to_fine_uses_no_more_layers_than_allowed() -> None:

@@ -1,5 +1,8 @@
 """of.SamplesLoss and of.divergence against POT, finite differences, closed forms, and numbers from GeomLoss itself."""
 
+import inspect
+
+import geomloss
 import numpy as np
 import ot
 import pytest
@@ -75,6 +78,15 @@ def test_equals_GeomLoss(p, blur, reach, debias, value, gradient):
     # With reach, GeomLoss 0.3.1 returns (ρ + ε/2)/(ρ + ε) of the derivative: test_gradients has the derivative itself.
     short = 1.0 if reach is None else (reach**p + blur**p / 2) / (reach**p + blur**p)
     np.testing.assert_allclose(short * ours, gradient, rtol=1e-6)
+
+
+def test_arguments_are_GeomLosss():
+    """In its order and with its defaults; one of ours comes last."""
+    ours, theirs = (
+        [(each.name, each.default) for each in inspect.signature(kind).parameters.values()]
+        for kind in (SamplesLoss, geomloss.SamplesLoss)
+    )
+    assert ours == [*theirs, ("tol", None)]
 
 
 def test_potentials_are_GeomLosss_up_to_the_free_constant():

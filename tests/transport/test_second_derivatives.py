@@ -46,3 +46,8 @@ def test_a_stream_knows_how_far_its_numbers_reach() -> None:
     assert of.solve_sample(far, far[::-1].copy(), reg=1e18, metric="euclidean", executor="stream").converged
     with pytest.raises(ValueError, match=r"reg is too small for float64: costs may be .* times reg apart, at most 2⁵⁰"):
         of.solve_sample(x, x, reg=1e-20, executor="stream")
+    ends = np.array([[0.0], [1.0]])  # costs from 0 to 1
+    with pytest.warns(RuntimeWarning, match="not converged"):
+        of.solve_sample(ends, ends, reg=1.01 * 2.0**-50, executor="stream", max_depth=2)
+    with pytest.raises(ValueError, match="at most 2⁵⁰"):
+        of.solve_sample(ends, ends, reg=0.99 * 2.0**-50, executor="stream", max_depth=2)

@@ -14,6 +14,7 @@ from helpers.streams import close, cubes, masses
 from oracles import problem, slope
 from otformer.transport.compat import like_geomloss
 from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
+from otformer.transport.executors.stream import Stream
 from otformer.transport.variants import debiased_streamed
 
 
@@ -106,6 +107,16 @@ def test_float32_has_the_digits_it_is_asked_for(options: dict[str, Any]) -> None
     for one, other in zip(grad(ours, rough), grad(theirs, exact), strict=True):
         assert one.dtype == torch.float32
         assert float((one - other).norm() / other.norm()) < 1e-3
+
+
+@pytest.mark.parametrize("reach", [None, 0.5])
+def test_only_float32_input_is_led_by_passes_in_float32(reach: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, original = [], Stream.in_float32
+    monkeypatch.setattr(Stream, "in_float32", lambda self: (made.append(self), original(self))[1])
+    for dtype, streams in ((torch.float64, 0), (torch.float32, 3)):  # between x and y, within x, within y
+        x, y = (t.to(dtype) for t in cubes(40, 30))
+        SamplesLoss(blur=0.3, reach=reach, backend="online")(x, y)
+        assert len(made) == streams
 
 
 @pytest.mark.parametrize("options", [{}, {"p": 1}, {"reach": 0.3}, {"p": 1, "reach": 0.3}])
