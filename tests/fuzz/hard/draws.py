@@ -9,7 +9,7 @@ import numpy as np
 
 WIDEST = 1e300  # the range of finite costs that the library documents
 SIZES = (5, 300)
-LARGE = (1e3, 1e4, 1e6, 1e8, 1e10, 1e12, 1e14, 1e15, 1e16, 1e17, 1e20, 1e30, 1e60, 1e100, 1e200, 4e299)
+LARGE = (1e3, 1e4, 1e6, 1e8, 1e10, 1e12, 1e14, 1e14, 1e15, 1e15, 1e16, 1e16, 1e17, 1e17, 1e20, 1e30, 1e60, 1e100, 1e200, 4e299)
 WEIGHTS = ("none", "equal", "random", "integer", "orders", "tiny", "zeros")
 
 
@@ -34,9 +34,12 @@ def one_of(rng: Any, options: Any) -> Any:
 
 
 def sides(rng: Any, most: int) -> tuple[int, int]:
-    """Sizes, alike on a log scale; every third problem is square."""
+    """Sizes, alike on a log scale or as they are; every third problem is square."""
     low, high = np.log(SIZES[0]), np.log(most + 1)
-    n, m = (int(np.exp(rng.uniform(low, high))) for _ in range(2))
+    if rng.random() < 0.5:
+        n, m = (int(np.exp(rng.uniform(low, high))) for _ in range(2))
+    else:
+        n, m = (int(k) for k in rng.integers(SIZES[0], most + 1, 2))
     return (n, n) if rng.random() < 0.35 else (n, m)
 
 
@@ -122,11 +125,13 @@ def _large_values(rng: Any, count: int, sign: float, M: np.ndarray) -> tuple[np.
 
 def big_m(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
     """Few useful entries, ±M elsewhere, inf beside them at times; a plan without M is planted in every second."""
+    if rng.random() < 0.35:
+        return usual_m(rng, most, kind)
     n, m = sides(rng, most)
     M, told = useful(rng, n, m)
     a, b, weighted = both_weights(rng, n, m, kind)
     words = [f"{n}x{m}", told, weighted]
-    big = rng.random((n, m)) < one_of(rng, (0.3, 0.5, 0.8, 0.9, 0.95, 0.99))
+    big = rng.random((n, m)) < one_of(rng, (0.3, 0.5, 0.8, 0.9, 0.95, 0.95, 0.95, 0.99))
     free = planted(rng, a, b, n, m)
     if rng.random() < 0.5:
         big &= ~free
@@ -147,6 +152,15 @@ def big_m(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
         big |= small
         words.append(told)
     return Case(M, a, b, big & np.isfinite(M), words)
+
+
+def usual_m(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
+    """What people write for "forbidden": one value, near the end of the digits that the rest has."""
+    n, m = (int(k) for k in rng.integers(min(30, most), min(200, most) + 1, 2))
+    M, big = rng.random((n, m)), rng.random((n, m)) < one_of(rng, (0.9, 0.95, 0.95, 0.97))
+    a, b, weighted = both_weights(rng, n, m, kind)
+    M[big] = value = one_of(rng, (1e13, 1e14, 1e15, 1e16, 1e17, 1e17, 1e18))
+    return Case(M, a, b, big, [f"{n}x{m}", weighted, f"usual {value:g}"])
 
 
 def must_link(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
