@@ -9,17 +9,22 @@ Every case runs in a process of its own kind that is killed after ten seconds. P
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import sys
 import time
+import warnings
 from collections import Counter, defaultdict
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from fuzz.hard import judge
-from fuzz.hard.families import FAMILIES, Verdict, run
+import numpy as np
+
+import otformer
+from fuzz.hard import doors, draws, judge
+from fuzz.hard.families import FAMILIES, Verdict, pot_seconds, run
 
 KILLED = 10.0  # seconds of a call
 GIVEN_UP = 120.0  # seconds of the judge
@@ -28,30 +33,22 @@ FORK = multiprocessing.get_context("fork")
 
 def work(pipe: Connection, most: int) -> None:
     """Cases as they come, until there are no more; the first calls compile, on no one's clock."""
-    import warnings
-
     warnings.simplefilter("ignore")
-    for family in ("big_m solve", "big_m emd", "blocks solve_batch", "big_m linear_sum_assignment", "blocks emd_sparse"):
-        for n in (9, 60):
-            warm(family, n)
+    warm()
     pipe.send("ready")
     while (given := pipe.recv()) is not None:
         pipe.send(run(*given, most, pipe.send))
 
 
-def warm(family: str, n: int) -> None:
-    """A small ordinary problem by the family's entry point."""
-    import numpy as np
-
-    from fuzz.hard import draws, doors
-
+def warm() -> None:
+    """Ordinary problems by every entry point, a few times: they choose by chance, and by size, what they compile."""
     rng = np.random.default_rng(0)
-    w = rng.random(n)
-    case = draws.Case(rng.random((n, n)), w / w.sum(), None, np.zeros((n, n), bool), [], (np.zeros(n, int),) * 2)
-    try:
-        doors.quiet(FAMILIES[family][1](rng, case)[1])
-    except ValueError:
-        pass
+    ways = {door for _, door in FAMILIES.values()}
+    for door, n in itertools.product(sorted(ways, key=str), (9, 9, 60, 60, 60)):
+        w, part = rng.random(n), np.zeros(n, int)
+        case = draws.Case(rng.random((n, n)), w / w.sum(), w / w.sum(), np.zeros((n, n), bool), [], (part, part))
+        pot_seconds(case)
+        doors.quiet(door(rng, case)[-2])
 
 
 class Worker:
@@ -135,9 +132,9 @@ def _next(worker: Worker, left: Any) -> bool:
 
 
 def tell(case: tuple[str, int], verdict: Verdict) -> None:
-    if verdict.kind not in ("ok", "infeasible ok"):
-        print(f'{verdict.kind}: --only "{case[0]}" --first {case[1]} --cases 1   ({verdict.words}; {verdict.seconds:.1f} s)\n'
-              f"    {verdict.why}", flush=True)  # fmt: skip
+    if verdict.kind not in judge.GOOD:
+        again = f'--only "{case[0]}" --first {case[1]} --cases 1'
+        print(f"{verdict.kind}: {again}   ({verdict.words}; {verdict.seconds:.1f} s)\n    {verdict.why}", flush=True)
 
 
 def table(found: dict[tuple[str, int], Verdict]) -> str:
@@ -165,8 +162,6 @@ def main() -> int:
     given = parser.parse_args()
     families = given.only or [*FAMILIES]
     cases = [(families[k % len(families)], given.first + k // len(families)) for k in range(given.cases)]
-    import otformer
-
     print(f"otformer of {Path(otformer.__file__).parent}")
     began = time.monotonic()
     found = campaign(cases, given.jobs, given.most, given.seconds)
@@ -174,7 +169,7 @@ def main() -> int:
     print(f"{len(found)} cases in {time.monotonic() - began:.0f} s, {given.jobs} jobs")
     if given.out:
         given.out.write_text("".join(json.dumps([*case, *verdict]) + "\n" for case, verdict in found.items()))
-    return int(any(v.kind not in ("ok", "infeasible ok") for v in found.values()))
+    return int(any(v.kind not in judge.HONEST for v in found.values()))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,28 @@ import numpy as np
 
 WIDEST = 1e300  # the range of finite costs that the library documents
 SIZES = (5, 300)
-LARGE = (1e3, 1e4, 1e6, 1e8, 1e10, 1e12, 1e14, 1e14, 1e15, 1e15, 1e16, 1e16, 1e17, 1e17, 1e20, 1e30, 1e60, 1e100, 1e200, 4e299)
+LARGE = (
+    1e3,
+    1e4,
+    1e6,
+    1e8,
+    1e10,
+    1e12,
+    1e14,
+    1e14,
+    1e15,
+    1e15,
+    1e16,
+    1e16,
+    1e17,
+    1e17,
+    1e20,
+    1e30,
+    1e60,
+    1e100,
+    1e200,
+    4e299,
+)
 WEIGHTS = ("none", "equal", "random", "integer", "orders", "tiny", "zeros")
 
 
@@ -33,8 +54,11 @@ def one_of(rng: Any, options: Any) -> Any:
     return options[int(rng.integers(len(options)))]
 
 
-def sides(rng: Any, most: int) -> tuple[int, int]:
+def sides(rng: Any, most: int, assigned: bool = False) -> tuple[int, int]:
     """Sizes, alike on a log scale or as they are; every third problem is square."""
+    if assigned and most >= SIZES[1] and rng.random() < 0.2:  # as many as the library does not leave to scipy
+        n = int(rng.integers(most, most + 30))
+        return n, n + int(rng.integers(6))
     low, high = np.log(SIZES[0]), np.log(most + 1)
     if rng.random() < 0.5:
         n, m = (int(np.exp(rng.uniform(low, high))) for _ in range(2))
@@ -79,7 +103,13 @@ def weights(rng: Any, n: int, kind: str) -> np.ndarray | None:
 
 
 def both_weights(rng: Any, n: int, m: int, kind: str = "") -> tuple[np.ndarray | None, np.ndarray | None, str]:
-    kinds = (kind, kind) if kind else (one_of(rng, WEIGHTS), one_of(rng, WEIGHTS)) if rng.random() < 0.3 else (one_of(rng, WEIGHTS),) * 2
+    kinds = (
+        (kind, kind)
+        if kind
+        else (one_of(rng, WEIGHTS), one_of(rng, WEIGHTS))
+        if rng.random() < 0.3
+        else (one_of(rng, WEIGHTS),) * 2
+    )
     if "integer" in kinds:
         kinds = ("integer", "integer")
     a, b = weights(rng, n, kinds[0]), weights(rng, m, kinds[1])
@@ -123,20 +153,20 @@ def _large_values(rng: Any, count: int, sign: float, M: np.ndarray) -> tuple[np.
     return sign * values, f"{'-' if sign < 0 else ''}{top:g} {kind}"
 
 
-def big_m(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
+def big_m(rng: Any, most: int = SIZES[1], assigned: bool = False) -> Case:
     """Few useful entries, ±M elsewhere, inf beside them at times; a plan without M is planted in every second."""
     if rng.random() < 0.35:
-        return usual_m(rng, most, kind)
-    n, m = sides(rng, most)
+        return usual_m(rng, most, assigned)
+    n, m = sides(rng, most, assigned)
     M, told = useful(rng, n, m)
-    a, b, weighted = both_weights(rng, n, m, kind)
+    a, b, weighted = both_weights(rng, n, m, "none" if assigned else "")
     words = [f"{n}x{m}", told, weighted]
     big = rng.random((n, m)) < one_of(rng, (0.3, 0.5, 0.8, 0.9, 0.95, 0.95, 0.95, 0.99))
     free = planted(rng, a, b, n, m)
     if rng.random() < 0.5:
         big &= ~free
         words.append("planted")
-    scale = np.abs(M).max() / 1.0 or 1.0
+    scale = np.abs(M).max()
     M[big], told = _large_values(rng, big.sum(), 1.0, M)
     if scale > 1 and rng.random() < 0.5:  # M in units of the rest
         M[big] = np.minimum(M[big] * scale, WIDEST / 2)
@@ -154,20 +184,20 @@ def big_m(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
     return Case(M, a, b, big & np.isfinite(M), words)
 
 
-def usual_m(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
+def usual_m(rng: Any, most: int = SIZES[1], assigned: bool = False) -> Case:
     """What people write for "forbidden": one value, near the end of the digits that the rest has."""
-    n, m = (int(k) for k in rng.integers(min(30, most), min(200, most) + 1, 2))
+    n, m = sides(rng, most, assigned) if assigned else (int(k) for k in rng.integers(min(30, most), min(200, most) + 1, 2))
     M, big = rng.random((n, m)), rng.random((n, m)) < one_of(rng, (0.9, 0.95, 0.95, 0.97))
-    a, b, weighted = both_weights(rng, n, m, kind)
+    a, b, weighted = both_weights(rng, n, m, "none" if assigned else "")
     M[big] = value = one_of(rng, (1e13, 1e14, 1e15, 1e16, 1e17, 1e17, 1e18))
     return Case(M, a, b, big, [f"{n}x{m}", weighted, f"usual {value:g}"])
 
 
-def must_link(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
+def must_link(rng: Any, most: int = SIZES[1], assigned: bool = False) -> Case:
     """Ordinary costs with some entries at −M, few or many."""
-    n, m = sides(rng, most)
+    n, m = sides(rng, most, assigned)
     M, told = useful(rng, n, m)
-    a, b, weighted = both_weights(rng, n, m, kind)
+    a, b, weighted = both_weights(rng, n, m, "none" if assigned else "")
     few = one_of(rng, ("one", "few", "many", "block"))
     big = np.zeros((n, m), bool)
     if few == "block":
@@ -184,7 +214,7 @@ def must_link(rng: Any, most: int = SIZES[1], kind: str = "") -> Case:
     return Case(M, a, b, big, words)
 
 
-def blocks(rng: Any, most: int = SIZES[1], balanced: bool = True) -> Case:
+def blocks(rng: Any, most: int = SIZES[1], balanced: bool = True, holes: float = 0.3) -> Case:
     """Blocks of uneven sizes, shuffled; the masses of a block agree to rounding, or differ if not balanced."""
     n, m = sides(rng, most)
     count = int(rng.integers(1 if balanced else 2, min(20, n, m) + 1))
@@ -197,18 +227,18 @@ def blocks(rng: Any, most: int = SIZES[1], balanced: bool = True) -> Case:
     if not balanced:
         shares = mass * np.where(np.arange(count) == mass.argmax(), one_of(rng, (0.5, 0.9, 0.99)), 1.0)
     for k in range(count):
-        inside = [weights(rng, int((part == k).sum()), kind.replace("blocks over orders", "random")) for part in (row, column)]
+        here = row == k, column == k
+        left, right = (weights(rng, int(part.sum()), "random" if kind == "blocks over orders" else kind) for part in here)
         if kind == "integer":
-            inside = [*_same_sum(rng, *inside)]
+            left, right = _same_sum(rng, left, right)
+            right += one_of(rng, (1.0, 7.0)) * (k == 0 and not balanced)
         else:
-            inside = [inside[0] * mass[k], inside[1] * shares[k]]
-        if kind == "integer" and not balanced and k == 0:
-            inside[1] = inside[1] + one_of(rng, (1.0, 7.0))
-        a[row == k], b[column == k] = inside
+            left, right = left * mass[k], right * shares[k]  # type: ignore[operator]
+        a[here[0]], b[here[1]] = left, right
     a, b, rounding = _rounded(rng, a, b)
     M[row[:, None] != column] = np.inf
     words = [f"{n}x{m}", f"{count} blocks", told, kind, rounding]
-    if rng.random() < 0.3:
+    if rng.random() < holes:
         held = np.zeros((n, m), bool)
         for k in range(count):
             at = np.ix_(row == k, column == k)
@@ -248,3 +278,12 @@ def blocks_by_m(rng: Any, most: int = SIZES[1]) -> Case:
     case.M[case.big], told = _large_values(rng, int(case.big.sum()), 1.0, case.M)
     case.words.append(told)
     return case
+
+
+def full_blocks(rng: Any, most: int = SIZES[1]) -> Case:
+    """Blocks without holes: in an entropic plan every allowed pair has mass."""
+    return blocks(rng, min(most, 100), holes=0.0)
+
+
+def unequal_full_blocks(rng: Any, most: int = SIZES[1]) -> Case:
+    return blocks(rng, min(most, 100), balanced=False, holes=0.0)

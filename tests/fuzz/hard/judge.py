@@ -1,12 +1,12 @@
 r"""What an answer is worth, by the optimum in whole numbers.
 
-A plan P of floats is judged by three statements:
+An answer that says it has converged is judged by three statements:
 
-    bad plan           a negative entry, mass on a forbidden pair, marginals that are not a and b, potentials that are not
-                       feasible, a value that is not Σ P C, a permutation that is none
-    wrong value        converged, but the value differs from the optimum by more than tol
-    rest not optimal   the value is right, but only because big entries dwarf all others: P itself could be better by more
-                       than tol of what its ordinary entries cost
+    bad plan      a negative entry, mass on a forbidden pair, marginals that are not a and b, potentials that are not
+                  feasible, a value that is not Σ P C, a permutation that is none
+    wrong value   the value differs from the optimum by more than tol
+    rest          the value is right, but only because big entries dwarf all others: P itself could be better by more than
+                  tol of what its ordinary entries cost
 
 Weights have rounding errors, and with a big M an error of 1e-17 can cost more than all the rest. So a value may be the
 optimum of the weights given, or that of the marginals P has, if these are the weights given up to rounding, each of them.
@@ -14,6 +14,7 @@ optimum of the weights given, or that of the marginals P has, if these are the w
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -26,8 +27,9 @@ from fuzz.hard.draws import Case
 
 KINDS = ("ok", "slow", "hang", "refused", "wrong value", "rest", "bad plan", "not converged", "error",
          "judge gave up", "infeasible ok")  # fmt: skip
+GOOD = ("ok", "infeasible ok")
+HONEST = (*GOOD, "not converged")  # not an answer, but said so
 PATIENCE = 5.0  # seconds of a call, where POT takes less than a tenth of one
-FLOOR = Fraction(1, 2**46)  # of Σ P |C|, as docs/exact.md says
 CLOSE = 1e-12  # relative: rounding of a weight, of a sum
 BALANCE = {False: 1e-12, True: 1e-5}  # relative: masses of a block that agree to rounding, of float64 and of float32
 
@@ -41,6 +43,7 @@ class Answer:
     converged: bool = True
     potentials: tuple[np.ndarray, np.ndarray] | None = None
     tol: float = 1e-6
+    floor: Fraction = Fraction(1, 2**46)  # of Σ P |C|: rounding, as docs/exact.md says; 2⁷ units
 
 
 @dataclass
@@ -104,6 +107,15 @@ def components(case: Case, a: list[Fraction], b: list[Fraction]) -> list[tuple[n
     return [(np.flatnonzero((label[:n] == k) & has[:n]), np.flatnonzero((label[n:] == k) & has[n:])) for k in labels]
 
 
+def weights_of(case: Case, balanced: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Weights in float64 as the library reads them: None is uniform, b has the mass of a."""
+    sums = [float(np.sum(w, dtype=float)) for w in (case.a, case.b) if w is not None]
+    mass = sums[0] if sums else 1.0
+    pairs = zip((case.a, case.b), case.shape, strict=True)
+    a, b = (np.full(n, mass / n) if w is None else np.asarray(w, float) for w, n in pairs)
+    return a, b * (a.sum() / b.sum()) if balanced else b
+
+
 def exact_sum(values: np.ndarray, costs: np.ndarray) -> Fraction:
     return sum((Fraction(float(x)) * Fraction(float(c)) for x, c in zip(values, costs, strict=True)), Fraction(0))
 
@@ -112,119 +124,103 @@ def judged(case: Case, answer: Answer, known: Truth) -> tuple[str, str]:
     """A kind of KINDS, and why."""
     if not known.feasible:
         return ("bad plan", "converged, though no plan exists") if answer.converged else ("infeasible ok", "")
+    if not answer.converged:
+        return "not converged", f"value {answer.value!r}, optimum {_shown(known.value)}"
     if answer.plan is None:
         return _by_value(answer, known)
-    wrong = _plan_fault(case, answer, known)
-    if wrong:
-        return ("bad plan" if answer.converged else "not converged"), wrong
-    return _by_plan(case, answer, known)
+    wrong = _plan_fault(case, answer, known) or (answer.potentials and _potentials_fault(case, *answer.potentials))
+    return ("bad plan", wrong) if wrong else _by_plan(case, answer.plan, answer, known)
+
+
+def _shown(x: Fraction) -> str:
+    return repr(float(x))
+
+
+def _near(x: Fraction, y: Fraction, size: Fraction, answer: Answer, known: Truth) -> bool:
+    """Whether x is y, the optimum: to tol of it, and to rounding of costs and weights of this size, Σ P |C|."""
+    return abs(x - y) <= Fraction(answer.tol) * abs(y) + (answer.floor + 4 * Fraction(known.imbalance)) * size
 
 
 def _by_value(answer: Answer, known: Truth) -> tuple[str, str]:
-    size = sum((abs(x) * abs(c) for x, c in _pairs(known)), Fraction(0))
-    off = abs(Fraction(answer.value) - known.value)  # type: ignore[arg-type]
-    if off <= Fraction(answer.tol) * abs(known.value) + FLOOR * size:
+    trees = (zip(p.best.rows, p.best.columns, p.best.flow, strict=True) for p in known.parts)
+    sizes = (x * abs(p.best.f[i] + p.best.g[j]) for p, tree in zip(known.parts, trees, strict=True) for i, j, x in tree if x)
+    if _near(Fraction(answer.value), known.value, sum(sizes, Fraction(0)), answer, known):  # type: ignore[arg-type]
         return "ok", ""
-    return "wrong value", f"value {answer.value!r}, optimum {float(known.value)!r}"
-
-
-def _pairs(known: Truth) -> list[tuple[Fraction, Fraction]]:
-    return [(x, p.best.f[i] + p.best.g[j]) for p in known.parts
-            for i, j, x in zip(p.best.rows, p.best.columns, p.best.flow, strict=True) if x]  # fmt: skip
+    return "wrong value", f"value {answer.value!r}, optimum {_shown(known.value)}"
 
 
 def _plan_fault(case: Case, answer: Answer, known: Truth) -> str:
-    P, M = answer.plan, case.M
+    P = answer.plan
     assert P is not None
+    if P.shape != case.M.shape:
+        return f"shape {P.shape}"
     if not np.isfinite(P).all() or (P < 0).any():
         return "a negative or infinite entry"
-    if P.shape != M.shape:
-        return f"shape {P.shape}"
-    if (P[~np.isfinite(M)] > 0).any():
+    if (P[~np.isfinite(case.M)] > 0).any():
         return "mass on a forbidden pair"
-    a, b = _weights(case)
-    slack = (1e-9 + 4 * known.imbalance) * a.sum()
+    a, b = weights_of(case)
     off = np.abs(P.sum(1) - a).sum() + np.abs(P.sum(0) - b).sum()
-    if off > slack:
+    if off > (1e-10 + float(answer.floor) + 4 * known.imbalance) * a.sum():
         return f"marginals are off by {off / a.sum():.2g} of the mass"
-    if answer.potentials is not None:
-        f, g = answer.potentials
-        f, g = np.where(a > 0, f, 0.0), np.where(b > 0, g, 0.0)
-        here = np.isfinite(M) & (a > 0)[:, None] & (b > 0)
-        if not (np.isfinite(f).all() and np.isfinite(g).all()):
-            return "a potential that is not finite"
-        C = np.where(here, M, 0.0)
-        over = np.where(here, f[:, None] + g - C, 0.0)
-        size = np.abs(C) + np.abs(f)[:, None] + np.abs(g)
-        if (over > 1e-13 * size + 1e-13 * np.abs(C).max()).any():
-            return f"potentials above the cost by {over.max():.3g}"
     return ""
 
 
-def _weights(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    n, m = case.shape
-    mass = float(np.sum(case.a, dtype=float)) if case.a is not None else float(np.sum(case.b, dtype=float)) if case.b is not None else 1.0
-    a = np.full(n, mass / n) if case.a is None else np.asarray(case.a, float)
-    b = np.full(m, mass / m) if case.b is None else np.asarray(case.b, float)
-    return a, b * (a.sum() / b.sum())
+def _potentials_fault(case: Case, f: np.ndarray, g: np.ndarray) -> str:
+    """Where f_i + g_j is above the cost of an allowed pair, by more than rounding of all costs."""
+    a, b = weights_of(case)
+    here = np.isfinite(case.M) & (a > 0)[:, None] & (b > 0)
+    f, g, C = np.where(a > 0, f, 0.0), np.where(b > 0, g, 0.0), np.where(here, case.M, 0.0)
+    if not (np.isfinite(f).all() and np.isfinite(g).all()):
+        return "a potential that is not finite"
+    over = np.where(here, f[:, None] - C + g, 0.0)
+    size = np.abs(C) + np.abs(f)[:, None] + np.abs(g) + np.abs(C).max()
+    return f"potentials above the cost by {over.max():.3g}" if (over > CLOSE * size).any() else ""
 
 
-def _by_plan(case: Case, answer: Answer, known: Truth) -> tuple[str, str]:
-    P, M = answer.plan, case.M
-    assert P is not None
-    there = P > 0
-    total, size = exact_sum(P[there], M[there]), exact_sum(P[there], np.abs(M[there]))
-    value = total if answer.value is None else Fraction(answer.value)
-    if abs(value - total) > Fraction(1e-9) * abs(total) + FLOOR * size:
-        return "bad plan", f"value {float(value)!r} is not that of the plan, {float(total)!r}"
-    if not answer.converged:
-        return "not converged", f"value {float(total)!r}, optimum {float(known.value)!r}"
-    tol = Fraction(answer.tol)
-    right = abs(total - known.value) <= tol * abs(known.value) + FLOOR * size
-    plain = there & ~case.big
-    rest = exact_sum(P[plain], np.abs(M[plain]))
-    better = _excess(P, M, known)  # bound by the potentials of the optimum: 0 on its support
-    if right and better <= tol * rest + FLOOR * rest:
+def _by_plan(case: Case, P: np.ndarray, answer: Answer, known: Truth) -> tuple[str, str]:
+    there, plain = P > 0, (P > 0) & ~case.big
+    total, size = exact_sum(P[there], case.M[there]), exact_sum(P[there], np.abs(case.M[there]))
+    rest = exact_sum(P[plain], np.abs(case.M[plain])) * (Fraction(answer.tol) + answer.floor)
+    if answer.value is not None and abs(Fraction(answer.value) - total) > Fraction(1e-9) * abs(total) + answer.floor * size:
+        return "bad plan", f"value {answer.value!r} is not that of the plan, {_shown(total)}"
+    right = _near(total, known.value, size, answer, known)
+    if right and _excess(case.M, P, known) <= rest:
         return "ok", ""
-    own = _own(case, P, known)  # P's own marginals
-    if own is None:
-        return ("rest" if right else "wrong value"), f"value {float(total)!r}, optimum {float(known.value)!r}"
-    excess = total - own
-    close = _close(case, P, known)
-    if not right and not (close and excess <= tol * abs(own) + FLOOR * size):
-        return "wrong value", f"value {float(total)!r}, optimum {float(known.value)!r}, of its own marginals {float(own)!r}"
-    if excess > tol * rest + FLOOR * rest:
-        return "rest", f"value {float(total)!r}; the same marginals cost {float(excess):.3g} less, ordinary entries {float(rest):.3g}"
+    own = _own(case, P, known)
+    if not right and not (_close(case, P, answer, known) and _near(total, own, size, answer, known)):
+        return "wrong value", f"value {_shown(total)}, optimum {_shown(known.value)}, of its own marginals {_shown(own)}"
+    if total - own > rest:
+        better = f"{_shown(total - own)} less, more than {_shown(rest)}, tol of its ordinary entries"
+        return "rest", f"value {_shown(total)}; the same marginals cost {better}"
     return "ok", "" if right else "optimal for its own marginals"
 
 
-def _excess(P: np.ndarray, M: np.ndarray, known: Truth) -> Fraction:
+def _excess(M: np.ndarray, P: np.ndarray, known: Truth) -> Fraction:
+    """What P costs above the bound by the potentials of the optimum, Σ P (C − f − g) ≥ 0: 0 on the optimum's support."""
     total = Fraction(0)
     for part in known.parts:
-        for i, j in zip(*np.nonzero(P[np.ix_(part.rows, part.columns)] > 0), strict=True):
-            r, c = part.rows[i], part.columns[j]
-            total += Fraction(float(P[r, c])) * (Fraction(float(M[r, c])) - part.best.f[i] - part.best.g[j])
+        for i, j in zip(*np.nonzero(P[np.ix_(part.rows, part.columns)]), strict=True):
+            at = part.rows[i], part.columns[j]
+            total += Fraction(float(P[at])) * (Fraction(float(M[at])) - part.best.f[i] - part.best.g[j])
     return total
 
 
-def _own(case: Case, P: np.ndarray, known: Truth) -> Fraction | None:
-    """The optimum for the marginals that P has, exactly."""
+def _own(case: Case, P: np.ndarray, known: Truth) -> Fraction:
+    """The optimum for the marginals that P has, exactly; P has no mass on forbidden pairs."""
     total = Fraction(0)
     for part in known.parts:
-        F = [[Fraction(float(x)) for x in row] for row in P[np.ix_(part.rows, part.columns)]]
-        a, b = [sum(row) for row in F], [sum(column) for column in zip(*F, strict=True)]
-        rows, columns = np.array([x > 0 for x in a]), np.array([x > 0 for x in b])
-        if not rows.any():
-            continue
-        own = _part(case, part.rows[rows], part.columns[columns], [x for x in a if x], [x for x in b if x])  # type: ignore[misc]
-        if own.best.forbidden:
-            return None
-        total += own.best.value
+        a, b = defaultdict[int, Fraction](Fraction), defaultdict[int, Fraction](Fraction)
+        for i, j in zip(*np.nonzero(P[np.ix_(part.rows, part.columns)]), strict=True):
+            x = Fraction(float(P[part.rows[i], part.columns[j]]))
+            a[part.rows[i]] += x
+            b[part.columns[j]] += x
+        if a:
+            total += _part(case, np.array([*a]), np.array([*b]), [*a.values()], [*b.values()]).best.value
     return total
 
 
-def _close(case: Case, P: np.ndarray, known: Truth) -> bool:
+def _close(case: Case, P: np.ndarray, answer: Answer, known: Truth) -> bool:
     """Whether every marginal is its weight up to rounding."""
-    a, b = _weights(case)
-    slack = CLOSE + 4 * known.imbalance
+    a, b = weights_of(case)
+    slack = CLOSE + float(answer.floor) + 4 * known.imbalance
     return bool((np.abs(P.sum(1) - a) <= slack * a).all() and (np.abs(P.sum(0) - b) <= slack * b).all())

@@ -5,8 +5,8 @@ transportation simplex: a tree of n + m − 1 pairs with f_i + g_j = c_ij on it;
 the cycle it closes the pair with the least flow against it leaves.
 
 It ends: with a_i + ε and b_m + nε no two sets of rows and columns have equal mass, so every flow of a tree is positive and
-every pivot lowers the cost. Here ε is 1 and weights are multiplied by K > n. A flow of the true weights on the last tree is a
-whole number above −n/K, so it is ≥ 0, and the tree is optimal for them.
+every pivot lowers the cost. Here ε is 1 and weights are multiplied by K > n. A flow of the true weights on the last tree is
+a whole number above −n/K, so it is ≥ 0, and the tree is optimal for them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ class Tree:
         self._hang()
 
     def _first(self, start: np.ndarray | None, by_cost: Iterator[int]) -> dict[tuple[int, int], int]:
-        """A basic plan: leaves of the start's graph first, then the cheapest pair left; each step closes one row or column."""
+        """A basic plan: leaves of the start's graph first, then the cheapest pair; each step closes one row or column."""
         n, m, left = self.n, self.m, [*self.supply, *self.demand]
         near: list[set[int]] = [set() for _ in left]
         if start is not None:
@@ -192,7 +193,7 @@ class Tree:
             side = ups[0] if self.depth[ups[0][-1]] >= self.depth[ups[1][-1]] else ups[1]
             side.append(self.parent[side[-1]])
         path = [*ups[0], *reversed(ups[1][:-1])]  # i … n+j; its pairs lose and gain flow in turn
-        pairs = [self._pair(p, q) for p, q in zip(path, path[1:], strict=False)]
+        pairs = [self._pair(p, q) for p, q in pairwise(path)]
         x, gone = min((self.flow[p], p) for p in pairs[::2])
         for k, p in enumerate(pairs):
             self.flow[p] += x if k % 2 else -x
@@ -216,7 +217,8 @@ class Tree:
         for k in sorted(range(len(left)), key=lambda k: -self.depth[k])[:-1]:
             flow[self._pair(k, self.parent[k])] = left[k]
             left[self.parent[k]] -= left[k]
-        assert left[0] == 0 and all(x >= 0 for x in flow.values()), "not a plan"
+        assert left[0] == 0, "weights are not balanced"
+        assert all(x >= 0 for x in flow.values()), "not a plan"
         return flow
 
 
