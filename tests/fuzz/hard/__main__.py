@@ -24,7 +24,7 @@ import numpy as np
 
 import otformer
 from fuzz.hard import doors, draws, judge
-from fuzz.hard.families import FAMILIES, Verdict, pot_seconds, run
+from fuzz.hard.families import FAMILIES, Verdict, posed, pot_seconds, run
 
 KILLED = 10.0  # seconds of a call
 GIVEN_UP = 120.0  # seconds of the judge
@@ -89,7 +89,9 @@ class Worker:
             return None
         kind = "hang" if self.doing == "calling" else "judge gave up"
         self.start_again()
-        return Verdict(kind, f"killed after {limit:g} s", "", limit, 0.0)
+        assert self.case is not None
+        words = ", ".join(posed(*self.case, self.most).case.words)
+        return Verdict(kind, f"killed after {limit:g} s", words, limit, 0.0)
 
     def start_again(self) -> None:
         case = self.case

@@ -3,8 +3,8 @@ r"""What an answer is worth, by the optimum in whole numbers.
 An answer that says it has converged is judged by three statements:
 
     bad plan      a negative entry, mass on a forbidden pair, marginals that are not a and b, potentials that are not
-                  feasible, a value that is not Σ P C, a permutation that is none
-    wrong value   the value differs from the optimum by more than tol
+                  feasible, a permutation that is none
+    wrong value   the value differs from the optimum by more than tol, or from Σ P C by more than rounding
     rest          the value is right, but only because big entries dwarf all others: P itself could be better by more than
                   tol of what its ordinary entries cost
 
@@ -182,7 +182,8 @@ def _by_plan(case: Case, P: np.ndarray, answer: Answer, known: Truth) -> tuple[s
     total, size = exact_sum(P[there], case.M[there]), exact_sum(P[there], np.abs(case.M[there]))
     rest = exact_sum(P[plain], np.abs(case.M[plain])) * (Fraction(answer.tol) + answer.floor)
     if answer.value is not None and abs(Fraction(answer.value) - total) > Fraction(1e-9) * abs(total) + answer.floor * size:
-        return "bad plan", f"value {answer.value!r} is not that of the plan, {_shown(total)}"
+        said = f"value {answer.value!r} is not that of the plan, {_shown(total)}; optimum {_shown(known.value)}"
+        return "wrong value", said
     right = _near(total, known.value, size, answer, known)
     if right and _excess(case.M, P, known) <= rest:
         return "ok", ""

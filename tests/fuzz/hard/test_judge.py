@@ -127,7 +127,7 @@ def planted(name: str, answer: judge.Answer, M: np.ndarray) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("negative", "bad plan"), ("lost mass", "bad plan"), ("moved mass", "bad plan"), ("another value", "bad plan"),
+    [("negative", "bad plan"), ("lost mass", "bad plan"), ("moved mass", "bad plan"), ("another value", "wrong value"),
      ("potentials", "bad plan"), ("not a number", "bad plan"), ("shape", "bad plan"), ("worse plan", "wrong value")],
 )  # fmt: skip
 def test_a_planted_error_is_named(name, kind):
