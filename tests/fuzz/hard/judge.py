@@ -10,6 +10,8 @@ An answer that says it has converged is judged by three statements:
 
 Weights have rounding errors, and with a big M an error of 1e-17 can cost more than all the rest. So a value may be the
 optimum of the weights given, or that of the marginals P has, if these are the weights given up to rounding, each of them.
+Where it is off by no more than rounding of each weight can change, by the potentials of the optimum, the floats do not say
+what the optimum is: such a plan, optimal for its own marginals, is "undetermined", neither right nor wrong.
 """
 
 from __future__ import annotations
@@ -25,11 +27,12 @@ from scipy.sparse.csgraph import connected_components
 from fuzz.hard import optimum
 from fuzz.hard.draws import Case
 
-KINDS = ("ok", "slow", "hang", "refused", "wrong value", "rest", "bad plan", "not converged", "error",
+KINDS = ("ok", "slow", "hang", "refused", "wrong value", "rest", "bad plan", "not converged", "undetermined", "error",
          "judge gave up", "infeasible ok")  # fmt: skip
 GOOD = ("ok", "infeasible ok")
-HONEST = (*GOOD, "not converged")  # not an answer, but said so
+HONEST = (*GOOD, "not converged", "undetermined")  # says that it is no answer, or nobody can
 PATIENCE = 5.0  # seconds of a call, where POT takes less than a tenth of one
+UNITS = 8  # of rounding, that a weight may be off
 CLOSE = 1e-12  # relative: rounding of a weight, of a sum
 BALANCE = {False: 1e-12, True: 1e-5}  # relative: masses of a block that agree to rounding, of float64 and of float32
 
@@ -146,7 +149,8 @@ def _by_value(answer: Answer, known: Truth) -> tuple[str, str]:
     sizes = (x * abs(p.best.f[i] + p.best.g[j]) for p, tree in zip(known.parts, trees, strict=True) for i, j, x in tree if x)
     if _near(Fraction(answer.value), known.value, sum(sizes, Fraction(0)), answer, known):  # type: ignore[arg-type]
         return "ok", ""
-    return "wrong value", f"value {answer.value!r}, optimum {_shown(known.value)}"
+    loose = abs(Fraction(answer.value) - known.value) <= _rounding(known)  # type: ignore[arg-type]
+    return "undetermined" if loose else "wrong value", f"value {answer.value!r}, optimum {_shown(known.value)}"
 
 
 def _plan_fault(case: Case, answer: Answer, known: Truth) -> str:
@@ -189,11 +193,23 @@ def _by_plan(case: Case, P: np.ndarray, answer: Answer, known: Truth) -> tuple[s
         return "ok", ""
     own = _own(case, P, known)
     if not right and not (_close(case, P, answer, known) and _near(total, own, size, answer, known)):
-        return "wrong value", f"value {_shown(total)}, optimum {_shown(known.value)}, of its own marginals {_shown(own)}"
+        loose = _near(total, own, size, answer, known) and abs(total - known.value) <= _rounding(known)
+        said = f"value {_shown(total)}, optimum {_shown(known.value)}, of its own marginals {_shown(own)}"
+        return "undetermined" if loose else "wrong value", said
     if total - own > rest:
         better = f"{_shown(total - own)} less, more than {_shown(rest)}, tol of its ordinary entries"
         return "rest", f"value {_shown(total)}; the same marginals cost {better}"
     return "ok", "" if right else "optimal for its own marginals"
+
+
+def _rounding(known: Truth) -> Fraction:
+    """What rounding of every weight can change of the value: Σ a |f| + Σ b |g| units, f being 0 where a is largest."""
+    total = Fraction(0)
+    for part in known.parts:
+        zero = part.best.f[part.a.index(max(part.a))]
+        total += sum(w * abs(u - zero) for w, u in zip(part.a, part.best.f, strict=True))
+        total += sum(w * abs(u + zero) for w, u in zip(part.b, part.best.g, strict=True))
+    return total * (Fraction(UNITS, 2**52) + 4 * Fraction(known.imbalance))
 
 
 def _excess(M: np.ndarray, P: np.ndarray, known: Truth) -> Fraction:

@@ -177,6 +177,19 @@ def test_weights_that_are_not_carried_at_all_make_a_wrong_value():
     assert judge.judged(case, lost, known)[0] == "wrong value"
 
 
+def test_a_value_that_hangs_on_rounding_of_weights_is_undetermined():
+    """Two blocks held apart by M = 1e16: moving 1e-16 between them costs 1, and so may rounding of 0.1 + 0.2."""
+    M = np.where(np.kron(np.eye(2), np.ones((2, 2))) > 0, 1.0, 1e16)
+    case = draws.Case(M, np.array([0.1, 0.2, 0.35, 0.35]), np.array([0.15, 0.15, 0.35, 0.35]), M > 10)
+    P = np.array([[0.1, 0, 0, 0], [0.05, 0.15, 0, 0], [0, 0, 0.35, 0], [0, 0, 0, 0.35]])
+    P[1, 3] += 3e-16
+    answer, known = judge.Answer(P, float((P * M).sum()), True, None, 1e-6), judge.truth(case)
+    assert judge.judged(case, answer, known)[0] == "undetermined"
+    P[1, 3] += 1e-11
+    answer.value = float((P * M).sum())
+    assert judge.judged(case, answer, known)[0] == "wrong value"
+
+
 def entropic_case() -> tuple[draws.Case, np.ndarray]:
     """Two blocks and their plan, a bᵀ exp(−C) scaled by hand in each."""
     case, P = two_blocks(0.0), np.zeros((4, 4))
