@@ -3,7 +3,8 @@
     python -m fuzz.hard --cases 5000 --jobs 1                    5,000 cases over all families
     python -m fuzz.hard --only "big_m solve" --first 17 --cases 1     one case again
 
-Every case runs in a process of its own kind that is killed after ten seconds. Prints a table, family × what came of it.
+Cases run in a process that is killed when a call takes ten seconds; a slow call is given again, since it may have compiled.
+Prints a table, family × what came of it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import otformer
 from fuzz.hard import doors, draws, judge
 from fuzz.hard.families import FAMILIES, Verdict, posed, pot_seconds, run
 
-KILLED = 10.0  # seconds of a call
+TRIES = (10.0, 60.0, 10.0)  # seconds of a call, after which it is killed; if it was slow, again: it may have compiled
 GIVEN_UP = 120.0  # seconds of the judge
 FORK = multiprocessing.get_context("fork")
 
@@ -67,8 +68,8 @@ class Worker:
         assert self.pipe.recv() == "ready"
         self.case, self.since, self.doing = None, 0.0, ""
 
-    def give(self, case: tuple[str, int]) -> None:
-        self.case, self.since, self.doing = case, time.monotonic(), "drawing"
+    def give(self, case: tuple[str, int], tried: int = 0) -> None:
+        self.case, self.since, self.doing, self.tried = case, time.monotonic(), "drawing", tried
         self.pipe.send(case)
 
     def heard(self) -> Verdict | None:
@@ -84,7 +85,7 @@ class Worker:
             code = self.process.exitcode
             self.start_again()
             return Verdict("error", f"the process died, exit code {code}", "", 0.0, 0.0)
-        limit = KILLED if self.doing == "calling" else GIVEN_UP
+        limit = TRIES[self.tried] if self.doing == "calling" else GIVEN_UP
         if time.monotonic() - self.since <= limit:
             return None
         kind = "hang" if self.doing == "calling" else "judge gave up"
@@ -117,6 +118,9 @@ def campaign(cases: list[tuple[str, int]], jobs: int, most: int, seconds: float)
             if (verdict := worker.heard()) is None:
                 continue
             assert worker.case is not None
+            if verdict.seconds > TRIES[0] / 2 and worker.tried < (1 if verdict.kind == "hang" else 2):
+                worker.give(worker.case, worker.tried + 1)
+                continue
             found[worker.case] = verdict
             tell(worker.case, verdict)
             if time.monotonic() > ends or not _next(worker, left):

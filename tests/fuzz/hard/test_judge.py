@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
 import time
 from fractions import Fraction
 
@@ -178,16 +179,14 @@ def test_weights_that_are_not_carried_at_all_make_a_wrong_value():
 
 
 def test_a_value_that_hangs_on_rounding_of_weights_is_undetermined():
-    """Two blocks held apart by M = 1e16: moving 1e-16 between them costs 1, and so may rounding of 0.1 + 0.2."""
+    """Two blocks held apart by M = 1e16: 1e-16 between them costs 1, and so may rounding of their masses, 0.3 and 0.7."""
     M = np.where(np.kron(np.eye(2), np.ones((2, 2))) > 0, 1.0, 1e16)
-    case = draws.Case(M, np.array([0.1, 0.2, 0.35, 0.35]), np.array([0.15, 0.15, 0.35, 0.35]), M > 10)
-    P = np.array([[0.1, 0, 0, 0], [0.05, 0.15, 0, 0], [0, 0, 0.35, 0], [0, 0, 0, 0.35]])
-    P[1, 3] += 3e-16
-    answer, known = judge.Answer(P, float((P * M).sum()), True, None, 1e-6), judge.truth(case)
-    assert judge.judged(case, answer, known)[0] == "undetermined"
-    P[1, 3] += 1e-11
-    answer.value = float((P * M).sum())
-    assert judge.judged(case, answer, known)[0] == "wrong value"
+    P = np.diag([1e-10, 0.3, 0.35, 0.35])
+    case = draws.Case(M, P.sum(1), P.sum(0), M > 10)
+    answer, known = judge.Answer(P, None, True, None, 1e-6), judge.truth(case)
+    for moved, kind in ((0.0, "ok"), (3e-16, "undetermined"), (1e-11, "wrong value")):
+        P[0, 3] = moved
+        assert judge.judged(case, answer, known)[0] == kind
 
 
 def entropic_case() -> tuple[draws.Case, np.ndarray]:
@@ -236,15 +235,19 @@ def test_a_library_that_errs_is_found_through_its_entry_points(monkeypatch, name
 
 
 def test_a_call_without_end_is_killed_and_the_next_one_runs(monkeypatch):
+    begun = multiprocessing.Value("i", 0)
+
     def endless(family, seed, most, say):
         say("calling")
-        time.sleep(60 if seed == 0 else 0)
+        begun.value += 1
+        time.sleep(60 if seed == 0 or begun.value == 3 else 0)  # the third call is the first of seed 1, which compiles
         return Verdict("ok", "", "", 0.0, 0.0)
 
     monkeypatch.setattr(campaign, "warm", lambda: None)
     monkeypatch.setattr(campaign, "run", endless)
-    monkeypatch.setattr(campaign, "KILLED", 0.3)
+    monkeypatch.setattr(campaign, "TRIES", (0.2, 0.4, 0.2))
     family = next(iter(FAMILIES))
     found = campaign.campaign([(family, 0), (family, 1)], 1, 20, 60.0)
     assert [found[family, k].kind for k in (0, 1)] == ["hang", "ok"]
+    assert begun.value == 4
     assert f"| {family} | 2 | 1 |  | 1 |" in campaign.table(found)
