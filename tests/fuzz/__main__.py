@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fuzz import api, commands, environments, public
+from fuzz.hard import families as hard
 
 HANG = 20  # seconds of the processor for one case; a new Python has its own limit
 STILL = 900  # seconds by the clock, for what hangs without computing; machines may be loaded
@@ -34,6 +35,7 @@ RUNS: dict[str, Callable[[str, int], str]] = {
     **dict.fromkeys(environments.FAMILIES, environments.run),
     **dict.fromkeys(commands.FAMILIES, commands.run),
     **dict.fromkeys(api.FAMILIES, api.run),
+    **dict.fromkeys(hard.KEPT, hard.fuzzed),
 }
 
 
