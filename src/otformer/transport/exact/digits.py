@@ -74,8 +74,8 @@ def is_wide(C: np.ndarray, points: int = 0) -> bool:
 
 @compiled
 def many_small(C: np.ndarray, points: int) -> bool:
-    """Whether some entries are not 0, not all equal, have few bits beside the largest, and hardly any are a little larger:
-    one in SOME at least, and half as many as there are ``points``."""
+    """Whether some entries, not all equal, have few bits beside the largest, and hardly any are a little larger: of these
+    one in SOME at least, and half as many as there are ``points``, are not 0."""
     largest, count, above, least, greatest, top = 0.0, 0, 0, np.inf, -np.inf, 0.0
     for row in C:
         for value in row:
@@ -83,8 +83,9 @@ def many_small(C: np.ndarray, points: int) -> bool:
                 largest = max(largest, abs(value))
     for row in C:
         for value in row:
-            if 0 < abs(value) <= FEW_BITS_LEFT * largest:
-                least, greatest, top, count = min(least, value), max(greatest, value), max(top, abs(value)), count + 1
+            if abs(value) <= FEW_BITS_LEFT * largest:
+                least, greatest, top = min(least, value), max(greatest, value), max(top, abs(value))
+                count += value != 0
     if 2 * count < points or SOME * count < C.size or least == greatest:
         return False
     for row in C:
