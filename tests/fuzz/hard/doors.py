@@ -55,7 +55,7 @@ def solve_tensor(rng: Any, case: Case) -> Door:
 
 def solve_single(rng: Any, case: Case) -> Door:
     """Costs of float32; above its range they are clipped."""
-    case.M = np.where(np.isinf(case.M), np.inf, np.clip(case.M, -1e37, 1e37).astype(np.float32))
+    case.M = np.where(np.isinf(case.M), np.inf, np.clip(case.M, -1e37, 1e37).astype(np.float32).astype(float))
     return case, lambda: of.solve(case.M.astype(np.float32), case.a, case.b, reg=0), _result(1e-6, Fraction(1, 2**17))
 
 

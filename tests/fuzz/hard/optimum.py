@@ -239,7 +239,7 @@ def start_of(C: np.ndarray, a: list[Fraction], b: list[Fraction], big: np.ndarra
     large = np.isfinite(C) & big
     if large.any():
         top = np.abs(C[large]).max()
-        near[large] = np.sign(C[large]) * far * (1 + far * np.abs(C[large]) / top)
+        near[large] = np.sign(C[large]) * far * (1 + far * np.abs(C[large] / top))
     near[~np.isfinite(C)] = far**3
     left, right = (np.array([float(x) for x in w]) for w in (a, b))
     return ot.emd(left / left.sum(), right / right.sum(), near, numItermax=1_000_000, check_marginals=False)
