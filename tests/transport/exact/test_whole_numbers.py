@@ -40,9 +40,9 @@ def test_the_sign_of_a_sum_is_exact(scale):
             base * float(1 + rng.integers(-2, 3) * 2.0**-52),
             float(rng.choice([0.0, 1.0, -1.0]) * np.spacing(base)),
         ]
-        (c, p, q), _ = digits.split(np.array(three))
+        three_digits, _ = digits.split(np.array(three))
         wanted = Fraction(three[0]) - Fraction(three[1]) + Fraction(three[2]) < 0
-        assert digits._is_negative(c, p, q) == wanted
+        assert digits._is_negative(three_digits, 0, three_digits, 1, 2) == wanted
 
 
 @pytest.mark.parametrize(("big", "seed"), [(1e14, 1), (1e15, 1), (1e17, 5), (1e300, 2)])

@@ -219,7 +219,7 @@ def _solve_dense(a: Any, b: Any, M: Any, start: Any) -> _Found:
     if problem.kept is not None:
         u, v = _everywhere(u, v, to_numpy(checks.array("M", M)).astype(np.float64))
     i, j, masses = (to_numpy(t) for t in r.pairs)
-    return _Found((i, j, masses), u, v, r.bound + r.gap, r.gap, r.converged, problem.form, False)
+    return _Found((i, j, masses), u, v, float(r.value), r.gap, r.converged, problem.form, False)
 
 
 def _everywhere(u: np.ndarray, v: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

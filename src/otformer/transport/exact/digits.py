@@ -6,7 +6,7 @@ are whole multiples of one power 2^e, and a sum of them is one too: the network 
 
 **Digits.** A whole number is written in base 2⁴⁰, d_0 + d_1 2⁴⁰ + …, with digits −2³⁹ ≤ d_t < 2³⁹, one int64 each, the last
 of any size. The digits of a sum are the sums of the digits, then each is brought back into its range from the lowest on, and
-the excess goes to the next (`_carry`). The rest below a digit d_t ≠ 0 is at most half of 2^{40 t}, so the sign of a number
+the excess goes to the next (`_settle`). The rest below a digit d_t ≠ 0 is at most half of 2^{40 t}, so the sign of a number
 is the sign of its highest digit that is not 0, and its float64 value has no cancellation.
 
 **It ends.** Weights are whole numbers and every comparison is exact, so every arc that enters has a negative reduced cost,
@@ -192,33 +192,27 @@ def split(c: Floats) -> tuple[Ints, int]:
 
 
 @compiled
-def _carry(number: Ints) -> None:
-    """Digits brought back into their range, in place."""
-    excess = np.int64(0)
-    for t in range(len(number) - 1):
-        digit = number[t] + excess
+def _settle(p: Ints, node: int, units: Floats) -> float:
+    """Brings the digits of a number p[node] back into their range, in place; its value in float64, the highest first."""
+    excess, last, total = np.int64(0), len(units) - 1, 0.0
+    for t in range(last):
+        digit = p[node, t] + excess
         excess = (digit + (1 << (BITS - 1))) >> BITS
-        number[t] = digit - (excess << BITS)
-    number[len(number) - 1] += excess
-
-
-@compiled
-def _value(number: Ints, units: Floats) -> float:
-    """In float64, the highest digit first."""
-    total = 0.0
-    for t in range(len(number) - 1, -1, -1):
-        if number[t] != 0:  # the unit of a digit that nothing uses may be infinite
-            total += number[t] * units[t]
+        p[node, t] = digit - (excess << BITS)
+    p[node, last] += excess
+    for t in range(last, -1, -1):
+        if p[node, t] != 0:  # the unit of a digit that nothing uses may be infinite
+            total += p[node, t] * units[t]
     return total
 
 
 @compiled
-def _is_negative(c: Ints, p: Ints, q: Ints) -> bool:
-    """Whether c − p + q < 0."""
-    excess, sign = np.int64(0), np.int64(0)
-    for t in range(len(c)):
-        digit = c[t] - p[t] + q[t] + excess
-        if t < len(c) - 1:
+def _is_negative(digits: Ints, arc: int, p: Ints, i: int, j: int) -> bool:
+    """Whether the reduced cost c − p_i + p_j of an arc is below 0."""
+    excess, sign, last = np.int64(0), np.int64(0), digits.shape[1] - 1
+    for t in range(last + 1):
+        digit = digits[arc, t] - p[i, t] + p[j, t] + excess
+        if t < last:
             excess = (digit + (1 << (BITS - 1))) >> BITS
             digit -= excess << BITS
         sign = digit if digit != 0 else sign
@@ -232,9 +226,9 @@ def _potentials(tree: Span, p: Ints, near: Floats, digits: Ints, units: Floats) 
     node = following(tree, root, root)
     while node >= 0:
         above, arc, sign = tree[node, PARENT], tree[node, ARC], 1 if tree[node, UP] else -1
-        p[node] = p[above] + sign * digits[arc]
-        _carry(p[node])
-        near[node] = _value(p[node], units)
+        for t in range(len(units)):
+            p[node, t] = p[above, t] + sign * digits[arc, t]
+        near[node] = _settle(p, node, units)
         tree[node, LEVEL] = tree[above, LEVEL] + sign * (arc < root)
         tree[node, DEPTH] = tree[above, DEPTH] + 1
         node = following(tree, node, root)
@@ -246,7 +240,7 @@ def _pivot(
     at: int, block: int, most: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Up to ``most`` pivots, in place; how many were made, and the arc to go on from. Fewer than ``most``: it is optimal."""
-    first, arcs = len(p) - 1, len(source)
+    first, arcs, shift = len(p) - 1, len(source), np.empty(len(units), np.int64)
     for made in range(most):
         best, least, lowest, looked = -1, np.inf, 0, 0
         while looked < arcs - first and best < 0:
@@ -257,19 +251,21 @@ def _pivot(
                 reduced = cost[at] - near[i] + near[j]
                 if level < lowest or (level == lowest and reduced < least):
                     unclear = CLEAR * (abs(cost[at]) + abs(near[i]) + abs(near[j]))
-                    if level < 0 or reduced < -unclear or (reduced <= unclear and _is_negative(digits[at], p[i], p[j])):
+                    if level < 0 or reduced < -unclear or (reduced <= unclear and _is_negative(digits, at, p, i, j)):
                         best, lowest, least = at, level, reduced
                 looked += 1
         if best < 0:
             return made, at
         i, j = source[best], target[best]
-        shift, level = digits[best] - p[i] + p[j], tree[j, LEVEL] - tree[i, LEVEL]
+        level = tree[j, LEVEL] - tree[i, LEVEL]
+        for t in range(len(units)):
+            shift[t] = digits[best, t] - p[i, t] + p[j, t]
         top, sign = turn(source, target, flow, tree, best)
         node = top
         while node >= 0:
-            p[node] += sign * shift
-            _carry(p[node])
-            near[node] = _value(p[node], units)
+            for t in range(len(units)):
+                p[node, t] += sign * shift[t]
+            near[node] = _settle(p, node, units)
             tree[node, LEVEL] += sign * level
             tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
             node = following(tree, node, top)
