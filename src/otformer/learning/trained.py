@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from otformer import checks
 from otformer.learning import checkpoint
 from otformer.learning.data import SPREAD
 from otformer.learning.model import Architecture, LearningTransformer
+from otformer.memory import Need, matrices, needs, shape
 from otformer.show.card import Card, Shown
 from otformer.show.coarse import CELLS
 from otformer.show.heat import Heat
@@ -41,6 +43,7 @@ class Trained(nn.Module, Shown):
     def __repr__(self) -> str:
         return f"Trained({self.name!r}, {self.net.extra_repr()})"
 
+    @needs(lambda self, x, **_: self._need(x))
     def forward(self, x: Any, y: Any) -> Tensor:
         """The output attention [n, n], or [B, n, n] for a batch: rows y, columns x, every row sums to 1.
 
@@ -54,6 +57,11 @@ class Trained(nn.Module, Shown):
         known = self._known(x, y)
         x, y = (torch.where(known, t, self._mapped(t)).to(self.net.P) for t in (x, y))
         return self.net(x, y).attention[0] if x.ndim == 3 else self.net(x[None], y[None]).attention[0, 0]
+
+    def _need(self, x: Any) -> Need:
+        *lead, n, _ = shape(x) if len(shape(x, 0)) > 1 else (*shape(x, 1), 1)
+        count = math.prod(lead)
+        return Need(matrices("attention", n, n, count), 5 * count * n * n, "give fewer points")
 
     def plot(self, x: Any = None, y: Any = None, ax: Any = None) -> Any:
         """Draw the attention on points x and y, or on seven of our own, on axes of matplotlib, which are returned.

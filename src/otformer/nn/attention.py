@@ -128,9 +128,14 @@ class SinkhornAttention(nn.MultiheadAttention):
 
     def _need(self, query: Tensor, key: Tensor) -> Need:
         """Of every head's matrix: without them much less is needed."""
-        *lead, L, _ = shape(query if self.batch_first or query.ndim < 3 else query.transpose(0, 1))
-        S = shape(key if self.batch_first or key.ndim < 3 else key.transpose(0, 1))[-2]
-        return inputs.need((*lead, self.num_heads), L, S, 3, "executor='stream' with need_weights=False forms none")
+        if query.is_nested:
+            N, L = query.size(0), max(len(t) for t in query.unbind())
+            S = L
+        else:
+            (N, L, _), (_, S, _) = shape(query, 3), shape(key, 3)
+            if query.ndim == 3 and not self.batch_first:
+                N, L, S = L, N, len(key)
+        return inputs.need((N, self.num_heads), L, S, 3, "executor='stream' with need_weights=False forms none")
 
     def _accept(self, given: attention_inputs.Given) -> None:
         """What depends on the module and the input together."""

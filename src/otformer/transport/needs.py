@@ -16,7 +16,7 @@ SOLVE = 4  # matrices as large as the cost that a solve holds at once
 VARIANT = 6  # of an unbalanced or partial problem, or of a layer
 DIVERGENCE = 9  # of three problems, with their plans
 STREAM = "solve_sample(…, executor='stream') never forms it"
-FEWER = "give fewer points, or give them in float32"
+FEWER = "give fewer points"
 
 
 def of_cost(M: Any, held: int = SOLVE, instead: str = STREAM) -> Need:
@@ -50,12 +50,12 @@ def of_sample(x: Any, y: Any, metric: Any, executor: str = "auto") -> Need:
 
 def of_batch(problems: Any) -> Need:
     """Of a list of problems, each a cost, or points, and weights; or of all of them stacked."""
-    each = list(zip(*problems, strict=False)) if isinstance(problems, tuple) else problems
-    sizes = [_extent(problem) for problem in each] if hasattr(each, "__len__") else [(0, 0)]
+    if isinstance(problems, tuple) and len(shape(problems[0], 0)) == 3:
+        problems = list(zip(*(t for t in problems if t is not None), strict=False))
+    sizes = [_extent(problem) for problem in problems] if hasattr(problems, "__len__") else []  # an iterator is used up
     n, m = max(sizes, key=math.prod, default=(0, 0))
-    numbers = SOLVE * sum(map(math.prod, sizes))
-    what = f"{len(sizes):,} problem{'s' * (len(sizes) != 1)} up to {n:,} × {m:,}"
-    return Need(what, numbers, "give fewer at once, or large ones to solve_sample")
+    what = f"{len(sizes):,} problem{'s' * (len(sizes) != 1)} up to {n:,} × {m:,}" if sizes else "problems of an iterator"
+    return Need(what, SOLVE * sum(map(math.prod, sizes)), "give fewer at once, or large ones to solve_sample")
 
 
 def _extent(problem: Any) -> tuple[int, int]:

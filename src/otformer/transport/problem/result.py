@@ -89,7 +89,7 @@ class Result(Shown):
 
     def _need(self) -> Need:
         n, m = (len(t) for t in self.potentials)
-        return Need(matrices("plan", n, m), 3 * n * m, "potentials, value and rows of a streamed plan take less")
+        return Need(matrices("plan", n, m), 3 * n * m, "potentials take less, and a streamed plan gives its rows")
 
     @property
     def potential_a(self) -> Any:
