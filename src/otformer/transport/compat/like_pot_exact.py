@@ -253,7 +253,7 @@ def _solve_sparse(a: Any, b: Any, M: Any, start: Any) -> _Found:
     supply[rows], demand[columns] = units.supply, units.demand
     v, spread = np.zeros(m), float(np.ptp(c)) if len(c) else 0.0
     if start is not None:
-        v = usable(read_potentials(start, torch.empty(n).double(), torch.empty(m).double())[1].numpy(), spread)
+        v = usable(read_potentials(start, *(torch.from_numpy(np.empty(k)) for k in (n, m)))[1].numpy(), spread)
     graph = empty_graph(supply, demand, _or_zero(_least(i, c - v[j], n)), v)
     graph.add(i, j, c)
     graph.run(Clock(None), spread)

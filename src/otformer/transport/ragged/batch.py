@@ -208,6 +208,7 @@ def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float,
     return out
 
 
+@np.errstate(over="ignore", under="ignore")
 def _plans(bucket: PaddedProblems, u: Array, v: Array, reg: float, kind: InputKind) -> tuple[Array, ...]:
     """Plans [B, n, m], and what is true of them: error once rounded to the input's dtype, mass, value, value_linear: [B]."""
     C, a, b, low, _ = bucket
@@ -253,7 +254,7 @@ def read_alone(given: Any, reg: float, place: torch.device | None, executor: str
     run: Callable[..., Problem] = read_cost if is_cost else partial(read_points, executor=executor)
     if place is None or place.type == "cpu" or any(isinstance(t, Tensor) and t.requires_grad for t in parts):
         return run(*parts, reg=reg)
-    moved = [torch.as_tensor(t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]
+    moved = [checks.local(t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]
     problem = run(*moved, reg=reg)
     home = parts[0].device if isinstance(parts[0], Tensor) else None
     return replace(problem, form=Form(home, problem.form.single))
