@@ -168,6 +168,15 @@ def unseen(name: str, value: Any) -> Tensor:
     return torch.from_numpy(given if fit else np.array(given, order="C"))
 
 
+def local(value: Any) -> Tensor:
+    """A tensor as it is; numbers and arrays as one in memory: `torch.as_tensor` would take both to torch's default device.
+
+    >>> local(0.5).dtype
+    torch.float64
+    """
+    return value if isinstance(value, Tensor) else torch.as_tensor(np.asarray(value), device="cpu")
+
+
 def tensor(name: str, value: Any) -> Tensor:
     """Anything array-like as a tensor of finite numbers, in float32 or float64 as in `array`."""
     t = unseen(name, value)
@@ -253,7 +262,7 @@ def _describe(value: Any) -> str:
 
 def first_not_finite(values: Any) -> str:
     """The first number that is none, and where it stands."""
-    t = torch.as_tensor(values)
+    t = local(values)
     where = tuple((~torch.isfinite(t)).nonzero()[0].tolist())
     return f"{t[where].item()} at index {where[0] if len(where) == 1 else where}"
 

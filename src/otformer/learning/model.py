@@ -115,7 +115,7 @@ class LearningTransformer(nn.Module):
         w, written = a.registers.width, a.columns_written
 
         def zeros(*shape: int) -> nn.Parameter:
-            return nn.Parameter(torch.zeros(self.ensemble, *shape))
+            return nn.Parameter(torch.zeros(self.ensemble, *shape, dtype=torch.float32))
 
         self.P, self.V = zeros(a.layers, HEADS, w, w), zeros(a.layers, HEADS, w, written.stop - written.start)
         self.P_out, self.V_out = zeros(w, w), zeros(w, a.dim)
@@ -197,6 +197,7 @@ class LearningTransformer(nn.Module):
         """One of the K models, alone."""
         if checks.count("member", k, least=0) >= self.ensemble:
             raise ValueError(f"member must be from 0 to {self.ensemble - 1}, got {k}")
-        alone = LearningTransformer(self.architecture).to(self.P.device, self.P.dtype)
+        with self.P.device:
+            alone = LearningTransformer(self.architecture).to(self.P.dtype)
         alone.load_state_dict({name: t[k : k + 1] for name, t in self.state_dict().items()})
         return alone

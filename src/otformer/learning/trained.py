@@ -100,10 +100,10 @@ class Trained(nn.Module, Shown):
         """Seven points such as the model has seen: a list to be sorted, or two clouds."""
         seed = torch.Generator().manual_seed(0)
         if self.clouds:
-            x, y = torch.randn(2, 7, self.net.architecture.dim, generator=seed)
+            x, y = torch.randn(2, 7, self.net.architecture.dim, generator=seed, device="cpu")
             return x, y
-        y = torch.arange(1, 8)[:, None] / 7
-        return y[torch.randperm(7, generator=seed)], y
+        y = torch.arange(1, 8, device="cpu")[:, None] / 7
+        return y[torch.randperm(7, generator=seed, device="cpu")], y
 
     def _known(self, x: Tensor, y: Tensor) -> Tensor:
         """Whether a problem is one such as the model has seen, [(B,) 1, 1]."""
@@ -170,7 +170,8 @@ def load_ensemble(name: str | Path) -> LearningTransformer:
     except (TypeError, ValueError, AttributeError, RecursionError, RuntimeError):
         raise ValueError(f"{path} is damaged: its architecture or ensemble cannot be read") from None
     check_shapes(shapes, tensors, path)
-    net = LearningTransformer(architecture, ensemble)
+    with torch.device("cpu"):
+        net = LearningTransformer(architecture, ensemble)
     load_weights(net, {each: t.float() for each, t in tensors.items()}, path)
     return net.requires_grad_(False)
 

@@ -114,11 +114,11 @@ class EuclideanDistance(CostLayer):
         lo, h = ends.amin(0).sum(1), (ends.amax(0) - ends.amin(0)).sum(1) / K
         scale = math.sqrt(math.pi) * math.exp(math.lgamma((dim + 1) / 2) - math.lgamma(dim / 2)) / M  # c_d / M
 
-        thresholds = lo[:, None] + h[:, None] * torch.arange(K)  # [M, K]
+        thresholds = lo[:, None] + h[:, None] * torch.arange(K, device="cpu")  # [M, K]
         ramps = torch.block_diag(*(math.sqrt(scale / float(each)) * _ramps(K) for each in h))  # √h/h = 1/√h
-        p = scale * torch.eye(1, K, dtype=torch.float64).repeat(1, M)  # relu(θ·x − lo) = θ·x − lo
+        p = scale * torch.eye(1, K, dtype=torch.float64, device="cpu").repeat(1, M)  # relu(θ·x − lo) = θ·x − lo
         W = torch.cat([ramps, p.T], dim=1)
-        b = torch.zeros(M * K + 1, dtype=torch.float64)
+        b = torch.zeros(M * K + 1, dtype=torch.float64, device="cpu")
         W_1 = theta.T.repeat_interleave(K, dim=1)
         super().__init__(low_, high_, W_1=W_1, b_1=-thresholds.reshape(-1), W_x=W, b_x=b, W_y=W.clone(), b_y=b.clone())
 
@@ -140,11 +140,11 @@ def unit_directions(dim: int, count: int, seed: int = 0, steps: int = 100) -> Te
     Repulsion is descent on Σ_{i≠j} 1/sin∠(θ_i, θ_j) = Σ (1 − (θ_i·θ_j)²)^{−1/2} with shrinking steps.
     """
     if dim == 1:
-        return torch.ones(count, 1, dtype=torch.float64)
+        return torch.ones(count, 1, dtype=torch.float64, device="cpu")
     if dim == 2:
-        angles = math.pi * (torch.arange(count, dtype=torch.float64) + 0.5) / count
+        angles = math.pi * (torch.arange(count, dtype=torch.float64, device="cpu") + 0.5) / count
         return torch.stack([angles.cos(), angles.sin()], dim=1)
-    start = torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    start = torch.randn(count, dim, generator=torch.Generator().manual_seed(seed), dtype=torch.float64, device="cpu")
     theta = nn.functional.normalize(start, dim=1)
     for k in range(steps):
         cosines = (theta @ theta.T).fill_diagonal_(0)
@@ -175,15 +175,15 @@ class SmoothCost(CostLayer):
     def __init__(self, cost_function: Callable[[Tensor, Tensor], Tensor], width: int, low: float, high: float) -> None:
         K = checks.count("width", width, most=MOST_UNITS)
         low_, high_ = _box(low, high, 1)
-        knots = torch.linspace(float(low_), float(high_), K + 1, dtype=torch.float64)
+        knots = torch.linspace(float(low_), float(high_), K + 1, dtype=torch.float64, device="cpu")
         C = checks.tensor("cost_function(x, y)", cost_function(knots[:, None], knots[None, :])).double()
         if tuple(C.shape) != (K + 1, K + 1):
             raise ValueError(f"cost_function must broadcast to shape {(K + 1, K + 1)}, got {tuple(C.shape)}")
-        eye = torch.eye(K, K + 1, dtype=torch.float64)
+        eye = torch.eye(K, K + 1, dtype=torch.float64, device="cpu")
         hats = K / float(high_ - low_) * _ramps(K) @ (eye.roll(1, 1) - eye)  # hidden units → hats
         W = torch.cat([hats, eye[:1]])  # and behind them the constants: hat_0 = 1 − r_0
         (W_x, b_x), (W_y, b_y) = (nn.functional.pad(w, (0, 1)).split([K, 1]) for w in (W, -W @ C.T / 2))  # p = q = 0
-        ones = torch.ones(1, K, dtype=torch.float64)
+        ones = torch.ones(1, K, dtype=torch.float64, device="cpu")
         super().__init__(low_, high_, W_1=ones, b_1=-knots[:-1], W_x=W_x, b_x=b_x[0], W_y=W_y, b_y=b_y[0])
         self.cost_function = cost_function
 
@@ -193,7 +193,8 @@ class SmoothCost(CostLayer):
 
 def _ramps(count: int) -> Tensor:
     """From the hidden units relu(s − τ_k) to h r_k = relu(s − τ_k) − relu(s − τ_{k+1}), [count, count]."""
-    return torch.eye(count, dtype=torch.float64) - torch.diag(torch.ones(count - 1, dtype=torch.float64), -1)
+    one = torch.eye(count, dtype=torch.float64, device="cpu")
+    return one - one.roll(1, 0).tril(-1)
 
 
 def _box(low: Any, high: Any, dim: int) -> tuple[Tensor, Tensor]:
@@ -202,7 +203,7 @@ def _box(low: Any, high: Any, dim: int) -> tuple[Tensor, Tensor]:
         shape = tuple(checks.tensor(name, value).shape)
         if shape not in ((), (1,), (dim,)):
             raise ValueError(f"{name} must be a number or {dim} numbers, got shape {shape}")
-    low, high = (torch.as_tensor(value, dtype=torch.float64).expand(dim).clone() for value in (low, high))
+    low, high = (torch.as_tensor(value, dtype=torch.float64, device="cpu").expand(dim).clone() for value in (low, high))
     if bool((low >= high).any()):
         raise ValueError(f"low must be below high, got {low.tolist()} and {high.tolist()}")
     return low, high

@@ -52,7 +52,7 @@ class CountingSorter(nn.Module):
         self.bits = bits
         one, sink, place, place_sq, self.rank = range(bits, bits + 5)
         self.one, self.place = one, place
-        P = torch.zeros(bits, bits + 5, bits + 5, dtype=torch.float64)
+        P = torch.zeros(bits, bits + 5, bits + 5, dtype=torch.float64, device="cpu")
         for t in range(bits):  # bits before t: t of them, so the constant is t + 2
             P[t, range(t), range(t)] = SHARP
             P[t, t, one], P[t, one, t], P[t, one, one] = SHARP, -SHARP, -SHARP * (t + 2)
@@ -71,8 +71,8 @@ class CountingSorter(nn.Module):
             raise ValueError(f"values must be in [0, 1), got {float(x.min()):g} to {float(x.max()):g}")
         x = x.reshape(-1, x.shape[-1])
         whole = (x * 2.0**self.bits).long()[..., None]
-        digits = (whole >> torch.arange(self.bits - 1, -1, -1)) & 1
-        n, places = x.shape[1], torch.arange(x.shape[1], dtype=torch.float64)
+        digits = (whole >> torch.arange(self.bits - 1, -1, -1, device=x.device)) & 1
+        n, places = x.shape[1], torch.arange(x.shape[1], dtype=torch.float64, device=x.device)
         Z = x.new_zeros(len(x), n + 1, self.bits + 5)
         Z[:, :n, : self.bits] = 2.0 * digits - 1
         Z[:, :n, self.one] = 1

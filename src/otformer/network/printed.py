@@ -31,14 +31,14 @@ MISPRINTS = (1, 2, 3, 4)  # the errata of `printed_network`: B's sign, P^(1), P^
 def _e(k: int, size: int) -> Tensor:
     if not 1 <= k <= size:
         raise ValueError(f"the table asks for the unit vector e_{k} of length {size}: there is none")
-    return torch.eye(size, dtype=torch.float64)[k - 1]
+    return torch.eye(size, dtype=torch.float64, device="cpu")[k - 1]
 
 
 def _table(dim: int, reg: float, twice: tuple[str, str], columns: dict[str, Tensor]) -> Tensor:
     """P from λP: 2I in the block of rows and columns ``twice``, and the columns given, each filled up with zeros above."""
     r = Registers(dim, marginals=False)
-    table = torch.zeros(r.width, r.width, dtype=torch.float64)
-    table[r[twice[0]], r[twice[1]]] = 2 * torch.eye(dim, dtype=torch.float64)
+    table = torch.zeros(r.width, r.width, dtype=torch.float64, device="cpu")
+    table[r[twice[0]], r[twice[1]]] = 2 * torch.eye(dim, dtype=torch.float64, device="cpu")
     for name, tail in columns.items():
         table[-len(tail) :, r.column(name)] = tail
     return table / reg

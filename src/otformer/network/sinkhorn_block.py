@@ -54,12 +54,12 @@ def relu_atanh(width: int, reach: float = REACH) -> tuple[Tensor, Tensor, Tensor
     """
     if checks.count("width", width, least=2, most=MOST_UNITS) % 2:
         raise ValueError(f"width must be even (the same knots on both sides of 0), got {width}")
-    s = torch.linspace(0, checks.positive("reach", reach), width // 2 + 1, dtype=torch.float64)
+    s = torch.linspace(0, checks.positive("reach", reach), width // 2 + 1, dtype=torch.float64, device="cpu")
     knots = torch.tanh(s)
     slopes = s.diff() / knots.diff()
     changes = torch.diff(slopes, prepend=slopes.new_zeros(1))
-    sides = torch.tensor([1.0, -1.0], dtype=torch.float64)
-    one = torch.ones(width // 2, dtype=torch.float64)
+    sides = torch.tensor([1.0, -1.0], dtype=torch.float64, device="cpu")
+    one = torch.ones(width // 2, dtype=torch.float64, device="cpu")
     return torch.kron(sides, one), -knots[:-1].repeat(2), torch.kron(sides, changes)
 
 
@@ -103,9 +103,10 @@ class SinkhornTransformer(AligningTransformer):
         self.W_O[..., spare] = turn
 
         # Hidden units: the two that clear ``spare``, then those of φ. Each reads w·spare + b.
-        one, none = torch.tensor([1.0, -1.0], dtype=torch.float64), torch.zeros(2, dtype=torch.float64)
+        one = torch.tensor([1.0, -1.0], dtype=torch.float64, device="cpu")
+        none = torch.zeros_like(one)
         w, b, c = (one[:1], none[:1], one[:1]) if width is None else relu_atanh(width)
-        W_1 = torch.zeros(self.registers.width, len(w) + 2, dtype=torch.float64)
+        W_1 = torch.zeros(self.registers.width, len(w) + 2, dtype=torch.float64, device="cpu")
         W_1[spare] = torch.cat([one, w])
         W_2 = torch.cat([none, c])[:, None] * move
         W_2[..., spare] = torch.cat([-one, 0 * c])

@@ -147,10 +147,11 @@ class StockTransformer(Stock):
             W_K, W_V = net.W_K[k], net.W_V[k]
             state = self.attention_state(net.W_Q[k], W_K, W_V, net.W_O[k])
             state |= {name: self.in_heads(-W[:, sign], 1)[None] for name, W in (("bias_k", W_K), ("bias_v", W_V))}
-            module = nn.MultiheadAttention(
-                self.embed_dim, self.heads, bias=False, add_bias_kv=True, batch_first=True, dtype=torch.float64
-            )
-            module.load_state_dict(state)
+            with torch.device("meta"):  # no random weights are drawn
+                module = nn.MultiheadAttention(
+                    self.embed_dim, self.heads, bias=False, add_bias_kv=True, batch_first=True, dtype=torch.float64
+                )
+            module.load_state_dict(copied(state, torch.float64), assign=True)
             self.attention.append(module)
         self.to(net.W_Q.device).eval().requires_grad_(False)
 
@@ -181,6 +182,11 @@ class StockTransformer(Stock):
         if depth in kept:
             _, weights[depth] = self.attention[which](Z, Z, Z, attn_mask=mask, average_attn_weights=False)
         return StockRun(prompt, memory, weights)
+
+
+def copied(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+    """Weights in memory of their own, for a module to keep."""
+    return {name: W.to(dtype).clone(memory_format=torch.contiguous_format) for name, W in state.items()}
 
 
 def without_absent(Z: Tensor, prompt: Prompt, registers: Registers) -> Tensor:

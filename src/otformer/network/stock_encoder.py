@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from otformer import checks
 from otformer.memory import needs
 from otformer.network.prompt import Prompt
-from otformer.network.stock import Stock, StockRun, absent_mask, without_absent
+from otformer.network.stock import Stock, StockRun, absent_mask, copied, without_absent
 from otformer.network.transformer import AligningTransformer
 
 ANCHOR = {torch.float64: 2.0**48, torch.float32: 2.0**24}
@@ -91,11 +91,12 @@ class StockEncoder(Stock):
         self.null_square = NULL_SQUARE * float(net.reg.max())
         self.layers, eps = nn.ModuleList(), checks.positive("eps", eps)
         for k in range(len(net.reg)):
-            module = nn.TransformerEncoderLayer(
-                self.embed_dim, self.heads, 1, 0.0, layer_norm_eps=eps, batch_first=True, norm_first=norm_first, dtype=dtype
-            )  # a feed-forward layer of width 1, no dropout
-            zeros = {name: torch.zeros_like(weight) for name, weight in module.state_dict().items()}
-            module.load_state_dict(zeros | self._state(net, k, eps))  # what _state does not name stays 0
+            options: Any = dict(layer_norm_eps=eps, batch_first=True, norm_first=norm_first, dtype=dtype)
+            with torch.device("meta"):  # no random weights are drawn; a feed-forward layer of width 1, no dropout
+                module = nn.TransformerEncoderLayer(self.embed_dim, self.heads, 1, 0.0, **options)
+            zeros = {name: net.reg.new_zeros(weight.shape) for name, weight in module.state_dict().items()}
+            state = zeros | self._state(net, k, eps)  # what _state does not name stays 0
+            module.load_state_dict(copied(state, dtype), assign=True)
             self.layers.append(module)
         self.to(net.W_Q.device).eval().requires_grad_(False)
 
@@ -105,7 +106,7 @@ class StockEncoder(Stock):
         for W in (Q, K, V):
             W[:, self.registers["spare"]] -= W.sum(1, keepdim=True)  # W − e_spare 1ᵀW, [2, width, k]
         attention = self.attention_state(Q, K, V, net.W_O[k])
-        w = torch.full((self.embed_dim,), 2 * self.anchor**2 / self.embed_dim + eps, dtype=torch.float64).sqrt()
+        w = Q.new_full((self.embed_dim,), 2 * self.anchor**2 / self.embed_dim + eps).sqrt()
         return {f"self_attn.{name}": weight for name, weight in attention.items()} | {"norm1.weight": w, "norm2.weight": w}
 
     @needs(lambda self, x, y, **_: self._need(x, y, 2 * self.heads))

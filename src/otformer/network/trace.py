@@ -135,7 +135,7 @@ class Trace(Run, Shown):
         problem = f"{batch[0]} plans of {n}×{m}" if batch else f"{n}×{m} plan"
         kept = "" if len(self) == self.depth + 1 else f" ({len(self)} kept)"
         verdict = "converged" if self.converged else "not converged"
-        error = float(torch.as_tensor(self.marginal_error).max())
+        error = float(checks.local(self.marginal_error).max())
         return f"Trace({self.depth} layers{kept}, {problem}, {verdict}: marginal error {error:.2g})"
 
     def Z(self, layer: int = -1) -> Tensor:
@@ -181,17 +181,17 @@ class Trace(Run, Shown):
     @property
     def converged(self) -> bool:
         """Whether the marginal error is at most ``tol`` times the mass, in every problem."""
-        return bool((torch.as_tensor(self.marginal_error) <= self.tol * self.prompt.out(self.prompt.a.sum(-1))).all())
+        return bool((checks.local(self.marginal_error) <= self.tol * self.prompt.out(self.prompt.a.sum(-1))).all())
 
     @property
     def scale(self) -> float | Tensor:
         """What the network's costs are multiplied by to give the problem's; a tensor [B] for a batch."""
-        scale = torch.ones(len(self.prompt.a)) if self.prompt.scale is None else self.prompt.scale
+        scale = self.prompt.a.new_ones(len(self.prompt.a)) if self.prompt.scale is None else self.prompt.scale
         return scale if self.prompt.batched else float(scale)
 
     def complaint(self) -> str:
         """One line for a plan that is not converged: its error, and what to change."""
-        error = torch.as_tensor(self.marginal_error).reshape(-1)
+        error = checks.local(self.marginal_error).reshape(-1)
         mass = self.prompt.a.sum(-1)
         k = int((error / mass).nan_to_num(torch.inf).argmax())
         which = f" in problem {k}" if self.prompt.batched else ""

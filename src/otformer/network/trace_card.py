@@ -48,7 +48,7 @@ def card(
         curve = spread(trace.layers, CURVE)
         errors = [float(trace.marginal_errors([layer]).reshape(-1)[k]) for layer in curve]
         pictures.append(Curve(curve, errors, "marginal error"))
-    error = float(torch.as_tensor(trace.marginal_error).max())
+    error = float(checks.local(trace.marginal_error).max())
     verdict = f"{'converged' if trace.converged else 'not converged'}: marginal error {error:.2g}"
     kept = "" if len(trace) == trace.depth + 1 else f", {len(trace)} kept"
     facts = {

@@ -112,8 +112,8 @@ class AligningTransformer(Prompted):
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():
             self.register_buffer(name, weights)
-        self.register_buffer("reg", torch.tensor([each.reg for each in distinct], dtype=torch.float64))
-        self.register_buffer("layer", torch.tensor([distinct.index(each) for each in layers]))
+        self.register_buffer("reg", torch.tensor([each.reg for each in distinct], dtype=torch.float64, device="cpu"))
+        self.register_buffer("layer", torch.tensor([distinct.index(each) for each in layers], device="cpu"))
 
     def _describe(self, dim: int, marginals: bool, sink: Sink, scale: Scale, schedule: str) -> None:
         """Set what a file of weights must say besides its tensors."""
@@ -128,7 +128,7 @@ class AligningTransformer(Prompted):
 
     def _weights(self, layers: list[Layer]) -> dict[str, Tensor]:
         """W_Q, W_K, W_V, W_O of each layer, from the heads of weights.py."""
-        r, unit = self.registers, torch.eye(self.registers.width, dtype=torch.float64)
+        r, unit = self.registers, torch.eye(self.registers.width, dtype=torch.float64, device="cpu")
         parts = []
         for layer in layers:
             for name, step in zip(HEADS, (layer.rows, layer.columns), strict=True):

@@ -52,9 +52,9 @@ class Term(NamedTuple):
     def matrix(self, reading: Reading, registers: Registers) -> Tensor:
         """One of the two readings, [width, number of products]: d for a dot product of points, otherwise 1."""
         count = max(registers[name].stop - registers[name].start for name in (*self.query, *self.key))
-        W = torch.zeros(registers.width, count, dtype=torch.float64)
+        W = torch.zeros(registers.width, count, dtype=torch.float64, device="cpu")
         for name, coefficient in reading.items():
-            W[registers[name], :] = coefficient * torch.eye(count, dtype=torch.float64)
+            W[registers[name], :] = coefficient * torch.eye(count, dtype=torch.float64, device="cpu")
         return W
 
 

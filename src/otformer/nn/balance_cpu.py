@@ -23,7 +23,7 @@ def solve(
     logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, P: Tensor, f: Tensor, g: Tensor
 ) -> Tensor:
     """Fills P, f and g; the error of every problem [B]."""
-    error = torch.empty(len(logits), dtype=torch.float64)
+    error = torch.empty(len(logits), dtype=torch.float64, device="cpu")
 
     def solve_part(part: slice) -> None:
         X, _, w_a, w_b = _read(logits, temperature, a, b, part)
@@ -80,7 +80,7 @@ def _each_chunk(logits: Tensor, work: Callable[[slice], None]) -> None:
 
 def _read(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, part: slice) -> tuple[Array, Array, Array, Array]:
     """X = (logits − their greatest)/τ [n, m, B], −∞ for absent points; τ [B]; weights [n, B] and [m, B], of the same sum."""
-    k = torch.arange(part.start, part.stop)
+    k = torch.arange(part.start, part.stop, device="cpu")
     tau, w_a, w_b = (np.ascontiguousarray(t[k % len(t)].double().numpy().T) for t in (temperature, a, b))
     X = _along(logits[part])
     w_b *= w_a.sum(0) / w_b.sum(0)

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from otformer import checks
 from otformer.nn.small import SMALL_RIDGE
 from otformer.transport.choose import choose, solve_problem
 from otformer.transport.problem.problem import ABSENT_WEIGHT, Goal
@@ -79,7 +81,7 @@ def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> 
             found = solve_stacked(c, w_a, w_b, 1.0, enough, max_depth, stages)
             if bool(found.done.all()):
                 break
-        u, v, done = (torch.as_tensor(t) for t in (found.u, found.v, found.done))
+        u, v, done = (checks.local(t) for t in (found.u, found.v, found.done))
     # With forbidden entries there may be no solution, and then there is no end to looking for it.
     for k in (~(done | forbidden)).nonzero()[:, 0].tolist():
         problem = read_cost(C[k], a[k], b[k], 1.0)
@@ -87,7 +89,7 @@ def _potentials(X: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int) -> 
         if near and solver == Mixed():
             solver = Mixed(newton_after=NEAR_LAYERS)
         result = solve_problem(problem, Goal.read(float(goal[k]), max_depth, problem.mass), solver, warn=False)
-        u[k], v[k] = (torch.as_tensor(t).to(u) for t in result.potentials)
+        u[k], v[k] = (checks.local(t).to(u) for t in result.potentials)
     return torch.where(a > 0, u - 1, 0.0), torch.where(b > 0, v, 0.0)
 
 
@@ -137,6 +139,7 @@ def _solve_marginals(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tenso
     return (g_u - (P @ w_v[:, :, None])[:, :, 0]) / r, w_v
 
 
+@np.errstate(under="ignore")
 def _gram(K: Tensor) -> Tensor:
     """KᵀK [B, m, m]; numpy knows that it is symmetric and computes one half."""
     return K.mT @ K if K.is_cuda else torch.from_numpy(K.mT.numpy() @ K.numpy())

@@ -101,7 +101,7 @@ class SoftSort(Sorting):
         """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for items that are not there."""
         x, a, count = _read(values, weights, mask)
         P = self._places(x, a, count)
-        return _means(P, torch.arange(x.shape[1]).to(x)[:, None]).to(values.dtype).reshape(values.shape)
+        return _means(P, torch.arange(x.shape[1], device=x.device).to(x)[:, None]).to(values.dtype).reshape(values.shape)
 
     @needs(lambda self, values, **_: self._need(values))
     def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:

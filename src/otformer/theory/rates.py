@@ -86,7 +86,7 @@ def measured_rate(errors: Sequence[float] | Tensor, floor: float = 1e-11) -> flo
     >>> round(measured_rate([0.5**k for k in range(40)]), 6)
     0.5
     """
-    e = torch.as_tensor(errors, dtype=torch.float64)
+    e = torch.as_tensor(errors, dtype=torch.float64, device="cpu")
     if e.ndim != 1 or len(e) < 8 or not bool(torch.isfinite(e).all()) or bool((e < 0).any()):
         raise ValueError(f"errors must be at least 8 finite numbers, none below zero, got shape {tuple(e.shape)}")
     below = (e <= floor * e.max()).nonzero()

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from otformer import checks
+
 
 def plan(C: Tensor, u: Tensor, v: Tensor, reg: float) -> Tensor:
     """P_ij = exp((u_i + v_j − C_ij)/λ − 1), [n, m]."""
@@ -75,7 +77,7 @@ def assignment(C: Tensor) -> Tensor:
     """The exact optimal permutation (scipy): row i goes to column assignment[i]."""
     from scipy.optimize import linear_sum_assignment
 
-    return torch.as_tensor(linear_sum_assignment(C.detach().cpu().double().numpy())[1])
+    return checks.local(linear_sum_assignment(C.detach().cpu().double().numpy())[1])
 
 
 def _ones(C: Tensor, a: Tensor | None, b: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -70,9 +70,9 @@ class Ranks:
 
     def texts(self, text: str) -> list[str]:
         """What every rank has to say, in the order of ranks."""
-        table = torch.zeros(self.size, TEXT, dtype=torch.uint8)
+        table = torch.zeros(self.size, TEXT, dtype=torch.uint8, device="cpu")
         said = text.encode()[:TEXT]
-        table[self.rank, : len(said)] = torch.tensor(list(said), dtype=torch.uint8)
+        table[self.rank, : len(said)] = torch.tensor(list(said), dtype=torch.uint8, device="cpu")
         table = self.reduce(table.cuda() if self.nccl else table).cpu()
         return [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in table]
 

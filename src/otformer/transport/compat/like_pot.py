@@ -107,7 +107,7 @@ def sinkhorn(
     if not log:
         return result
     log_u, log_v = (np.stack(t, -1) if several else t[0] for t in zip(*map(_log_scalings, found), strict=True))
-    with np.errstate(over="ignore"):  # where scalings leave the range of floats their logs are still right
+    with np.errstate(over="ignore", under="ignore"):  # where scalings leave the range of floats their logs are still right
         logs = {"log_u": log_u, "log_v": log_v, "u": np.exp(log_u), "v": np.exp(log_v)}
     arrays = {name: form.give(t) for name, t in (logs | {"alpha": lam * log_u, "beta": lam * log_v}).items()}
     arrays |= {"logu": arrays["log_u"], "logv": arrays["log_v"]}
@@ -205,6 +205,7 @@ def _log_scalings(found: _Found) -> tuple[Array, Array]:
     return to_numpy(problem.whole(log_u - half, 0)), to_numpy(problem.whole(log_v + half, 1))
 
 
+@np.errstate(under="ignore")
 def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:
     """A small problem, by Newton steps.
 
@@ -234,7 +235,7 @@ def _iterate(problem: Problem, start: Tensor | None, limits: _Limits) -> tuple[S
     if start is not None:
         if tuple(start.shape) != problem.shape[1:]:
             raise ValueError(f"warmstart must fit b of shape {problem.shape[1:]}, got {tuple(start.shape)}")
-        at = slice(None) if problem.kept is None else torch.as_tensor(problem.kept.columns)
+        at = slice(None) if problem.kept is None else checks.local(problem.kept.columns)
         first = reg * checks.tensor("warmstart", start.to(b)[at])
     executor = Watched(problem.cost, problem.a.log(), b.log())
     best, least, errors, depth = (torch.zeros_like(problem.a), torch.zeros_like(b)), math.inf, [], 0

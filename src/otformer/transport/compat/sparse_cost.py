@@ -37,7 +37,7 @@ def solve_sparse(a: Any, b: Any, M: Any, start: Any, tol: float) -> Solution:
     supply[rows], demand[columns] = units.supply, units.demand
     v = np.zeros(m)
     if start is not None:
-        first = read_potentials(start, torch.empty(n).double(), torch.empty(m).double())
+        first = read_potentials(start, *(torch.from_numpy(np.empty(k)) for k in (n, m)))
         v = usable(first[1].numpy(), float(np.ptp(c)) if len(c) else 0.0)
     found = of_graph(i, j, c, supply, demand, least_of_rows(i, c - v[j], n), v, tol)
     if not is_rounding(found):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import pickle
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -71,7 +70,7 @@ class _Sealed(IndexDataCacheFile):
         data, digest = written[:-DIGEST], written[-DIGEST:]
         if hashlib.sha256(data).digest() != digest:
             raise ValueError(f"{name} is damaged")
-        return pickle.loads(data)
+        return super()._load_data(name)
 
 
 class Kept(FunctionCache):

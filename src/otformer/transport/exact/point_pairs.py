@@ -111,7 +111,7 @@ class PointPairs:
         self.shape = len(x), len(y)
         self.x, self.y = (np.ascontiguousarray(points, dtype=np.float64) for points in (x, y))
         self.root, self.same = bool(rule.root), bool(rule.same or rule.labels is None)
-        given = rule.labels or tuple(torch.zeros(n, dtype=torch.int64) for n in self.shape)
+        given = rule.labels or tuple(torch.zeros(n, dtype=torch.int64, device="cpu") for n in self.shape)
         self.labels = given[0].numpy(force=True), given[1].numpy(force=True)
         self.sides = Side.build(self.x, self.labels[0]), Side.build(self.y, self.labels[1])
 

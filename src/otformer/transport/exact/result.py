@@ -120,7 +120,8 @@ def proved(gap: Any, value: Any, size: Any, tol: float) -> Any:
 def sparse(i: Any, j: Any, masses: Any, shape: tuple[int, int]) -> Any:
     """A list of pairs as a scipy CSR array, or a sparse tensor."""
     if isinstance(masses, Tensor):
-        return torch.sparse_coo_tensor(torch.stack([i, j]), masses, shape, check_invariants=False).coalesce()
+        pairs = torch.stack([i, j])
+        return torch.sparse_coo_tensor(pairs, masses, shape, device=masses.device, check_invariants=False).coalesce()
     from scipy.sparse import csr_array
 
     return csr_array((masses, (i, j)), shape=shape)

@@ -37,6 +37,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
 from torch import Tensor
 
+from otformer import checks
 from otformer.transport.exact.rounded_plan import SMALLEST, Correction, RoundedPlan
 from otformer.transport.executors.clouds import Rule
 from otformer.transport.problem.problem import Problem
@@ -183,7 +184,7 @@ def _fill_along_tree(P: Tensor, allowed: Tensor, e: Tensor, d: Tensor) -> None:
             flow[above[node]] -= flow[node]
     inner = np.flatnonzero(above[:-1] < top)
     rows, columns = np.minimum(inner, above[inner]), np.maximum(inner, above[inner]) - n
-    P[rows, columns] += torch.as_tensor(flow[inner]).to(P)
+    P[rows, columns] += checks.local(flow[inner]).to(P)
     if lost > LOST * float(P.sum()) or bool((P < 0).any()):
         raise ValueError(NO_WAY.format(float(e.sum())))
 

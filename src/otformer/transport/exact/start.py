@@ -91,6 +91,7 @@ def _bound(pairs: AllPairs, a: np.ndarray, b: np.ndarray, v: np.ndarray) -> floa
     return float(a @ pairs.least(v, 1, rows=True)[0][:, 0] + b @ v)
 
 
+@np.errstate(under="ignore")
 def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray, clock: Clock) -> tuple[np.ndarray | None, int]:
     """From a sample by weight; None where some of its pairs are forbidden, or time is up."""
     m = pairs.shape[1]

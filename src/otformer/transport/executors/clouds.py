@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer import checks
 from otformer.network.features import Features
 
 TILE = 128  # points in a tile of the torch path
@@ -153,7 +154,7 @@ def moved(x: Tensor, y: Tensor, p: Tensor, q: Tensor, c: np.ndarray, e: np.ndarr
     >>> x.tolist(), y.tolist(), (p + q).tolist()
     ([[-1.0], [1.0]], [[0.0]], [35.0, 63.0])
     """
-    at = torch.as_tensor(np.stack([c, e])).to(x)
+    at = checks.local(np.stack([c, e])).to(x)
     x, y, gap = x - at[0], y - at[1], at[0] - at[1]
     if c is e:
         return x, y, p, q

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from otformer import checks
 from otformer.network.features import Features, squared_euclidean
 from otformer.transport.executors.clouds import PLAIN, TILE, Cloud, Rule, box_spread, ends, middles, moved, own_costs, thin
 
@@ -61,7 +62,7 @@ class Stream:
         c, e = middles(ends(x, y), self.rule)
         p, q = (torch.zeros_like(t[:, 0]) for t in (x, y)) if self.rule.root else own_costs(features)
         x, y, p, q = moved(x, y, p.detach(), q.detach(), c, e)
-        labels, self.apart = self.rule.labels or (None, None), torch.as_tensor(c - e).to(x)
+        labels, self.apart = self.rule.labels or (None, None), checks.local(c - e).to(x)
         self.x, self.y = (Cloud.build(*side, self.rule.same) for side in ((x, p, labels[0]), (y, q, labels[1])))
 
     def thinned(self, rows: int, columns: int) -> Stream:

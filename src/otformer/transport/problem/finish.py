@@ -36,6 +36,7 @@ class Solved(NamedTuple):
     error: float | None = None
 
 
+@np.errstate(under="ignore")
 def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> Result:
     """The result, and what is true of it once the plan is rounded to the caller's dtype."""
     if isinstance(problem.cost, Sides):
@@ -88,6 +89,7 @@ def tell(error: float, depth: int, goal: Goal, reg: float, hint: str = "", name:
     )
 
 
+@np.errstate(under="ignore")
 def _plan(C: Array, u: Array, v: Array, reg: float) -> Array:
     """P_ij = exp((u_i + v_j − C_ij)/λ − 1), [n, m]."""
     logs = u[:, None] + v
@@ -119,7 +121,7 @@ def _rounded(problem: Problem, u: Array, v: Array) -> Any:
     """The plan with the marginals made exact, from the problem's own numbers."""
     from otformer.transport.exact.rounding import round_matrix
 
-    problem, u, v = problem.as_tensors(), torch.as_tensor(u), torch.as_tensor(v)
+    problem, u, v = problem.as_tensors(), checks.local(u), checks.local(v)
     return round_matrix(problem, _plan(problem.cost, u, v, problem.reg), v)
 
 

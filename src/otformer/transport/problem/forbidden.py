@@ -19,7 +19,7 @@ SIDES = ("row", "column")
 
 def greatest_allowed(C: Array, low: float) -> float:
     """The greatest cost that is not infinite, where some are: +inf forbids a pair, anything else is an error."""
-    t = torch.as_tensor(C)
+    t = checks.local(C)
     if low == -math.inf or math.isnan(low):
         wrong = checks.first_not_finite(torch.where(t == math.inf, 0.0, t))
         raise ValueError(f"M must be finite, or inf for a forbidden pair, got {wrong}")
@@ -52,7 +52,7 @@ def masked(C: Array, mask: Any) -> Array:
 
 def check_reachable(C: Array) -> None:
     """A point that has mass needs somebody to send it to."""
-    t = torch.as_tensor(C)
+    t = checks.local(C)
     for side, name in ((1, "row"), (0, "column")):
         lost = t.isinf().all(side).nonzero()
         if len(lost):
@@ -98,7 +98,7 @@ def _placed(part: np.ndarray, at: Array) -> np.ndarray:
 
 def allows_a_plan(problem: Problem) -> bool:
     """Whether a plan with these marginals exists on the pairs that are allowed: whether one of cost 0 there can be found."""
-    C = torch.as_tensor(problem.cost)
+    C = checks.local(problem.cost)
     if not bool(C.isinf().any()):
         return True
     from otformer.transport.exact.solve import solve_exact

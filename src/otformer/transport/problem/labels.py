@@ -58,11 +58,11 @@ class Labels(NamedTuple):
             kept = weights.kept.as_tensors(torch.device("cpu"))
             rows, columns = rows[kept.rows], columns[kept.columns]
         fit = self._replace(a=rows.to(device or "cpu"), b=columns.to(device or "cpu"))
-        a, target = torch.as_tensor(weights.a), torch.as_tensor(weights.target)
+        a, target = checks.local(weights.a), checks.local(weights.target)
         fit._check_partners()
         if not balanced:
             return fit, weights
-        fit._check_masses(a, torch.as_tensor(weights.b))
+        fit._check_masses(a, checks.local(weights.b))
         b = fit.scaled(a, target)
         return fit, weights._replace(b=b if isinstance(weights.b, Tensor) else b.numpy())
 

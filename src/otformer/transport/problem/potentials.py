@@ -31,10 +31,10 @@ def started(problem: Problem, potentials: Any) -> Problem:
 
     A constant moved from u to v changes nothing: v is centred. No start where v varies more than that of any plan can.
     """
-    C = torch.as_tensor(problem.cost)
+    C = checks.local(problem.cost)
     u, v = read_potentials(potentials, *(C.new_empty(size) for size in problem.shape))
     if problem.kept is not None:
-        u, v = u[torch.as_tensor(problem.kept.rows)], v[torch.as_tensor(problem.kept.columns)]
+        u, v = u[checks.local(problem.kept.rows)], v[checks.local(problem.kept.columns)]
     known = v[v.isfinite()]
     reach = problem.spread + 100 * problem.reg
     if not len(known) or not float(known.max() - known.min()) <= reach:

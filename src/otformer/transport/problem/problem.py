@@ -79,7 +79,7 @@ class Kept(NamedTuple):
     shape: tuple[int, int]
 
     def as_tensors(self, device: torch.device | None = None) -> Kept:
-        rows, columns = (torch.as_tensor(at, device=device) for at in self[:2])
+        rows, columns = (torch.as_tensor(at, device=device or "cpu") for at in self[:2])
         return Kept(rows, columns, self.shape)
 
 

@@ -105,7 +105,7 @@ def read_points(
     else:
         C, moving = squared_distances(x, y), None
         if (form.device is not None or isinstance(X_b, Tensor)) and checks.derivative_wanted(X_a, X_b):
-            moving = SquaredDistances.apply(*(checks.unseen("points", t).double() for t in (X_a, X_b)), torch.as_tensor(C))
+            moving = SquaredDistances.apply(*(checks.unseen("points", t).double() for t in (X_a, X_b)), checks.local(C))
         if metric == "euclidean":
             C, moving = C**0.5, None if moving is None else root_of(moving)
     try:
@@ -211,9 +211,9 @@ def _matrix_problem(
     wanted = None
     others = a is not None or b is not None or type(reg) is not float
     if moving is not None or (others and checks.derivative_wanted(a, b, reg)):
-        cost = torch.as_tensor(C) if moving is None else moving.double() - low
-        cost = cost if kept is None or moving is None else cost[torch.as_tensor(kept.rows)][:, torch.as_tensor(kept.columns)]
-        cost = torch.where(torch.as_tensor(C).isinf(), math.inf, cost) if forbids else cost
+        cost = checks.local(C) if moving is None else moving.double() - low
+        cost = cost if kept is None or moving is None else cost[checks.local(kept.rows)][:, checks.local(kept.columns)]
+        cost = torch.where(checks.local(C).isinf(), math.inf, cost) if forbids else cost
         wanted = wanted_of((cost,), a, b, reg, weights, cost.device, balanced, labels)
         form = Form(cost.device, form.single)
     problem = Problem(C, weights.a, weights.b, weights.target, lam, weights.mass, low, high - low, form, kept, wanted)

@@ -214,6 +214,7 @@ def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float,
     return out
 
 
+@np.errstate(over="ignore", under="ignore")
 def _plans(bucket: PaddedProblems, u: Array, v: Array, reg: float, kind: InputKind) -> tuple[Array, ...]:
     """Plans [B, n, m], and what is true of them: error once rounded to the input's dtype, mass, value, value_linear: [B]."""
     C, a, b, low, _ = bucket

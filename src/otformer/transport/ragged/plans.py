@@ -54,14 +54,14 @@ def _potentials(C: Tensor, a: Tensor, b: Tensor, reg: float, tol: float, max_dep
             falls = int(annealing_steps(float(C[part].max()), reg))
             costs, *weights, enough = (t[part] if C.is_cuda else t[part].numpy() for t in (C, a, b, goal))
             found = solve_stacked(costs, weights[0], weights[1], reg, enough, max_depth, falls)
-            u[part], v[part] = torch.as_tensor(found.u), torch.as_tensor(found.v)
-            left += (torch.as_tensor(~found.done).nonzero()[:, 0] + start).tolist()
+            u[part], v[part] = checks.local(found.u), checks.local(found.v)
+            left += (checks.local(~found.done).nonzero()[:, 0] + start).tolist()
     errors = []
     for k in left:
         problem = read_cost(C[k], a[k], b[k], reg)
         result = solve_problem(problem, Goal.read(tol, max_depth, problem.mass), warn=False)
         u[k], v[k] = result.potentials
-        P = log_plan(C[k], u[k], v[k], torch.as_tensor(reg)).exp()  # rounded otherwise than the result's, where C ≫ λ
+        P = log_plan(C[k], u[k], v[k], checks.local(reg)).exp()  # rounded otherwise than the result's, where C ≫ λ
         error = float((P.sum(1) - a[k]).abs().sum() + (P.sum(0) - b[k]).abs().sum())
         if not (result.converged and error <= max(tol, PLAN_ROUNDING) * float(a[k].sum())):
             errors.append(max(error, result.marginal_error))

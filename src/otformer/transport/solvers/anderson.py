@@ -57,8 +57,9 @@ class Anderson:
         residuals = self._residuals[..., : used + 1, :]
         scale = torch.linalg.vector_norm(residuals[..., 1:, :], torch.inf, (-2, -1), keepdim=True)
         residuals = residuals / scale.clamp_min(torch.finfo(f.dtype).tiny)  # so that products of small ones do not underflow
-        theta = self._solve((residuals * self.weight[..., None, :]) @ residuals.mT)
-        return v + f - (theta @ self._moves[..., :used, :])[..., 0, :]
+        with torch.autocast(v.device.type, enabled=False):  # products in float32 stay in float32
+            theta = self._solve((residuals * self.weight[..., None, :]) @ residuals.mT)
+            return v + f - (theta @ self._moves[..., :used, :])[..., 0, :]
 
     def _solve(self, products: Tensor) -> Tensor:
         """θ [..., 1, used]; on the CPU, where so small a system takes less time than the launch of a solver on a GPU."""

@@ -95,7 +95,7 @@ class Blocks:
         if size < self.least:
             self.least, self.best = size, (v, f)
         centred = f - (f * self.share).sum()
-        mixed = self.mixing.step(v, centred, torch.tensor(True) if lost else None)
+        mixed = self.mixing.step(v, centred, torch.tensor(True, device=v.device) if lost else None)
         if lost:
             self.least = math.inf
             return self.best[0] + self.best[1]

@@ -84,6 +84,7 @@ class Found:
     errors: list[float]
 
 
+@np.errstate(under="ignore")
 def newton(
     C: Array,
     a: Array,

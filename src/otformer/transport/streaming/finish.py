@@ -56,7 +56,7 @@ def finish_streamed(problem: Problem, solved: Solved, goal: Goal, warn: bool) ->
 def _operator(problem: Problem, solved: Solved) -> Operator:
     """The plan as products, of numbers alone."""
     x, y, *_, rule = problem.cost
-    reg = torch.as_tensor(problem.reg, dtype=torch.float64)  # on the CPU: to read it is to wait for nobody
+    reg = torch.as_tensor(problem.reg, dtype=torch.float64, device="cpu")  # on the CPU: to read it is to wait for nobody
     parts = (x, y, *own_squares(x, y, rule), solved.u, solved.v, reg)
     return Operator(solved.plan, parts, residual=SINGLE_RESIDUAL if solved.plan.single else CG_RESIDUAL)
 

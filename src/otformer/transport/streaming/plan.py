@@ -216,7 +216,7 @@ class StreamedPlan:
     def sum(self, axis: int) -> Any:
         """Column sums [m] (axis 0) or row sums [n] (axis 1)."""
         over = self if checks.choice("axis", axis, (0, 1)) else self.T
-        return over @ torch.ones(over.shape[1], dtype=torch.float64)
+        return over @ torch.ones(over.shape[1], dtype=torch.float64, device="cpu")
 
     def rows(self, start: int, stop: int) -> Any:
         """Rows start to stop, a matrix [stop − start, m]."""

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from otformer import checks
 from otformer.transport.derivatives.envelope import LazyEnvelope, Slope
 from otformer.transport.executors.clouds import Rule, box_spread, ends, middles, moved
 from otformer.transport.executors.open import AnyStream, open_stream
@@ -90,7 +91,7 @@ class Losses:
             if known is None:
                 missing = w_b * torch.expm1(stream.log_ratio(u, v, self.eps, rows=False)).abs()
                 known = float(missing.sum())
-            error = torch.tensor(known / mass)
+            error = checks.local(known / mass)
             f, g = balanced(u + sides.p - self.eps * log_a, v + sides.q - self.eps * (log_b + 1), a, b)
         else:
             whole, strength = open_stream(sides, log_a, log_b, spread, self.eps), (self.rho, self.rho)
@@ -118,7 +119,7 @@ class Losses:
         finite(box_spread(*still), self.eps)
         c, e = middles(ends(*still), self.rule)
         sides = Sides(*moved(x, y, x.new_zeros(len(x)), y.new_zeros(len(y)), c, e), self.rule)
-        return sides, torch.as_tensor(c - e).to(x)
+        return sides, checks.local(c - e).to(x)
 
     def _operator(self, stream: AnyStream, sides: Sides, f: Tensor, g: Tensor) -> Operator:
         """P_ij = α_i β_j exp((f_i + g_j − c_ij)/ε)."""
@@ -128,7 +129,7 @@ class Losses:
 
     def _alone(self, sides: Sides) -> Parts:
         """What c is a function of, and ε."""
-        return sides.x, sides.y, *own_squares(sides.x, sides.y, self.rule), torch.tensor(self.eps, dtype=torch.float64)
+        return sides.x, sides.y, *own_squares(sides.x, sides.y, self.rule), checks.local(self.eps)
 
     def _slope(self, terms: list[Term], rows: bool) -> Tensor:
         """The gradient of the loss in x [n, d], or in y [m, d]."""

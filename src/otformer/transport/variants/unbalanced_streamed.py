@@ -140,7 +140,7 @@ def _find(problem: Problem, goal: Goal, strength: tuple[float, float], reg_type:
     rows = problem.a * executor.log_ratio(u, v, lam, rows=True).exp()
     columns = problem.b * executor.log_ratio(u, v, lam, rows=False).exp()
     own = own_squares(sides.x, sides.y, sides.rule)
-    reg = torch.tensor(lam, dtype=torch.float64)
+    reg = torch.tensor(lam, dtype=torch.float64, device="cpu")
     operator = Operator(executor.stream, (sides.x, sides.y, *own, u - sides.p, v - sides.q, reg))
     reference = log_r.exp().sum() * log_s.exp().sum()
     return _Found(operator, sides, (f, g), (rows, columns), reference), float(error), depth
