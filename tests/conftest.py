@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,8 @@ from helpers.small_data import ENTRIES, GERMAN, GERMAN_ENTRIES
 from otformer.words.align.vectors import WordVectors, write_npz_vectors
 
 os.environ.setdefault("POT_BACKEND_DISABLE_JAX", "1")  # POT imports jax if it can: a second per process, and never used here
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # the run was started in the background, and tests send Ctrl-C
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest_plugins = ("needs", "pytester")
 
 

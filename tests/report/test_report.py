@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -145,7 +146,7 @@ def test_links_into_the_repository_lead_to_files(tmp_path: Path) -> None:
     record(tmp_path, "sizes")
     links = re.findall(r'href="([^"#]+\.(?:md|py))"', written_page(tmp_path))
     assert len(links) > 100
-    assert all((tmp_path / link).resolve().is_file() for link in links)
+    assert all((tmp_path / unquote(link)).resolve().is_file() for link in links)
 
 
 def test_a_page_needs_no_network_and_no_script(tmp_path: Path) -> None:
