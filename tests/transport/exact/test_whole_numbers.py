@@ -165,7 +165,7 @@ def test_a_weight_that_must_go_through_a_big_m_does():
 
 def test_whole_numbers_take_over_where_rounds_bring_nothing(monkeypatch):
     """No patience at all: what the first round leaves is finished exactly, between points too."""
-    monkeypatch.setattr(rounds, "PATIENCE", -1)
+    monkeypatch.setattr(rounds, "STALLED_ROUNDS", -1)
     rng = np.random.default_rng(6)
     x, y, a, b = rng.random((300, 2)), rng.random((280, 2)), rng.random(300), rng.random(280)
     a, b = a / a.sum(), b / b.sum()

@@ -33,7 +33,7 @@ from otformer.transport.exact.compiled import compiled
 from otformer.transport.exact.graphs import MOST_PIVOTS, Clock, Sent, carried
 from otformer.transport.exact.simplex import ARC, DEPTH, LEVEL, PARENT, UP, Span, following, plant, turn
 
-METHOD = "a network simplex in whole numbers"
+IN_WHOLE_NUMBERS = "a network simplex in whole numbers"
 UP_TO = 2**25  # pairs, at about 60 bytes each
 BITS = 40  # of a digit: sums of 2²³ of them fit into 64
 SPARE_BITS = 32  # for sums along a path through all points

@@ -12,7 +12,7 @@ that far have lost digits: as long as a pair in use is not tight for what is lef
 graph, where all have moved so that most are small again.
 
 **It ends.** A round adds pairs, or ``far`` grows, which it does a few times only, or the gap is halved. Where potentials
-have lost digits the pairs may be on the graph already, and two rounds could undo each other for ever. So where PATIENCE
+have lost digits the pairs may be on the graph already, and two rounds could undo each other for ever. So where STALLED_ROUNDS
 rounds have brought nothing, either the rest is left to whole numbers (digits.py), or only pairs that are not on the graph
 count: of these there are finitely many.
 
@@ -39,7 +39,7 @@ PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begi
 ADDED = 4  # pairs of a row that may be added in a round
 NO_TIME = "any plan: time was up"
 FARTHER = 4.0  # from one round to the next, as long as something cannot be sent
-PATIENCE, PROGRESS = 32, 0.99  # rounds without progress; the share of the gap that is left after some
+STALLED_ROUNDS, PROGRESS = 32, 0.99  # rounds without progress; the share of the gap that is left after some
 
 
 class Optimum(NamedTuple):
@@ -88,13 +88,13 @@ def optimum(
         stalled = 0 if score[0] < least[0] or gap < PROGRESS * least[1] else stalled + 1
         if best is None or score < least:
             least, best = score, Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy(), graph.method)
-        if handed_over and stalled > PATIENCE:
+        if handed_over and stalled > STALLED_ROUNDS:
             return best._replace(rounds=rounds)
         middle = float(np.median(graph.g))
         room = abs(values + middle) + abs(graph.f + middle)[:, None] + abs(graph.g - middle)[places]
         below = graph.f[:, None] - values > COST_ROUNDING * room
         i, j = np.nonzero(below)[0], places[below]
-        if stalled > PATIENCE:
+        if stalled > STALLED_ROUNDS:
             i, j = _not_among(i, j, *graph.pairs(), pairs.shape[1])
         new = i.tobytes() + j.tobytes() != before  # or they are on the graph, and only rounding, or no way out, is left
         more = (len(i) and new) or (left.any() and far < most)

@@ -161,7 +161,7 @@ def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: i
     moved = units.moved(to_numpy(problem.a), to_numpy(problem.b), found.f, found.g)
     gap, terms = found.gap * units.unit + abs(moved), float(to_numpy(problem.a) @ abs(f) + to_numpy(problem.b) @ abs(g))
     bound = float(to_numpy(problem.a) @ f + to_numpy(problem.b) @ g)
-    if found.method == digits.METHOD:  # the potentials of the proof have more digits than f and g
+    if found.method == digits.IN_WHOLE_NUMBERS:  # the potentials of the proof have more digits than f and g
         bound = value - found.gap * units.unit - moved
     error = sum(
         float(abs(np.bincount(at, masses, len(w)) - w).sum())

@@ -15,7 +15,7 @@ from otformer.transport.exact.result import proved
 from otformer.transport.exact.rounds import Optimum
 from otformer.transport.exact.units import Units
 
-ROUNDING = 2.0**-42  # of a weight: sums that float64 calls equal differ by less
+WEIGHT_ROUNDING = 2.0**-42  # of a weight: sums that float64 calls equal differ by less
 MARGINAL = 1e-12  # share of the mass that a plan may not carry
 
 
@@ -79,7 +79,7 @@ def _of_arcs(i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats,
     # A weight below one unit is not sent: what it would cost is in the largest feasible potential, not in any other.
     f = np.where(given[0] == 0, least_of_rows(i, c - g[j], len(f)), f)
     g = np.where(given[1] == 0, least_of_rows(j, c - f[i], len(g)), g)
-    return Optimum(found.sent, f, g, gap, 1, lost, wanting, digits.METHOD)
+    return Optimum(found.sent, f, g, gap, 1, lost, wanting, digits.IN_WHOLE_NUMBERS)
 
 
 def _astray(sent: Sent, supply: np.ndarray, demand: np.ndarray, low: float) -> np.ndarray:
@@ -90,7 +90,7 @@ def _astray(sent: Sent, supply: np.ndarray, demand: np.ndarray, low: float) -> n
     dear = np.flatnonzero(cost[1:] - cost[:-1] > paths * (cost[:-1] - low))
     for first in dear + 1:
         some = order[first:]
-        if (sent.units[some] <= ROUNDING * room[some]).all():
+        if (sent.units[some] <= WEIGHT_ROUNDING * room[some]).all():
             return some
     return order[:0]
 
