@@ -33,11 +33,19 @@ def test_problems_are_seeded_and_every_peer_finds_the_same_value(family):
     assert (p.a is None) == (family != "weights")
     M = ot.dist(p.x, p.y)
     wanted = (ot.emd(*p.weights(), M) * M).sum()
-    found = {name: judged(p, peer.prepare(p)(), rows=7) for name, peer in here(family).items()}
+    found = {name: judged(p, peer.read(peer.prepare(p)()), rows=7) for name, peer in here(family).items()}
     assert {"otformer", "otformer matrix", "POT emd", "POT emd2_lazy"} <= set(found)
     for name, said in found.items():
         assert said["value"] == pytest.approx(wanted, rel=1e-9), name
         assert said["gap"] is None or abs(said["gap"]) < 1e-9, name
+
+
+def test_reading_a_dense_plan_is_not_timed():
+    p, peer = make("weights", 20), PEERS["POT emd"]
+    M, found = ot.dist(p.x, p.y), peer.prepare(p)()
+    np.testing.assert_array_equal(found[0], ot.emd(*p.weights(), M))
+    plan = peer.read(found)
+    assert plan.masses @ M[plan.i, plan.j] == pytest.approx(ot.emd2(*p.weights(), M))
 
 
 def test_a_plan_that_is_not_best_has_its_gap_and_one_that_is_none_is_refused():

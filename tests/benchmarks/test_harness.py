@@ -75,6 +75,15 @@ def test_a_peer_with_its_own_idea_of_tolerance_works_until_it_arrives():
     assert run.effort > 1
 
 
+def test_a_peer_stricter_than_asked_is_given_a_looser_tolerance():
+    pot, problem = PEERS["POT sinkhorn"], make("uniform-2d", 60)
+    strict = Peer("strict", "ot", lambda p, reg, tol, effort: pot.prepare(p, reg, tol / 50, effort))
+    usual, run = tuned(pot, problem, 0.02, 1e-6), tuned(strict, problem, 0.02, 1e-6)
+    assert run.error < 1e-6
+    assert run.effort < 0.1
+    assert run.passes == usual.passes < strict.prepare(problem, 0.02, 1e-6, 1.0)().passes
+
+
 def test_iterations_are_cut_to_what_is_needed():
     """A peer that needs 100 iterations exactly, and has no tolerance."""
     problem = make("random", 10)

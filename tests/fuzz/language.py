@@ -1,7 +1,9 @@
-"""Families on words: alignments of hostile sentences, shipped and damaged models, what a model's pages say."""
+"""Families on words: alignments of hostile sentences, alone and as lines of files, shipped and damaged models, what a
+model's pages say."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import tempfile
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 import otformer.words
-from fuzz import oracles
+from fuzz import commands, oracles
 from fuzz.inputs import Rng, pick
 from fuzz.public import of
 
@@ -20,6 +22,11 @@ Told = list[Any]
 SHIPPED = Path(otformer.words.__file__).parent / "weights"
 WORDS = ("the", "cat", "le", "chat", "<script>alert(1)</script>", "\u202e", "\x00", "\ud800", "'", "||", "é", "e\u0301",
          "猫", "\x1b[2J", "&amp;", "%s", "{}", "$x$", "a" * 300, "\ufeff", "\u200b", "</td>", "\t", "")  # fmt: skip
+IN_FILES = (*(word for word in WORDS if word.strip() and word != "\ud800"), "x" * 3000, "a-" * 400, "ไทยไม่มีเว้นวรรค",
+            "日本語の文", "👨\u200d👩\u200d👧", "❤\ufe0f", "1,000.5", "3.14.15", "don't", "l’été", "L\u2019e\u0301te\u0301",
+            "\u0301", "<b>&nbsp;</b>", "\x1b]0;x\x07", "\x9b2J", "||", "|", "\u202bشكرا\u202c", "\u00ad", "\u2060", "n't",
+            "'s", "''", "-", "--", "…", "©", "\U000e0067", "http://a.b/c?d=e&f", "ß", "İ", "ﬁ")  # fmt: skip
+SPACES = ("  ", "\u00a0", "\u2003", "\x0c", "\x85", "\u2028", "\r", "\x1c")  # that end no line
 MOST = 8  # words of a sentence
 
 
@@ -48,6 +55,73 @@ def align(rng: Rng, told: Told) -> None:
         scores = np.asarray(each.matrix, float)
         oracles.finite(scores)
         assert ((scores >= 0) & (scores <= 1 + 1e-6)).all(), "a score that is none"
+
+
+def side(rng: Rng) -> str:
+    """A sentence of a file, without tabs and \\n: of any script, marked up, invisible, repeated, or of one long word."""
+    count = int(pick(rng, (1, 3, 8) if rng.mild else (0, 1, 3, 8, 60)))
+    some = [pick(rng, WORDS[:4] if rng.mild else IN_FILES) for _ in range(count)]
+    some = some[:1] * count if rng.random() < 0.1 else some
+    return pick(rng, (" ", " ", *SPACES) if not rng.mild else (" ",)).join(some)
+
+
+def line(rng: Rng, form: str) -> tuple[bytes, tuple[str, str] | None]:
+    """A line of a file, and its sentence pair; None if it is none."""
+    one, other = side(rng), side(rng)
+    if rng.random() < 0.15:
+        empty = pick(rng, ("", " ", "\u2003", "\x0c"))
+        return empty.encode() + (b"\t" if form == "tsv" else b""), ("", "")
+    if rng.random() < 0.03 and not rng.mild:
+        bad = (
+            (b"no bar", b"a ||| b ||| c", b"\xff ||| x", b"\xed\xa0\x80 ||| x")
+            if form == "bars"
+            else (b"\xff\tx", b"\xc3\t")
+        )
+        return pick(rng, bad), None
+    return (one + {"tsv": "\t", "bars": " ||| "}[form] + other).encode(), (one, other)
+
+
+def lines(rng: Rng, told: Told) -> None:
+    """A file through the command: as many lines as it has, of links that Python finds for the pairs it was made of."""
+    form, count = pick(rng, ("bars", "tsv")), int(rng.integers(1, 7))
+    made = [line(rng, form) for _ in range(count)]
+    data = pick(rng, (b"\n", b"\r\n")).join(raw for raw, _ in made) + b"\n"
+    mark = "\ufeff".encode()  # at the beginning of a file it is no part of the text
+    data = mark * int(rng.random() < 0.5 or data.startswith(mark)) + data
+    how = {"languages": pick(rng, ("en-fr", "fr-en", "de-en")), "method": pick(rng, ("hmm", "vectors")),
+           "by": pick(rng, ("words", "spaces"))}  # fmt: skip
+    shown = pick(rng, ("--json", "--scores", "--tokens", "--out"))
+    with tempfile.TemporaryDirectory() as folder:
+        file, out = (
+            Path(folder, pick(rng, ("t.tsv", "t.tsv.gz") if form == "tsv" else ("t", "t\x1b[2J", "t.gz"))),
+            Path(folder, "o"),
+        )
+        file.write_bytes(gzip.compress(data) if file.suffix == ".gz" else data)
+        options = [word for name, value in how.items() for word in (f"--{name}", value)]
+        code, said, err = commands.called(["align", str(file), *options, shown, *[str(out)] * (shown == "--out")])
+        said = out.read_text("utf-8") if out.exists() else said
+    commands.judge(["align"], code, "" if code else said, err)
+    pairs = [pair for _, pair in made if pair is not None]
+    bars = shown == "--tokens" and any("|||" in text for pair in pairs for text in pair)
+    assert (code == 2) == (len(pairs) < count or bars), f"exit code {code} of {data!r}: {err}"
+    if code == 0:
+        compare(said.split("\n")[:-1], of.align(pairs, **how), shown, how["by"], pairs)
+
+
+def compare(said: list[str], found: Any, shown: str, by: str, pairs: list[tuple[str, str]]) -> None:
+    """What the command printed, against what Python found."""
+    assert len(said) == len(found) == len(pairs), f"{len(said)} lines of {len(pairs)}"
+    for text, each, pair in zip(said, found, pairs, strict=True):
+        n, m = len(each.source_words), len(each.target_words)
+        assert by == "words" or [n, m] == [len(one.split()) for one in pair], "words are not what spaces separate"
+        assert all(0 <= i < n and 0 <= j < m for i, j in each), "a link out of range"
+        if shown == "--json":
+            told = json.loads(text)
+            assert told["links"] == [list(link) for link in sorted(each)], "Python has other links"
+            assert [told["source"], told["target"]] == [list(each.source_words), list(each.target_words)], "other words"
+        else:
+            links = text.rpartition("|||")[2].split()
+            assert [word.split(":")[0] for word in links] == [f"{i}-{j}" for i, j in sorted(each)], "Python has other links"
 
 
 @cache
@@ -125,4 +199,4 @@ def damage(rng: Rng, file: Path) -> None:
         file.write_bytes(raw)
 
 
-FAMILIES = (align, look_at, show, load)
+FAMILIES = (align, lines, look_at, show, load)

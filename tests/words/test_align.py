@@ -10,7 +10,8 @@ import pytest
 
 from otformer.words.align.align import Alignment, AlignWork, align, pack, unpack
 from otformer.words.align.aligners import Aligner
-from otformer.words.align.methods import Hmm, Vectors, look, method, spelling
+from otformer.words.align.hmm.word_parts import dice, letter_pairs
+from otformer.words.align.methods import Hmm, Looks, Vectors, look, method
 from otformer.words.align.vectors import WordVectors
 from otformer.words.text.examples import examples
 from otformer.words.text.languages import LANGUAGES, LanguagePair
@@ -110,12 +111,15 @@ def test_words_without_vectors_go_by_their_looks():
 
 def test_spelling_by_hand():
     # <n na at ti io on n> and <n na az zi io on n>: 5 of 7 and 7 are common
-    assert spelling("nation", "nazion") == pytest.approx(10 / 14)
-    assert look("Haus", "haus", -0.3) == 1.0
-    assert look("1998", "2001", 0.9) == 0.0
-    assert look(",", "chat", 0.9) == 0.0
-    assert look("1998", "chat", 0.4) == 0.4  # the year has a word: vectors may know
-    assert look("cat", "dog", 0.25) == 0.25
+    assert dice(letter_pairs("nation"), letter_pairs("nazion")) == pytest.approx(10 / 14)
+    expected = {
+        ("Haus", "haus", -0.3): 1.0,
+        ("1998", "2001", 0.9): 0.0,
+        (",", "chat", 0.9): 0.0,
+        ("1998", "chat", 0.4): 0.4,  # the year has a word: vectors may know
+        ("cat", "dog", 0.25): 0.25,
+    }
+    assert {given: look(*map(Looks.of, given[:2]), given[2]) for given in expected} == expected
 
 
 def test_empty_sentences_and_plain_pairs():

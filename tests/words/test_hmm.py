@@ -46,8 +46,10 @@ def brute_force(t, null, d, settings):
 
 
 @pytest.mark.parametrize("order", ["diagonal", "jumps"])
-@pytest.mark.parametrize("shape", [(4, 3), (2, 5), (1, 1), (1, 4), (4, 1), (2, 20)])  # of 20 some jumps are beyond FURTHEST
-def test_posteriors_and_jumps_are_sums_over_all_alignments(order, shape):
+@pytest.mark.parametrize("shape", [(4, 3), (2, 5), (1, 1), (1, 4), (4, 1), (2, 20), (2, 40)])  # jumps beyond FURTHEST, too
+@pytest.mark.parametrize("long", [orders.MOST_DENSE, 0])  # jumps as a matrix, and as sums
+def test_posteriors_and_jumps_are_sums_over_all_alignments(order, shape, long, monkeypatch):
+    monkeypatch.setattr(orders, "MOST_DENSE", long)
     rng = np.random.default_rng(1)
     settings, d = AlignmentSettings(order=order, p_null=0.2), direction(shape[0])
     t, null = 10 ** rng.uniform(-7, 0, (3, *shape)), 10 ** rng.uniform(-7, 0, (3, shape[0]))

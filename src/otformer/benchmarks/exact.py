@@ -47,22 +47,22 @@ def single(spec: dict[str, Any]) -> dict[str, Any]:
     peer.prepare(make(spec["family"], WARM))()
     problem = make(spec["family"], spec["n"], spec["seed"])
     call = peer.prepare(problem)
-    first, plan = _timed(call, spec["limit"])
+    first, found = _timed(call, spec["limit"])
     again = 0 if first[1] > SLOW else spec["rounds"] * (10 if first[1] < SHORT else 1)
     calls = [_timed(call, spec["limit"]) for _ in range(max(again, peer.compiles))]
     wall, cpu = map(min, zip(*(seconds for seconds, _ in calls), strict=True)) if calls else first
-    return {"wall": wall, "cpu": cpu, "rounds": max(1, len(calls)), **judged(problem, plan)}
+    return {"wall": wall, "cpu": cpu, "rounds": max(1, len(calls)), **judged(problem, peer.read(found))}
 
 
-def _timed(call: Callable[[], Plan], limit: float) -> tuple[tuple[float, float], Plan]:
+def _timed(call: Callable[[], Any], limit: float) -> tuple[tuple[float, float], Any]:
     """Seconds by the clock and of the processor; a call that uses more of these than ``limit`` ends this process."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, limit)
     wall, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF)
-    plan = call()
+    found = call()
     wall, after = time.perf_counter() - wall, resource.getrusage(resource.RUSAGE_SELF)
     signal.setitimer(signal.ITIMER_PROF, 0)
-    return (wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime), plan
+    return (wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime), found
 
 
 def judged(p: Problem, plan: Plan, rows: int = 512) -> dict[str, Any]:

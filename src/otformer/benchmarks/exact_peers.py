@@ -1,7 +1,7 @@
 """Exact transport beside other libraries: the problems, and one small adapter per peer (exact.py runs them).
 
 Costs are squared Euclidean. An adapter is given a problem and returns a function without arguments, which is what is timed;
-those that take a matrix get it for nothing.
+those that take a matrix get it for nothing, and what they return is read as a sparse plan afterwards.
 """
 
 from __future__ import annotations
@@ -118,17 +118,17 @@ def _otformer(points: bool, p: Problem) -> Callable[[], Plan]:
     return run
 
 
-def _emd(p: Problem) -> Callable[[], Plan]:
+def _emd(p: Problem) -> Callable[[], tuple[Array, dict[str, Any]]]:
     import ot
 
-    M, (a, b) = _matrix(p), p.weights()
+    return partial(ot.emd, *p.weights(), _matrix(p), numItermax=ITERATIONS, log=True)
 
-    def run() -> Plan:
-        G, log = ot.emd(a, b, M, numItermax=ITERATIONS, log=True)
-        i, j = np.nonzero(G)
-        return Plan(i, j, G[i, j], log["v"])
 
-    return run
+def _sparse(found: tuple[Array, dict[str, Any]]) -> Plan:
+    """What `_emd` returns, a dense plan and a log."""
+    G, log = found
+    i, j = np.nonzero(G)
+    return Plan(i, j, G[i, j], log["v"])
 
 
 def _emd2_lazy(p: Problem) -> Callable[[], Plan]:
@@ -184,18 +184,20 @@ def _torch_linear_assignment() -> Callable[[Array], Any]:
 
 @dataclass(frozen=True)
 class Peer:
-    """``assigns``: for uniform weights only. ``compiles``: the first call of a size is not like the second."""
+    """``assigns``: for uniform weights only. ``compiles``: the first call of a size is not like the second. ``read``: what
+    the call returned as a `Plan`, not timed."""
 
     package: str
-    prepare: Callable[[Problem], Callable[[], Plan]]
+    prepare: Callable[[Problem], Callable[[], Any]]
     assigns: bool = False
     compiles: bool = False
+    read: Callable[[Any], Plan] = lambda plan: plan
 
 
 PEERS: dict[str, Peer] = {
     "otformer": Peer("numba", partial(_otformer, True), compiles=True),
     "otformer matrix": Peer("numba", partial(_otformer, False), compiles=True),
-    "POT emd": Peer("ot", _emd),
+    "POT emd": Peer("ot", _emd, read=_sparse),
     "POT emd2_lazy": Peer("ot", _emd2_lazy),
     "scipy": Peer("scipy", partial(_assigned, _scipy), assigns=True),
     "lapx": Peer("lap", partial(_assigned, _lapx), assigns=True),

@@ -17,6 +17,7 @@ from otformer.benchmarks.peers import PEERS, Answer, Peer
 from otformer.benchmarks.problems import Problem, make
 
 EFFORTS = 1024.0  # factor by which a tolerance is tightened at most; iterations are doubled until time is up
+LOOSER = 64.0  # factor by which it is loosened at most
 QUICK = 2.0  # processor seconds; a run that takes less is repeated, and the repeat is timed
 WARM = 48  # points of the small problem that warms a library up
 
@@ -91,8 +92,9 @@ def peak_memory() -> float:
 def tuned(peer: Peer, problem: Problem, reg: float, tol: float, limit: float = math.inf) -> Run:
     """The run at the least effort (to within 2 in tolerance, 10 % in iterations) whose computed error is below ``tol``.
 
-    Raises RuntimeError if none is. A claim of the peer's own that it has converged counts for nothing. Between too few
-    iterations and enough there are three secant steps on the logarithm of the error.
+    A peer whose own tolerance is stricter than ours is given a looser one. Raises RuntimeError if none arrives. A claim of
+    the peer's own that it has converged counts for nothing. Between too few iterations and enough there are three secant
+    steps on the logarithm of the error.
     """
     low = high = attempt(peer, problem, reg, tol, 1.0, limit)
     while not high.error < tol:
@@ -101,6 +103,11 @@ def tuned(peer: Peer, problem: Problem, reg: float, tol: float, limit: float = m
         if peer.counts and 2 * high.cpu > limit:
             raise RuntimeError(f"computed error {high.error:.2g} after {high.cpu:.1f} s, the next takes over {limit:g} s")
         low, high = high, attempt(peer, problem, reg, tol, 2 * high.effort, limit)
+    while not peer.counts and 1 / LOOSER < high.effort <= 1:
+        low = attempt(peer, problem, reg, tol, high.effort / 2, limit)
+        if not low.error < tol:
+            break
+        high = low
     for _ in range(3):
         if not peer.counts or high.effort < 1.1 * low.effort:
             break

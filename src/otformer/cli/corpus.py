@@ -39,7 +39,7 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
     """
     from otformer.words.text.examples import examples
     from otformer.words.text.gold import Gold
-    from otformer.words.text.text import BAR, news_pairs, parse_pairs, read_lines, read_pairs, words
+    from otformer.words.text.text import BAR, as_pair, news_pairs, parse_pairs, read_lines, side_by_side, words
 
     is_text = [BAR in name and not os.path.exists(name) for name in given]
     if not given:
@@ -54,22 +54,24 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
         sides = [side.strip() for side in given[0].split(BAR)]
         if len(sides) != 2 or not all(sides):
             raise ValueError(f"text must be two sentences with one {BAR} between them, got {given[0][:60]!r}")
-        pairs = list(parse_pairs(given))
-        return Corpus(lambda: iter(pairs), 1, "text")
+        pair = as_pair(given[0], "text")
+        return Corpus(lambda: iter([pair]), 1, "text")
+    if given == ["-", "-"]:
+        raise ValueError("text must be two different files, got - (standard input) twice")
     is_news = given == ["news"] and not Path("news").exists()
     files = [] if is_news else [_regular(name, stack) for name in given]
-    name = "standard input" if given[0] == "-" else given[0]
+    names = ["standard input" if each == "-" else each for each in given]
 
     def read() -> Iterator[Pair]:
         if is_news:
             return (pair for pair in news_pairs(languages) if all(3 <= len(words(side)) <= 60 for side in pair))
         if len(files) == 2:
-            return read_pairs(files[0], files[1])
-        return parse_pairs(read_lines(files[0]), name, tabs=_has_tabs(files[0], given[0]))
+            return side_by_side((files[0], files[1]), (names[0], names[1]))
+        return parse_pairs(read_lines(files[0], names[0]), names[0], tabs=_has_tabs(files[0], names[0]))
 
     total = sum(1 for _ in read())
     if not total:
-        raise ValueError(f"{name} is empty: no sentence pairs")
+        raise ValueError(f"{names[0]} is empty: no sentence pairs")
     return Corpus(read, total)
 
 
@@ -129,7 +131,7 @@ def _has_tabs(file: Path, name: str) -> bool:
     """Whether the lines are TSV: by the file's name, else by the first line that is not empty."""
     from otformer.words.text.text import BAR, read_lines
 
-    first = next((line for line in read_lines(file) if line.strip()), "")
+    first = next((line for line in read_lines(file, name) if line.strip()), "")
     return ".tsv" in Path(name).suffixes[-2:] or ("\t" in first and BAR not in first)
 
 
@@ -142,6 +144,20 @@ def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
     if len(found) < total or any(line.possible for line in found[total:]):
         raise ValueError(f"{file} must have a line for each of {total} sentence pairs, got {len(found)}")
     return found[:total]
+
+
+def check_pairs(given: Corpus, by: str, gold: list[Gold] | None, tokens: bool) -> None:
+    """Say before the work begins which pair cannot be aligned, has gold of other words, or cannot be printed as tokens."""
+    from otformer.words.align.align import check_length
+    from otformer.words.text.gold import check_links
+    from otformer.words.text.text import BAR, words
+
+    for number, pair in enumerate(given.pairs(), 1):
+        check_length(pair, by, f"pair {number}")
+        if tokens and any(BAR in side for side in pair):
+            raise ValueError(f"tokens cannot be used with {BAR} in a sentence, got one in pair {number}: --json can")
+        if gold is not None and number <= len(gold):
+            check_links(number, gold[number - 1], *(len(words(side, by)) for side in pair))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from otformer.cli.common import Json, note, print_to, refused
-from otformer.cli.corpus import Corpus, archive, corpus, read_gold, resumable
+from otformer.cli.corpus import Corpus, archive, check_pairs, corpus, read_gold, resumable
 
 if TYPE_CHECKING:
     from otformer.jobs.jobs import Job
@@ -58,7 +58,7 @@ def align(
     from otformer.files import checked_out, not_read
     from otformer.words.align.align import AlignWork
     from otformer.words.align.methods import check
-    from otformer.words.text.gold import check_links
+    from otformer.words.text.outside import visible
     from otformer.words.text.text import words
 
     check(method, languages)
@@ -82,9 +82,7 @@ def align(
         expected = given.gold if gold is None else read_gold(gold, one_based, given.total)
         default = "words" if gold is None and given.kind != "examples" else "spaces"
         work = AlignWork(languages, method, by or default, matrix is not None)
-        if gold is not None:  # said before the work begins
-            for number, (links, pair) in enumerate(zip(expected, given.pairs(), strict=True), 1):
-                check_links(number, links, *(len(words(side, work.by)) for side in pair))
+        check_pairs(given, work.by, None if gold is None else expected, tokens)
         form = "drawn" if show else "json" if as_json else "tokens" if tokens else "pharaoh"
         add = None if archived is None else stack.enter_context(archive(archived))
         job = work.job(engine=engine, workers=workers)
@@ -93,7 +91,8 @@ def align(
             if any(words(side) != side.split() for pair in some for side in pair):
                 note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
         keep = bool(expected) or given.total == 1
-        line = _drawn if show else lambda pair: pair.line(form, scores)
+        plain = visible if out is None and sys.stdout.isatty() else str
+        line = _drawn if show else lambda pair: plain(pair.line(form, scores))
         kept = _go(job, given, out, gold is not None, line, add, keep)
     if form == "pharaoh" and given.kind == "text" and out is None and sys.stdout.isatty():
         typer.echo("\n".join(kept[0].table()))
@@ -129,7 +128,7 @@ def _go(
 
     with resumable("align", out, given.total) as tell:
         if out is not None:
-            run(job, given.pairs(), out, lambda found: lines(found).encode("utf-8", "surrogateescape"), tell)
+            run(job, given.pairs(), out, lambda found: lines(found).encode(), tell)
             return kept
         for made in map(lines, stream(job, given.pairs(), tell)):
             if not quiet:

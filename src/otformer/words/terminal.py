@@ -1,7 +1,7 @@
 """Sentence pairs in a terminal: links as lines between two columns of words, matrices as heat maps with their numbers.
 
-Both are `rich.text.Text`: colours where the terminal has them, and the same characters without. Words come from outside:
-what is not printable in them (a terminal would obey some of it) becomes U+FFFD.
+Both are `rich.text.Text`: colours where the terminal has them, and the same characters without. Words come from outside, and
+are shown by `printable`.
 """
 
 from __future__ import annotations
@@ -16,26 +16,16 @@ import numpy as np
 
 from otformer import figures
 from otformer.words.align.align import Alignment
+from otformer.words.text.outside import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 LINES_WIDE = 24  # characters between the two columns of words
-WORD_CUT = 24  # characters of a word that are shown
 WEAK = 0.5  # links of a lower score are dim
 BRAILLE = 0x2800  # the character without a dot; dots[y][x] are those of its 4 × 2
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 FAINT, DARK = np.array([222, 235, 247]), np.array([8, 48, 107])  # backgrounds of 0 and 1
-
-
-def printable(word: str) -> str:
-    """The word with nothing in it that a terminal obeys, cut to WORD_CUT characters.
-
-    >>> printable("ca" + chr(27) + "[2Jt")
-    'ca�[2Jt'
-    """
-    plain = "".join(c if c.isprintable() else "�" for c in word)
-    return plain if len(plain) <= WORD_CUT else plain[: WORD_CUT - 1] + "…"
 
 
 def draw_links(found: Alignment) -> Text:

@@ -65,7 +65,7 @@ def is_wide(C: np.ndarray, points: int = 0) -> bool:
     """
     if C.size == 0:
         return False
-    some, points = np.abs(C[:: -(-C.size // ENOUGH)], dtype=np.float64), points or max(C.shape)
+    some, points = np.abs(C[:: -(-C.size // ENOUGH)], dtype=np.float64), points or min(C.shape)
     largest = some.max(where=some < np.inf, initial=0.0)
     if 2 * np.count_nonzero(some <= FEW_BITS_LEFT * largest) < points:  # nearly all, without compiled code
         return False

@@ -12,9 +12,9 @@ that far have lost digits: as long as a pair in use is not tight for what is lef
 graph, where all have moved so that most are small again.
 
 **It ends.** A round adds pairs, or ``far`` grows, which it does a few times only, or the gap is halved. Where potentials
-have lost digits the pairs may be on the graph already, and two rounds could undo each other for ever. So where STALLED_ROUNDS
-rounds have brought nothing, either the rest is left to whole numbers (digits.py), or only pairs that are not on the graph
-count: of these there are finitely many.
+have lost digits the pairs may be on the graph already, and two rounds could undo each other for ever. So after
+STALLED_ROUNDS without progress, either the rest is left to whole numbers (digits.py), or only pairs that are not on the
+graph count: of these there are finitely many.
 
 **The certificate.** (f*, g) satisfy f*_i + g_j ≤ c_ij for every pair, by definition of the minimum. So for every plan P
 

@@ -76,6 +76,8 @@ def _layers(problem: Problem, v: np.ndarray | None, share: float, clock: Clock) 
     if v is not None:
         q = tensors.cost.q if isinstance(tensors.cost, Sides) else 0.0
         first = torch.zeros_like(tensors.a), torch.from_numpy(v).to(tensors.a) + q
+    if not isinstance(tensors.cost, Sides):
+        tensors = replace(tensors, cost=tensors.cost - tensors.cost.min())  # exact solves keep the digits of negative costs
     tensors = replace(tensors, reg=share * problem.spread, wanted=None, start=first)
     rough, most, solver = ROUGH[tensors.a.device.type] * problem.mass, MOST_LAYERS, Mixed(newton_up_to=0)
     if clock.left < math.inf:

@@ -23,7 +23,7 @@ from otformer import checks
 from otformer.transport.executors.clouds import Rule
 from otformer.transport.problem.weights import Weights
 
-MASS_ROUNDING = 2.0**-46  # of the mass: masses of labels that differ by less are equal, however small they are
+SUM_ROUNDING = 2.0**-46  # of the mass: masses of labels that differ by less are equal, however small they are
 
 
 class Labels(NamedTuple):
@@ -85,7 +85,7 @@ class Labels(NamedTuple):
         A, B = self._sums(a, self.a), self._sums(b, self.b)
         total = float(A.sum())
         lacks = (
-            ~(checks.masses_agree(A, B) | ((A - B).abs() <= MASS_ROUNDING * total))
+            ~(checks.masses_agree(A, B) | ((A - B).abs() <= SUM_ROUNDING * total))
             if self.same
             else total * (1 + checks.CLOSE_MASSES) < A + B
         )

@@ -224,12 +224,10 @@ def _matrix_problem(
 
 def _shift(C: Array, low: float, reg: float) -> float:
     """What to subtract from all costs: the least, unless the digits of many others would go with it."""
-    small = abs(C) <= FEW_BITS_LEFT * -low
-    if not 2 * int((small & (C != 0)).sum()) >= max(C.shape):
-        return low
+    small = int(((abs(C) <= FEW_BITS_LEFT * -low) & (C != 0)).sum())
     if reg == ANY_REG:
-        return 0.0  # exact/digits.py solves it as it is
-    if math.ulp(low) > UNNOTICED * reg:
+        return 0.0 if small else low  # exact/digits.py solves it as it is
+    if 2 * small >= min(C.shape) and math.ulp(low) > UNNOTICED * reg:
         raise ValueError(
             f"M must not lie so far below its other costs that their digits are lost: its least entry is {low:g}, beside "
             f"which float64 resolves {math.ulp(low):.2g}, and reg is {reg:g}; reg = 0 solves it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -19,7 +19,11 @@ from otformer.show.links import Links
 from otformer.words.align import methods
 from otformer.words.align.aligners import Array
 from otformer.words.text.gold import Link, grid, pharaoh
+from otformer.words.text.outside import MOST_SCORES, MOST_WORDS, check_size, printable
 from otformer.words.text.text import Given, Pair, as_pair, words
+
+MOST_AT_ONCE = 4 * MOST_SCORES  # scores of the pairs that are aligned together
+WordPair = tuple[list[str], list[str]]
 
 
 class Alignment(frozenset[Link], Shown):
@@ -65,23 +69,27 @@ class Alignment(frozenset[Link], Shown):
         """``i-j …`` or ``i-j:0.87 …``, with the words before it (form "tokens"), or a JSON object (form "json")."""
         if form == "json":
             links = {"links": [*self.scores], "scores": [*self.scores.values()]}
-            return json.dumps({"source": self.source_words, "target": self.target_words} | links, ensure_ascii=False)
+            made = json.dumps({"source": self.source_words, "target": self.target_words} | links, ensure_ascii=False)
+            return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in made)  # a terminal obeys U+009B
         sides = f"{' '.join(self.source_words)} ||| {' '.join(self.target_words)} ||| " if form == "tokens" else ""
         return sides + (" ".join(f"{i}-{j}:{x:.2f}" for (i, j), x in self.scores.items()) if scores else str(self))
 
     def table(self) -> list[str]:
         """A line per source word: the target words it is linked to, with scores; then target words without a link.
 
+        Words are as a terminal may show them.
+
         >>> Alignment({(1, 0): 0.99}, ["the", "cat"], ["chat"]).table()
         ['the  –', 'cat  chat 0.99']
         """
-        wide = max(map(len, self.source_words), default=1)
+        source, target = list(map(printable, self.source_words)), list(map(printable, self.target_words))
+        wide = max(map(len, source), default=1)
         lines = []
-        for i, word in enumerate(self.source_words):
-            partners = [f"{self.target_words[j]} {score:.2f}" for (k, j), score in self.scores.items() if k == i]
+        for i, word in enumerate(source):
+            partners = [f"{target[j]} {score:.2f}" for (k, j), score in self.scores.items() if k == i]
             lines.append(f"{word:<{wide}}  {', '.join(partners) or '–'}")
-        alone = sorted(set(range(len(self.target_words))) - {j for _, j in self})
-        return lines + [f"{'–':<{wide}}  {self.target_words[j]}" for j in alone]
+        alone = sorted(set(range(len(target))) - {j for _, j in self})
+        return lines + [f"{'–':<{wide}}  {target[j]}" for j in alone]
 
     def grid(self) -> list[str]:
         """All scores as text: a row per target word, a column per source word."""
@@ -104,9 +112,6 @@ class Alignment(frozenset[Link], Shown):
         drawn = None if self.matrix is None else blocks(self.matrix.T)
         scores = [] if drawn is None else [Heat(drawn, "scores", (n, m), 1.0, ("source", "target"), sides)]
         return Card("Alignment", facts, [links, *scores])
-
-
-MOST_SCORES = 10**6  # of a sentence pair: a thousand words on each side
 
 
 @overload
@@ -157,19 +162,41 @@ def align(
     if not isinstance(listed, Iterable):
         raise ValueError(f"pairs must be a list of sentence pairs or one text, got {type(pairs).__name__}")
     given = [as_pair(pair) for pair in listed]
+    for number, pair in enumerate(given):
+        check_length(pair, by, "pairs" if isinstance(pairs, str) else f"pairs[{number}]")
     found = _aligned(methods.method(method, languages), given, by)
     return found[0] if isinstance(pairs, str) else found
 
 
+def check_length(pair: Pair, by: str, name: str) -> None:
+    """`check_size` of a pair; words are counted only where the letters are enough for too many."""
+    letters = len(pair.source), len(pair.target)
+    if letters[0] * letters[1] > MOST_SCORES or max(letters) > MOST_WORDS:
+        check_size(len(words(pair.source, by)), len(words(pair.target, by)), name)
+
+
 def _aligned(chosen: methods.Method, pairs: Sequence[Pair], by: str, matrix: bool = True) -> list[Alignment]:
-    split = [(words(source, by), words(target, by)) for source, target in pairs]
-    for n, m in ((len(source), len(target)) for source, target in split):
-        if n * m > MOST_SCORES:
-            raise ValueError(f"pairs must be of sentences, at most {MOST_SCORES:,} scores a pair, got {n:,} × {m:,} words")
-    return [
-        Alignment({(i, j): round(float(P[j, i]), 4) for i, j in chosen.links(P)}, *both, P.astype("f4") if matrix else None)
-        for both, P in zip(split, chosen.scores(split), strict=True)
-    ]
+    found = []
+    for some in _groups((words(source, by), words(target, by)) for source, target in pairs):
+        for both, P in zip(some, chosen.scores(some), strict=True):
+            scores = {(i, j): round(float(P[j, i]), 4) for i, j in chosen.links(P)}
+            found.append(Alignment(scores, *both, P.astype("f4") if matrix else None))
+    return found
+
+
+def _groups(split: Iterable[WordPair]) -> Iterator[list[WordPair]]:
+    """Pairs for which there is memory at once: those of a chunk of ordinary sentences are one group."""
+    group: list[WordPair] = []
+    room = 0
+    for source, target in split:
+        size = len(source) * len(target)
+        if group and size > room:
+            yield group
+            group = []
+        room = (room if group else MOST_AT_ONCE) - size
+        group.append((source, target))
+    if group:
+        yield group
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 
 from otformer import checks
 from otformer.words.align.aligners import Array
+from otformer.words.align.vectors import MOST_LETTERS
 from otformer.words.models.attention import read
 from otformer.words.models.models import Model, load
 from otformer.words.text.text import Pair, fold
@@ -61,5 +62,6 @@ def per_source_word(attention: Array) -> Array:
 
 
 def _one(word: str) -> str:
-    """The word as the models know it: folded, one word still, and without what is no text (lone surrogates)."""
-    return re.sub(r"\s+", "", fold(word)).encode(errors="replace").decode() or "?"
+    """The word as the models know it: folded, one word still, no longer than the model, without what is no text (lone
+    surrogates)."""
+    return re.sub(r"\s+", "", fold(word[:MOST_LETTERS])).encode(errors="replace").decode() or "?"

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,10 +27,11 @@ from otformer import checks
 from otformer.words.align.aligners import Aligner, Array, Links, join, links, similarity
 from otformer.words.align.hmm.file import read_models
 from otformer.words.align.hmm.model import AlignmentModel
-from otformer.words.align.hmm.word_parts import parts_to_words, spelling, word_parts
+from otformer.words.align.hmm.word_parts import WordParts, dice, letter_pairs, parts_to_words, whole_words, word_parts
 from otformer.words.align.vectors import WordVectors, read_vectors
 from otformer.words.models.shipped import shipped_folder
 from otformer.words.text.languages import LanguagePair
+from otformer.words.text.outside import MOST_SCORES
 from otformer.words.text.text import plain
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ Sentence = Sequence[str]  # its words
 VECTORS_ALIGNER = Aligner("null", "grow-diag", threshold=0.2, diagonal=0.8, reg=0.3, null=1.5)
 HMM_JOIN = {"en-fr": (5.0, 0.4), "de-en": (5.0, 0.5)}  # null and threshold of `Hmm`, chosen as docs/alignment.md says
 ATTENTION_JOIN = (1.5, 0.2)  # null and threshold of `Attention`, chosen likewise
+MOST_CELLS = 2 * MOST_SCORES  # parts of one sentence times those of the other, for which there is memory
 HEADS = {"en-fr": (2, 6), "de-en": (2, 7)}  # layer and head of the translator that `Attention` reads, counted from 1
 
 
@@ -84,7 +86,7 @@ class Hmm:
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
         """What is joined: A and B, [m, n] for every pair, the mean over the models; languages are in the models' order."""
         stored = self.languages.stored
-        parts = [(word_parts(e, stored.source), word_parts(f, stored.target)) for e, f in pairs]
+        parts = [_parts(e, f, stored) for e, f in pairs]
         found = [model.posteriors([(e.parts, f.parts) for e, f in parts]) for model in self.models]
         return [
             [parts_to_words(np.mean(same, axis=0), *both) for *same, both in zip(*models, parts, strict=True)]
@@ -93,6 +95,14 @@ class Hmm:
 
     def links(self, scores: Array) -> Links:
         return links(scores, "threshold", self.threshold)
+
+
+def _parts(source: Sentence, target: Sentence, languages: LanguagePair) -> tuple[WordParts, WordParts]:
+    """The parts of both sentences; whole words where there would be no memory for parts (words of a thousand hyphens)."""
+    e, f = word_parts(source, languages.source), word_parts(target, languages.target)
+    if len(e.parts) * len(f.parts) <= MOST_CELLS:
+        return e, f
+    return whole_words(source), whole_words(target)
 
 
 @dataclass(frozen=True)
@@ -154,35 +164,46 @@ class Vectors:
     def _similarity(self, source: Sentence, target: Sentence) -> Array:
         S = similarity(self.source.embed(source), self.target.embed(target))
         known = np.logical_and.outer([word in self.target for word in target], [word in self.source for word in source])
-        for j, i in np.argwhere(~known):
-            S[j, i] = look(source[i], target[j], float(S[j, i]))
+        left, right = list(map(Looks.of, source)), list(map(Looks.of, target))
+        for j, i in zip(*map(np.ndarray.tolist, np.nonzero(~known)), strict=True):
+            S[j, i] = look(left[i], right[j], float(S[j, i]))
         return S
 
 
-def look(source: str, target: str, similarity: float) -> float:
+class Looks(NamedTuple):
+    """A word as it is spelled."""
+
+    plain: str
+    kind: str
+    pairs: frozenset[str]
+
+    @classmethod
+    def of(cls, word: str) -> Looks:
+        """The folded word, whether it is a number, a word or a mark, and its pairs of letters."""
+        folded = plain(word)
+        kind = "number" if any(map(str.isdigit, folded)) else "word" if any(map(str.isalpha, folded)) else "mark"
+        return cls(folded, kind, letter_pairs(folded))
+
+
+def look(source: Looks, target: Looks, similarity: float) -> float:
     """The similarity of two words, at least one without a vector, after a look at their letters.
 
     Numbers are alike if their digits are; two different marks are half alike, a mark and another kind are not. Words are as
-    similar as their letters (`spelling`) or as given, whichever is more.
+    similar as their letters (`dice`) or as given, whichever is more.
 
-    >>> look("1,000", "1.000", 0.0), look("1998", "1999", 0.5), look("!", "?", 0.2), look("!", "Paris", 0.2)
-    (1.0, 0.0, 0.5, 0.0)
-    >>> look("Strasbourg", "Straßburg", 0.1) > 0.6
+    >>> look(*map(Looks.of, ("1,000", "1.000")), 0.0), look(*map(Looks.of, ("!", "?")), 0.2)
+    (1.0, 0.5)
+    >>> look(*map(Looks.of, ("Strasbourg", "Straßburg")), 0.1) > 0.6
     True
     """
-    source, target = plain(source), plain(target)
-    kinds = _kind(source), _kind(target)
-    if source == target:
+    kinds = source.kind, target.kind
+    if source.plain == target.plain:
         return 1.0
     if kinds[0] != kinds[1]:
         return min(similarity, 0.0) if "word" not in kinds or "mark" in kinds else similarity
     if kinds[0] == "number":
-        return float([*filter(str.isalnum, source)] == [*filter(str.isalnum, target)])
-    return 0.5 if kinds[0] == "mark" else max(similarity, spelling(source, target))
-
-
-def _kind(word: str) -> str:
-    return "number" if any(c.isdigit() for c in word) else "word" if any(c.isalpha() for c in word) else "mark"
+        return float([*filter(str.isalnum, source.plain)] == [*filter(str.isalnum, target.plain)])
+    return 0.5 if kinds[0] == "mark" else max(similarity, dice(source.pairs, target.pairs))
 
 
 def _data(name: str) -> AbstractContextManager[Path]:

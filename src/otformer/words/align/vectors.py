@@ -17,6 +17,8 @@ from otformer.array_files import Array, read_npz
 from otformer.files import write_npz
 from otformer.words.text.text import plain, read_lines
 
+MOST_LETTERS = 100  # of a word that are compared with those of another
+
 
 def as_unit(matrix: Array) -> Array:
     """Rows divided by their lengths; rows of zeros stay."""
@@ -67,8 +69,8 @@ class WordVectors:
     def embed(self, words: Sequence[str]) -> Array:
         """Unit vectors [len(words), d], float64, of any words; an unknown word is made of what is known of it (`_pieces`).
 
-        Without known pieces it is the sum of random vectors of its 3- and 4-grams, each drawn from its checksum: words that
-        are spelled alike, as names in two languages are, have similar vectors.
+        Without known pieces it is the sum of random vectors of the 3- and 4-grams of its first MOST_LETTERS letters, each
+        drawn from its checksum: words that are spelled alike, as names in two languages are, have similar vectors.
         """
         return np.array([self._embed_one(word) for word in words]).reshape(-1, self.dim)
 
@@ -84,7 +86,7 @@ class WordVectors:
         parts = [row for part in re.findall(r"\w+'?", word) if (row := known.get(part)) is not None]
         if parts:
             return parts
-        ends = range(4, len(word) - 3)
+        ends = range(max(4, len(word) - self._longest), min(len(word) - 3, self._longest + 2))  # both parts are known words
         firsts = [word[:k] if k == 4 or word[:k] in known else word[:k].removesuffix("s") for k in ends]
         both = [(first, word[k:]) for k, first in zip(ends, firsts, strict=True)]
         compounds = [[known[first], known[second]] for first, second in both if first in known and second in known]
@@ -96,6 +98,11 @@ class WordVectors:
         return [min(alike)] if alike else []
 
     @cached_property
+    def _longest(self) -> int:
+        """Letters of the longest known word."""
+        return max(map(len, self._index[1]), default=0)
+
+    @cached_property
     def _stems(self) -> dict[str, list[str]]:
         """Words of at least five letters, by their first five."""
         long = sorted(word for word in self._index[1] if len(word) >= 5)
@@ -103,7 +110,7 @@ class WordVectors:
 
 
 def _letters(word: str, dim: int) -> Array:
-    marked = f"<{word}>"
+    marked = f"<{word[:MOST_LETTERS]}>"
     grams = [marked[i : i + n] for n in (3, 4) for i in range(max(1, len(marked) - n + 1))]
     return np.sum([np.random.default_rng(zlib.crc32(gram.encode())).standard_normal(dim) for gram in grams], axis=0)
 

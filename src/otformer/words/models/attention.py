@@ -28,6 +28,7 @@ from torch import Tensor
 from otformer import checks
 from otformer.words.models.models import Model
 from otformer.words.models.subwords import HOW, Member, covered, encode, encode_pair, pool_matrix, pool_vectors
+from otformer.words.text.outside import check_size
 from otformer.words.text.text import Pair, word_spans, words
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -35,6 +36,7 @@ TEMPLATE = "{source}\n{target}"  # a decoder's prompt: nothing in it belongs to 
 Template = tuple[str, str, str]  # what stands before the source, between the two, and after the target
 Inputs = tuple[dict[str, list[int]], dict[str, Member]]  # feeds and places of `Prepared`
 WINDOW = 512  # sentence pairs that are sorted by length together
+MOST_NUMBERS = 2**28  # of a pair in one reading, words that do not fit the model among them: 1 GiB
 ROOM = 2**25  # most numbers in the attention matrices of a batch, and in those kept for a window
 
 
@@ -147,6 +149,8 @@ class Prepared(NamedTuple):
 def model_inputs(model: Model, pair: Pair, by: str, template: Template) -> Prepared:
     """The inputs of a pair; errors name it by its text, since a chunk of a corpus does not know its lines."""
     try:
+        split = words(pair.source, by), words(pair.target, by)
+        check_size(len(split[0]), len(split[1]), "a pair", MOST_NUMBERS // (model.layers * model.heads))
         "".join(pair).encode()  # a UnicodeError is a ValueError; tokenizers have errors of their own for lone surrogates
         if model.kind == "decoder":
             feeds, places = _for_decoder(model, pair, by, template)
@@ -154,7 +158,7 @@ def model_inputs(model: Model, pair: Pair, by: str, template: Template) -> Prepa
             feeds, places = (_for_translation if model.kind == "translation" else _for_encoder)(model, pair, by)
     except ValueError as error:
         raise ValueError(f"{pair.source[:40]!r} ||| {pair.target[:40]!r}: {error}") from None
-    return Prepared(words(pair.source, by), words(pair.target, by), feeds, places)
+    return Prepared(*split, feeds, places)
 
 
 def _for_translation(model: Model, pair: Pair, by: str) -> Inputs:

@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otformer.statistics import bootstrap
+from otformer.words.text.outside import printable
 from otformer.words.text.text import read_lines
 
 Link = tuple[int, int]
 Links = frozenset[Link]
-_LINK = re.compile(r"(\d+)([-p])(\d+)", re.ASCII)
+_LINK = re.compile(r"(\d{1,9})([-p])(\d{1,9})", re.ASCII)
 
 
 class Gold(NamedTuple):
@@ -80,11 +81,12 @@ def pharaoh(links: Iterable[Link]) -> str:
 
 
 def grid(source: Sequence[str], target: Sequence[str], scores: Any) -> list[str]:
-    """A matrix [m, n] as text: a row per target word, a column per source word.
+    """A matrix [m, n] as text: a row per target word, a column per source word; words as a terminal may show them.
 
     >>> grid(["the", "cat"], ["chat"], [[0.012, 0.98]])
     ['       the   cat', 'chat  0.01  0.98']
     """
+    source, target = list(map(printable, source)), list(map(printable, target))
     left, wide = max(map(len, target), default=0), [max(4, len(word)) for word in source]
     lines = [" " * left + "".join(f"  {word:>{width}}" for word, width in zip(source, wide, strict=True))]
     for word, row in zip(target, np.asarray(scores).tolist(), strict=True):

@@ -46,9 +46,12 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-def read_lines(file: str | Path) -> Iterator[str]:
-    """Lines of a UTF-8 file, plain or gzip (known by its first bytes), without line ends; a pipe will do as well."""
-    file = Path(file)
+def read_lines(file: str | Path, name: str | None = None) -> Iterator[str]:
+    """Lines of a UTF-8 file, plain or gzip (known by its first bytes), without line ends; a pipe will do as well.
+
+    ``name`` is what errors call it.
+    """
+    file, name = Path(file), name or str(file)
     try:
         with file.open("rb") as raw:
             packed = raw.peek(2)[:2] == GZIP or file.suffix == ".gz"
@@ -56,17 +59,17 @@ def read_lines(file: str | Path) -> Iterator[str]:
             room = unpacked_room(file.stat().st_size) if packed and file.is_file() else math.inf
             for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
                 if len(line) > LONGEST_LINE:
-                    raise ValueError(f"{file} line {number} must have at most {LONGEST_LINE:,} bytes, got more")
+                    raise ValueError(f"{name} line {number} must have at most {LONGEST_LINE:,} bytes, got more")
                 room -= len(line)
                 if room < 0:
-                    raise ValueError(f"{file} unpacks to over {UNPACKED_RATIO} times its size: it is no text")
+                    raise ValueError(f"{name} unpacks to over {UNPACKED_RATIO} times its size: it is no text")
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {number}") from None
+        raise ValueError(f"{name} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {number}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise ValueError(f"{file} is not a readable gz file: it is broken or cut short") from None
+        raise ValueError(f"{name} is not a readable gz file: it is broken or cut short") from None
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error.strerror}") from None
+        raise ValueError(f"{name} cannot be read: {error.strerror}") from None
 
 
 def read_pairs(file: str | Path, second: str | Path | None = None, columns: tuple[int, int] = (0, 1)) -> Iterator[Pair]:
@@ -83,17 +86,20 @@ def read_pairs(file: str | Path, second: str | Path | None = None, columns: tupl
     """
     if second is None:
         return parse_pairs(read_lines(file), name=str(file), tabs=".tsv" in Path(file).suffixes[-2:], columns=columns)
-    return _side_by_side(Path(file), Path(second), columns)
+    return side_by_side((file, second), (str(file), str(second)), columns)
 
 
-def _side_by_side(first: Path, second: Path, columns: tuple[int, int]) -> Iterator[Pair]:
+def side_by_side(
+    files: tuple[str | Path, str | Path], names: tuple[str, str], columns: tuple[int, int] = (0, 1)
+) -> Iterator[Pair]:
+    """Sentence pairs of two files, line by line; ``names`` is what errors call them."""
     left, right = columns
     if {left, right} != {0, 1}:
         raise ValueError(f"columns must be (0, 1) or (1, 0) for two files, got {columns}")
-    lines = itertools.zip_longest(read_lines(first), read_lines(second))
+    lines = itertools.zip_longest(*map(read_lines, files, names))
     for number, both in enumerate(lines):
         if None in both:
-            short, long = (first, second) if both[0] is None else (second, first)
+            short, long = names if both[0] is None else names[::-1]
             total = number + 1 + sum(1 for _ in lines)
             raise ValueError(f"{short} is short: it has {number} lines, {long} has {total}")
         yield Pair(both[left].strip(), both[right].strip())
@@ -139,11 +145,19 @@ def as_pair(given: Given, name: str = "pairs") -> Pair:
     return Pair(*given)
 
 
+def _of_kinds(*kinds: str) -> str:
+    """The characters of these Unicode categories, of the basic plane."""
+    return "".join(c for c in map(chr, range(0x80, 0x10000)) if unicodedata.category(c) in kinds)
+
+
+INVISIBLE = _of_kinds("Cf")  # soft hyphens, zero-width spaces and joiners, marks of direction and of byte order
+
+
 def _folding() -> dict[int, str]:
-    """Unicode punctuation and spaces to ASCII; what is not to be seen (soft hyphen, zero-width space) to nothing."""
+    """Unicode punctuation and spaces to ASCII; what is not to be seen (`INVISIBLE`) to nothing."""
     groups = {"'": "‘’‚‛ʼ′‹›`´", '"': "“”„‟«»″", "-": "‐‑‒–—―−", "...": "…", "*": "•", "/": "⁄∕"}
     table = {ord(c): plain for plain, group in groups.items() for c in group}
-    table |= dict.fromkeys((0xAD, 0x200B, 0x200E, 0x200F, 0x2060, 0xFEFF), "")
+    table |= dict.fromkeys(map(ord, INVISIBLE), "")
     for code in range(0x80, 0x10000):
         kind, plain = unicodedata.category(chr(code)), unicodedata.normalize("NFKC", chr(code))
         if kind == "Zs":
@@ -170,29 +184,32 @@ ELIDED = {word[:-1] + "'": word for word in _FULL}
 
 
 def plain(word: str) -> str:
-    """A word as vectors and alignment models know it: case (ß is ss) and punctuation folded, elided French words in full.
+    """A word as vectors and alignment models know it: composed (NFC), case (ß is ss) and punctuation folded, elided French
+    words in full.
 
     >>> [plain(word) for word in ("Été", "Daß", "L’", "qu'")]
     ['été', 'dass', 'le', 'que']
     """
-    word = word.translate(FOLDING).casefold()
+    word = unicodedata.normalize("NFC", word).translate(FOLDING).casefold()
     return ELIDED.get(word, word)
 
 
+_MARKS = _of_kinds("Mn", "Mc", "Me") + INVISIBLE + "\U000e0000-\U000e0fff"  # no word of their own: é may be two characters
+_LETTER = rf"[\w{_MARKS}]"
 _ELIDED = r"\b(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu)['’](?=\w)"  # l'homme: l' and homme
-_CLITIC = r"(?<=\w)['’](?:s|re|ve|ll|d|m)\b"  # it's: it and 's; but don't, aujourd'hui and O'Brien are one
+_CLITIC = rf"(?<={_LETTER})['’](?:s|re|ve|ll|d|m)\b"  # it's: it and 's; but don't, aujourd'hui and O'Brien are one
 _NUMBER = r"\d+(?:[.,]\d+)+(?!\w)"
-_INNER = rf"\w+(?:(?!{_CLITIC})['’‐‑-]\w+)*"
-_WORD = re.compile(rf"{_ELIDED}|{_CLITIC}|{_NUMBER}|{_INNER}|([^\w\s])\1*", re.IGNORECASE)
+_INNER = rf"{_LETTER}+(?:(?!{_CLITIC})['’‐‑-]{_LETTER}+)*"
+_WORD = re.compile(rf"{_ELIDED}|{_CLITIC}|{_NUMBER}|{_INNER}|([^\w\s])\1*[{_MARKS}]*", re.IGNORECASE)
 _CHUNK = re.compile(r"\S+")
 
 
 def word_spans(text: str, by: str = "words") -> list[Span]:
     """Where the words of a sentence stand: text[i:j] for each (i, j), in order.
 
-    by = "words": punctuation apart, elided words apart (l' homme), clitics apart (it 's), hyphens inside a word kept; for
-    plain text in English, French, German. by = "spaces": what stands between spaces; for text that comes in tokens, and for
-    everything read or written as Pharaoh.
+    by = "words": punctuation apart, elided words apart (l' homme), clitics apart (it 's), hyphens inside a word kept, with
+    accents and invisible characters beside it; for plain text in English, French, German. by = "spaces": what stands between
+    spaces; for text that comes in tokens, and for everything read or written as Pharaoh.
 
     >>> [("It’s l’homme, OK?")[i:j] for i, j in word_spans("It’s l’homme, OK?")]
     ['It', '’s', 'l’', 'homme', ',', 'OK', '?']

@@ -22,7 +22,7 @@ import numpy as np
 
 from otformer import checks
 from otformer.words.align.hmm.orders import FURTHEST, ORDERS, Direction, OrderCounts, fit_kappa, posterior
-from otformer.words.align.hmm.word_parts import spelling
+from otformer.words.align.hmm.word_parts import dice, letter_pairs
 from otformer.words.align.vectors import Array
 from otformer.words.text.training_text import TokenPair
 
@@ -94,7 +94,7 @@ class AlignmentModel:
             alike = np.stack([_alike(whole[k], given[k], one) for k, one in zip(block.number, new, strict=True)])
             for side, (d, words) in enumerate(zip(self.directions, (block.target, block.source), strict=True)):
                 t = _turned(np.maximum(np.where(met, d.table[kind], alike), FLOOR), side)
-                P, _ = posterior(t, np.where(words >= 0, d.null[words], FLOOR), d, *how)
+                P, _ = posterior(t, np.where(words >= 0, d.null[words], FLOOR), d, *how, count=False)
                 for k, one in zip(block.number, _turned(P, side), strict=True):
                     out[side][k] = one
         return A, B
@@ -136,9 +136,11 @@ def _alike(words: TokenPair, stems: TokenPair, new: Array) -> Array:
     """Translation probability [m, n] of words never met together: 0.1 for identical words; 0.01 s⁴ if one of them is unknown
     and their spelling similarity is s ≥ 0.3."""
     out = np.array([[0.1 * (e == f) for e in stems[0]] for f in stems[1]])
-    for j, i in np.argwhere(new & (out == 0)):
-        e, f = words[0][i], words[1][j]
-        if min(len(e), len(f)) > 3 and e[0].isalpha() and f[0].isalpha() and (s := spelling(e, f)) >= 0.3:
+    spelled = [np.array([len(w) > 3 and w[0].isalpha() for w in side]) for side in words]
+    pairs = [list(map(letter_pairs, side)) for side in words]
+    asked = np.nonzero(new & (out == 0) & np.logical_and.outer(*spelled[::-1]))
+    for j, i in zip(*map(np.ndarray.tolist, asked), strict=True):
+        if (s := dice(pairs[0][i], pairs[1][j])) >= 0.3:
             out[j, i] = 0.01 * s**4
     return out
 

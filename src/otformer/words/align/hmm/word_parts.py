@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otformer.words.align.vectors import Array
+from otformer.words.align.vectors import MOST_LETTERS, Array
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import plain
 from otformer.words.text.training_text import TokenPair, tokens, training_text
@@ -59,8 +59,17 @@ def word_parts(words: Sequence[str], language: str) -> WordParts:
     return WordParts([part for parts in found for part in parts], [k for k, parts in enumerate(found) for _ in parts])
 
 
-@lru_cache(maxsize=2**16)
+def whole_words(words: Sequence[str]) -> WordParts:
+    """Every word as one part."""
+    return WordParts(list(map(plain, words)), list(range(len(words))))
+
+
 def _parts(word: str, language: str) -> tuple[str, ...]:
+    """The parts of one word, remembered if it is of ordinary length."""
+    return (_remembered if len(word) <= MOST_LETTERS else _cut)(word, language)
+
+
+def _cut(word: str, language: str) -> tuple[str, ...]:
     """The parts of one word; of a word with letters or digits only the parts that have some."""
     whole = plain(word)
     alone = whole.isalnum() or whole[:1] == "'"  # l' and 's by themselves are words already
@@ -68,13 +77,21 @@ def _parts(word: str, language: str) -> tuple[str, ...]:
     return tuple([part for part in every if any(map(str.isalnum, part))] or every or [whole])
 
 
-def spelling(source: str, target: str) -> float:
-    """2 |common| / (|a| + |b|) of the letter pairs of two words, the ends of the words among the letters (Dice).
+_remembered = lru_cache(maxsize=2**16)(_cut)
 
-    >>> round(spelling("house", "haus"), 2), spelling("dog", "chien")
-    (0.36, 0.0)
+
+def letter_pairs(word: str) -> frozenset[str]:
+    """The pairs of neighbouring letters of a word's first MOST_LETTERS, its ends among them."""
+    marked = f"<{word[:MOST_LETTERS]}>"
+    return frozenset(marked[k : k + 2] for k in range(len(marked) - 1))
+
+
+def dice(a: frozenset[str], b: frozenset[str]) -> float:
+    """2 |a ∩ b| / (|a| + |b|): how alike two words are spelled, of their letter pairs.
+
+    >>> round(dice(letter_pairs("house"), letter_pairs("haus")), 2)
+    0.36
     """
-    a, b = ({word[k : k + 2] for k in range(len(word) - 1)} for word in (f"<{source}>", f"<{target}>"))
     return 2 * len(a & b) / (len(a) + len(b))
 
 
