@@ -39,7 +39,7 @@ BITS = 40  # of a digit: sums of 2²³ of them fit into 64
 SPARE_BITS = 32  # for sums along a path through all points
 CLEAR = 2.0**-46  # of three numbers: below, float64 does not tell the sign of their sum
 FEW_BITS_LEFT = 2.0**-26  # of the largest cost: what is smaller keeps 26 bits beside it
-SOME, NONE = 256, 64  # small ones are many if one entry in 256 is; hardly any are larger if 64 times as many are not
+SOME, NONE = 256, 64  # small ones are some if one entry in 256 is; hardly any are larger if 64 times as many are not
 VOID = 2.0**10  # times the largest of the small ones: up to there are hardly any
 ENOUGH = 4 * 10**6  # entries that tell whether costs are wide
 
@@ -56,7 +56,7 @@ class Finished(NamedTuple):
 
 
 def is_wide(C: np.ndarray, points: int = 0) -> bool:
-    """Whether many costs, enough for half a plan, are far below all others, so that sums with those take their digits.
+    """Whether some costs, as many as half a plan uses, are far below the largest, so that sums with it take their digits.
 
     Costs as a matrix, or those of a graph between so many ``points``, [1, E].
 
@@ -65,17 +65,18 @@ def is_wide(C: np.ndarray, points: int = 0) -> bool:
     """
     if C.size == 0:
         return False
-    some, points = np.abs(C[:: -(-C.size // ENOUGH)], dtype=np.float64), points or min(C.shape)
-    largest = some.max(where=some < np.inf, initial=0.0)
-    if 2 * np.count_nonzero(some <= FEW_BITS_LEFT * largest) < points:  # nearly all, without compiled code
+    sample = C[:: -(-C.size // ENOUGH)]
+    size = np.abs(sample, dtype=np.float64)
+    small = size <= FEW_BITS_LEFT * size.max(where=size < np.inf, initial=0.0)
+    count = np.count_nonzero(small & (size > 0))
+    if 2 * count < (points or min(C.shape)) or SOME * count < size.size:
         return False
-    return bool(many_small(np.asarray(C[:: -(-C.size // ENOUGH)], np.float64), points))
+    return bool(np.ptp(sample[small]) > 0)
 
 
 @compiled
-def many_small(C: np.ndarray, points: int) -> bool:
-    """Whether some entries, not all equal, have few bits beside the largest, and hardly any are a little larger: of these
-    one in SOME at least, and half as many as there are ``points``, are not 0."""
+def falls_apart(C: np.ndarray) -> bool:
+    """The same of many matrices [n, n], for less: only where hardly any cost lies between the small ones and the others."""
     largest, count, above, least, greatest, top = 0.0, 0, 0, np.inf, -np.inf, 0.0
     for row in C:
         for value in row:
@@ -86,7 +87,7 @@ def many_small(C: np.ndarray, points: int) -> bool:
             if abs(value) <= FEW_BITS_LEFT * largest:
                 least, greatest, top = min(least, value), max(greatest, value), max(top, abs(value))
                 count += value != 0
-    if 2 * count < points or SOME * count < C.size or least == greatest:
+    if 2 * count < len(C) or SOME * count < C.size or least == greatest:
         return False
     for row in C:
         for value in row:

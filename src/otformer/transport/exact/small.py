@@ -29,7 +29,7 @@ import numpy as np
 
 from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.compiled import compiled
-from otformer.transport.exact.digits import many_small
+from otformer.transport.exact.digits import falls_apart
 
 ON_MATRIX = "shortest augmenting paths on the matrix"
 STEPS = 2  # of row reduction, times n, at most: searches are better at what is left
@@ -83,7 +83,7 @@ def assign_stack(C: Floats, to: Ints, f: Floats, g: Floats, low: Floats, spread:
     for k in range(len(C)):
         gap[k] = np.inf
         low[k], spread[k] = _shifted(C[k], c)
-        if spread[k] < np.inf and not many_small(C[k], n) and _start(c, g[k], to[k]) and _augment(c, g[k], to[k]):
+        if spread[k] < np.inf and not falls_apart(C[k]) and _start(c, g[k], to[k]) and _augment(c, g[k], to[k]):
             total[k], gap[k] = _prove(c, f[k], g[k], to[k])
 
 

@@ -74,7 +74,8 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
     v, depth = start(problem, pairs, clock)
     few = pairs.shape[0] * pairs.shape[1] <= digits.UP_TO
     found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock, handed_over=few)
-    if few and not clock.rung and not (is_proved(found, tol) and is_rounding(found)):
+    wide = not isinstance(problem.cost, Sides) and digits.is_wide(to_numpy(problem.cost))
+    if few and not clock.rung and (wide or not (is_proved(found, tol) and is_rounding(found))):
         found = of_all_pairs(pairs, units, found.f, found.g, clock)
     if found.lost.any():
         found = completed(found, pairs, clock)
@@ -97,20 +98,15 @@ def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
 
 
 def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Optimum | None:
-    """Of all pairs of a matrix at once, if it is small, or needs more digits than float64 has; None for any other."""
-    if isinstance(problem.cost, Sides):
+    """Of all pairs of a small matrix at once; None for any other, and where float64 is not enough."""
+    if isinstance(problem.cost, Sides) or problem.start is not None:
         return None
     (n, m), C, found = problem.cost.shape, to_numpy(problem.cost), None
-    if n * m <= digits.UP_TO and digits.is_wide(C):
-        found = of_all_pairs(MatrixPairs(C), units, C.min(1), np.zeros(m), clock)
-        return completed(found, MatrixPairs(C), clock) if found.lost.any() else found
-    if problem.start is not None:
-        return None
     if n == m and (units.supply == 1).all():
         found = _assigned(C) if n <= MATRIX_UP_TO else None
     elif n * m <= GRAPH_UP_TO:
         found = _on_whole_graph(C, units, clock)
-    return found if found is not None and is_proved(found, tol) else None
+    return found if found is not None and is_proved(found, tol) and not digits.is_wide(C) else None
 
 
 def _assigned(C: np.ndarray) -> Optimum | None:

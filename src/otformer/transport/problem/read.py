@@ -224,9 +224,9 @@ def _matrix_problem(
 
 def _shift(C: Array, low: float, reg: float) -> float:
     """What to subtract from all costs: the least, unless the digits of many others would go with it."""
-    small = int(((abs(C) <= FEW_BITS_LEFT * -low) & (C != 0)).sum())
     if reg == ANY_REG:
-        return 0.0 if small else low  # exact/digits.py solves it as it is
+        return 0.0  # exact solves take costs as they are
+    small = int(((abs(C) <= FEW_BITS_LEFT * -low) & (C != 0)).sum())
     if 2 * small >= min(C.shape) and math.ulp(low) > UNNOTICED * reg:
         raise ValueError(
             f"M must not lie so far below its other costs that their digits are lost: its least entry is {low:g}, beside "
