@@ -6,6 +6,7 @@ or to compile; its memory is limited to what it has then and ``LEFT`` more.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -27,13 +28,20 @@ LEFT = 2**26  # bytes
 TINY, MIDDLE, LARGE = 3, 1_200, 4_000  # points of a matrix
 MANY = 500  # times as many points where there is no matrix
 LONG = ("solve_sample, stream", "solve_streamed", "SamplesLoss, online", "assignment", "argsort", "sort")  # with so many
+M_MMAP_THRESHOLD = -3  # of malloc.h
 LONGEST = 60  # seconds that a call may take
+COMPILED = ("solve, exact", "emd", "linear_sum_assignment")  # in other functions where a problem is not tiny
 Calls = list[Callable[[], Any]]
 
 
 def zeros(*shape: int) -> np.ndarray:
     """Pages that nobody has touched: a large array costs nothing before it is read."""
     return np.zeros(shape)
+
+
+def costs(n: int) -> np.ndarray:
+    """A matrix that no solver is done with at once."""
+    return np.random.default_rng(0).random((n, n))
 
 
 def tensors(*shape: int) -> torch.Tensor:
@@ -55,7 +63,7 @@ def on_a_rank(call: Callable[[], Any]) -> Any:
 
 
 def solvers(n: int) -> dict[str, Calls]:
-    M, a, x = zeros(n, n), np.full(n, 1 / n), points(n)
+    M, a, x = costs(n), np.full(n, 1 / n), points(n)
     f, equal, stack = of.squared_euclidean(x, x), (np.zeros(n, int), np.zeros(n, int)), zeros(n, 100, 100)
     return {
         "solve": [lambda: of.solve(M, a, a, 0.1), lambda: of.solve(reg=0.1, b=a, a=a, M=M)],
@@ -88,7 +96,7 @@ def solvers(n: int) -> dict[str, Calls]:
 
 def others(n: int) -> dict[str, Calls]:
     """Those of POT, scipy and GeomLoss."""
-    M, a, x, X = zeros(n, n), np.full(n, 1 / n), points(n), torch.from_numpy(points(n))
+    M, a, x, X = costs(n), np.full(n, 1 / n), points(n), torch.from_numpy(points(n))
     loss = of.SamplesLoss("sinkhorn", backend="tensorized")
     return {
         "sinkhorn": [lambda: of.sinkhorn(a, a, M, 0.1), lambda: of.sinkhorn(reg=0.1, M=M, b=[], a=[])],
@@ -205,14 +213,21 @@ def enough(call: Callable[[], Any]) -> list[str]:
     return ended(call, 3 * needed(said) // 2) if said[0] == "MemoryError" else said
 
 
-def main() -> None:
+def prepare() -> None:
+    """Nothing but the calls has memory left: what arrays leave behind goes back to the system at once."""
+    ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, 2**17)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    for calls in cases(TINY, TINY).values():
+
+
+def main() -> None:
+    prepare()
+    tiny, middle = cases(TINY, TINY), cases(MIDDLE, MIDDLE * MANY // 4)
+    for calls in [*tiny.values(), *(middle[name] for name in COMPILED)]:
         for call in calls:
             call()
     short = {name: [ended(call, LEFT) for call in calls] for name, calls in cases(LARGE, LARGE * MANY).items()}
-    served = {name: enough(calls[0]) for name, calls in cases(MIDDLE, MIDDLE * MANY // 4).items() if name not in LONG}
+    served = {name: enough(calls[0]) for name, calls in middle.items() if name not in LONG}
     json.dump({"short": short, "enough": served}, sys.stdout)
 
 
