@@ -55,10 +55,8 @@ class Finished(NamedTuple):
     ended: bool
 
 
-def is_wide(C: np.ndarray, points: int = 0) -> bool:
-    """Whether some costs, as many as half a plan uses, are far below the largest, so that sums with it take their digits.
-
-    Costs as a matrix, or those of a graph between so many ``points``, [1, E].
+def is_wide(C: np.ndarray) -> bool:
+    """Whether some costs, of a matrix or a list, are far below the largest, so that sums with it take their digits.
 
     >>> is_wide(np.array([[0.3, 0.7], [1.0, 0.0]])), is_wide(np.array([[0.3, 1e15], [1e15, 0.7]]))
     (False, True)
@@ -69,9 +67,7 @@ def is_wide(C: np.ndarray, points: int = 0) -> bool:
     size = np.abs(sample, dtype=np.float64)
     small = size <= FEW_BITS_LEFT * size.max(where=size < np.inf, initial=0.0)
     count = np.count_nonzero(small & (size > 0))
-    if 2 * count < (points or min(C.shape)) or SOME * count < size.size:
-        return False
-    return bool(np.ptp(sample[small]) > 0)
+    return bool(count and SOME * count >= size.size and np.ptp(sample[small]) > 0)
 
 
 @compiled
@@ -87,7 +83,7 @@ def falls_apart(C: np.ndarray) -> bool:
             if abs(value) <= FEW_BITS_LEFT * largest:
                 least, greatest, top = min(least, value), max(greatest, value), max(top, abs(value))
                 count += value != 0
-    if 2 * count < len(C) or SOME * count < C.size or least == greatest:
+    if count == 0 or SOME * count < C.size or least == greatest:
         return False
     for row in C:
         for value in row:

@@ -42,7 +42,7 @@ def of_all_pairs(pairs: AllPairs, units: Units, f: Floats, g: Floats, clock: Clo
 def of_graph(i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats, g: Floats, tol: float) -> Optimum:
     """The optimum on the arcs (i, j) [E] alone, of finite costs c: in float64, or in whole numbers if that is not enough."""
     clock = Clock(None)
-    if len(c) and not digits.is_wide(c[None], min(len(supply), len(demand))):
+    if len(c) and not digits.is_wide(c):
         graph = empty_graph(supply, demand, f, g)
         graph.add(i, j, c)
         graph.run(clock, float(np.ptp(c)))
