@@ -36,7 +36,6 @@ class Solved(NamedTuple):
     error: float | None = None
 
 
-@np.errstate(under="ignore")
 def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> Result:
     """The result, and what is true of it once the plan is rounded to the caller's dtype."""
     if isinstance(problem.cost, Sides):
@@ -54,7 +53,8 @@ def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> R
     again = solved.plan is None or problem.spread < MADE_AGAIN * reg
     linear = partial(_linear, problem, u, v) if again else partial(float, _against_cost(problem, P))
     if form.single:
-        P = P.float() if isinstance(P, Tensor) else P.astype(np.float32)
+        with np.errstate(under="ignore"):
+            P = P.float() if isinstance(P, Tensor) else P.astype(np.float32)
         rounded = P.double() if isinstance(P, Tensor) else P.astype(np.float64)
         rows, columns = rounded.sum(1), rounded.sum(0)
     error = float(abs(rows - problem.a).sum() + abs(columns - problem.target).sum())
