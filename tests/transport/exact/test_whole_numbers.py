@@ -209,13 +209,20 @@ def test_time_is_kept_in_whole_numbers():
     np.testing.assert_allclose(r.marginal_a, 1 / 400, atol=1e-12)
 
 
-def test_costs_are_wide_only_where_nothing_lies_between():
-    rng = np.random.default_rng(9)
-    C = rng.random((100, 100))
-    assert not digits.is_wide(C)
-    assert not digits.is_wide(C**8)  # of every size
-    assert not digits.is_wide(np.exp(-30 * C**2))
-    assert digits.is_wide(np.where(C < 0.5, C, 1e9))
-    assert digits.is_wide(np.where(C < 0.999, C, -1e12))
-    assert not digits.is_wide(np.where(C < 0.5, C, np.inf))
+def test_which_costs_are_wide():
+    """Alone, whatever float64 has few bits for; in a stack, only what falls apart into small and large."""
+    C = np.random.default_rng(9).random((100, 100))
+    of_every_size, apart = (C**8, np.exp(-30 * C**2)), (np.where(C < 0.5, C, 1e9), np.where(C < 0.999, C, -1e12))
+    for given in (C, np.where(C < 0.5, C, np.inf), np.where(C < 0.5, 1.0, 1e12), np.where(C < 0.5, 0.0, 1e12)):
+        assert not digits.is_wide(given)
+        assert not digits.falls_apart(given)
+    for given in of_every_size:
+        assert digits.is_wide(given)
+        assert not digits.falls_apart(given)
+    for given in apart:
+        assert digits.is_wide(given)
+        assert digits.falls_apart(given)
+
+
+def test_the_least_of_rows():
     assert whole_numbers.least_of_rows(np.array([0, 0, 2]), np.array([3.0, 1.0, 2.0]), 3).tolist() == [1.0, 0.0, 2.0]
