@@ -98,6 +98,7 @@ def ott() -> Any:
     }
 
 
+@pytest.mark.slow
 def test_both_sides_of_the_table(ott):
     for name, ours in (
         ("points", of.solve_sample(x, y, reg=EPSILON, tol=1e-9)),
@@ -115,12 +116,14 @@ def test_both_sides_of_the_table(ott):
     np.testing.assert_allclose(np.asarray(ott["unbalanced"].matrix), unbalanced(), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_value_of_ott_counts_from_the_product_of_the_weights(ott):
     P = solved().plan
     shift = EPSILON * float((P * np.log(np.outer(a, b))).sum())
     assert float(ott["weights"].reg_ot_cost) == pytest.approx(solved().value - shift, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_soft_sort_and_ranks_at_small_epsilon(ott):
     from ott.tools import soft_sort
 
