@@ -11,6 +11,11 @@ def main() -> None:
         from otformer.cli.main import main as run
 
         run()
+    except (ImportError, MemoryError, OSError) as error:
+        if not any(words in str(error) for words in ("failed to map segment", "Cannot allocate memory", "cannot allocate")):
+            raise
+        sys.stderr.write("otformer: not enough memory: torch and Python alone need about 1 GB of address space\n")
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("otformer: interrupted\n")
         sys.exit(130)

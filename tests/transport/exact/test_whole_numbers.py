@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -132,7 +133,7 @@ def test_blocks_of_unequal_mass_are_refused(reg):
     C, a, b = blocks(0, 0.0)
     b[np.isfinite(C[0])] *= 1.1
     with pytest.raises(
-        ValueError, match=r"M or mask must allow a plan: 'row \d+' of a and 'column \d+' of b, .* have .* and"
+        ValueError, match=r"M or mask must allow a plan: the block of row \d+ and column \d+, .* in a and .* in b"
     ):
         of.solve(C, a, b / b.sum(), reg=reg)
 
@@ -141,7 +142,9 @@ def test_parts_are_named_by_the_rows_that_were_given():
     """Rows without mass are left out, and do not shift the names of the others."""
     C = np.full((3, 2), np.inf)
     C[1, 0] = C[2, 1] = 0.0
-    with pytest.raises(ValueError, match="'row 1' of a and 'column 0' of b"):
+    with pytest.raises(
+        ValueError, match=r"the block of row 1 and column 0, which match no others, has mass 0\.5 in a and 0\.4 in b"
+    ):
         of.solve(C, [0.0, 0.5, 0.5], [0.4, 0.6], reg=0)
 
 
@@ -153,6 +156,46 @@ def test_rounding_of_weights_is_not_sent_through_a_big_m():
     r = of.solve(C, a, b, reg=0)
     assert r.converged
     assert float(r.value) == pytest.approx(0.3 * 0.3 + 0.7 * 0.7, rel=1e-12)
+
+
+def test_whole_weights_are_sent_whatever_that_costs():
+    """They are exact, so a difference of one is no rounding."""
+    r = of.solve(np.array([[0.3, 1e20], [1e20, 0.7]]), [1e13 + 1, 1e13 - 1], [1e13, 1e13], reg=0)
+    assert float(r.value) == pytest.approx(1e20, rel=1e-6)
+    assert r.marginal_error == 0
+
+
+def test_points_far_apart_keep_the_digits_of_near_ones():
+    """Two clusters 1e9 apart: the plan within them is that of the exact costs."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((600, 1)), rng.random((600, 1))
+    x[::2] += 1e9
+    y[::2] += 1e9
+    wanted = sum(((np.sort(x[k::2, 0]) - np.sort(y[k::2, 0])) ** 2).sum() for k in range(2)) / 600
+    r = of.solve_sample(x, y, reg=0)
+    assert r.converged
+    assert float(r.value) == pytest.approx(wanted, rel=1e-6)  # coordinates near 1e9 have seven digits
+
+
+def test_what_float64_cannot_prove_is_not_called_optimal(monkeypatch):
+    """The same where whole numbers would take too much room: the rounding of large potentials counts."""
+    monkeypatch.setattr(digits, "UP_TO", 0)
+    rng = np.random.default_rng(0)
+    x, y = rng.random((600, 1)), rng.random((600, 1))
+    x[::2] += 1e10
+    y[::2] += 1e10
+    with pytest.warns(RuntimeWarning, match="not proved optimal"):
+        assert not of.solve_sample(x, y, reg=0).converged
+
+
+def test_time_that_is_up_keeps_what_float64_has_proved():
+    rng = np.random.default_rng(10)
+    M = np.where(rng.random((700, 700)) < 0.5, rng.random((700, 700)), 1e15)
+    of.solve(M[:50, :50], reg=0)  # compiled
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        r = of.solve(M, reg=0, max_time=0.3)
+    assert np.isfinite(r.gap)
 
 
 def test_a_weight_that_must_go_through_a_big_m_does():

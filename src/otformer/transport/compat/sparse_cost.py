@@ -32,14 +32,14 @@ def solve_sparse(a: Any, b: Any, M: Any, start: Any, tol: float) -> Solution:
     form, (n, m), i, j, c = _read_sparse(M)
     weights = _of_parts(read_weights(a, b, (n, m), form.device), i, j, (n, m))
     units = in_units(to_numpy(weights.a), to_numpy(weights.b), weights.mass)
-    supply, demand = np.zeros(n, np.int64), np.zeros(m, np.int64)
+    everywhere = units._replace(supply=np.zeros(n, np.int64), demand=np.zeros(m, np.int64))
     rows, columns = (slice(None), slice(None)) if weights.kept is None else (to_numpy(t) for t in weights.kept[:2])
-    supply[rows], demand[columns] = units.supply, units.demand
+    everywhere.supply[rows], everywhere.demand[columns] = units.supply, units.demand
     v = np.zeros(m)
     if start is not None:
         first = read_potentials(start, *(torch.from_numpy(np.empty(k)) for k in (n, m)))
         v = usable(first[1].numpy(), float(np.ptp(c)) if len(c) else 0.0)
-    found = of_graph(i, j, c, supply, demand, least_of_rows(i, c - v[j], n), v, tol)
+    found = of_graph(i, j, c, everywhere, least_of_rows(i, c - v[j], n), v, tol)
     if not is_rounding(found):
         where = f"row {np.flatnonzero(found.lost)[0]} and others that have mass"
         raise ValueError(f"M holds no plan with these marginals: {where} can only send it to columns that want less")

@@ -34,7 +34,7 @@ from otformer.transport.exact.graphs import MOST_PIVOTS, Clock, Sent, carried
 from otformer.transport.exact.simplex import ARC, DEPTH, LEVEL, PARENT, UP, Span, following, plant, turn
 
 IN_WHOLE_NUMBERS = "a network simplex in whole numbers"
-UP_TO = 2**25  # pairs, at about 60 bytes each
+UP_TO = 2**25  # pairs, at 60 bytes each, or up to 430 where costs span all of float64
 BITS = 40  # of a digit: sums of 2²³ of them fit into 64
 SPARE_BITS = 32  # for sums along a path through all points
 CLEAR = 2.0**-46  # of three numbers: below, float64 does not tell the sign of their sum

@@ -29,7 +29,15 @@ from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.small import ON_MATRIX, assign
 from otformer.transport.exact.start import start
 from otformer.transport.exact.units import Units, in_units
-from otformer.transport.exact.whole_numbers import MARGINAL, completed, is_proved, is_rounding, of_all_pairs
+from otformer.transport.exact.whole_numbers import (
+    MARGINAL,
+    completed,
+    is_proved,
+    is_rounding,
+    lost_digits,
+    of_all_pairs,
+    rounding,
+)
 from otformer.transport.executors.clouds import morton
 from otformer.transport.problem.problem import Problem, Sides, to_numpy
 from otformer.transport.problem.read import root_of
@@ -74,9 +82,9 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
     v, depth = start(problem, pairs, clock)
     few = pairs.shape[0] * pairs.shape[1] <= digits.UP_TO
     found = optimum(pairs, units.supply, units.demand, v, problem.spread, clock, handed_over=few)
-    wide = not isinstance(problem.cost, Sides) and digits.is_wide(to_numpy(problem.cost))
-    if few and not clock.rung and (wide or not (is_proved(found, tol) and is_rounding(found))):
-        found = of_all_pairs(pairs, units, found.f, found.g, clock)
+    if few and not clock.rung and not _is_sure(problem, found, tol):
+        better = of_all_pairs(pairs, units, found.f, found.g, clock)
+        found = better if math.isfinite(better.gap) or found.lost.any() else found  # or time was up
     if found.lost.any():
         found = completed(found, pairs, clock)
     if order is not None:
@@ -106,7 +114,14 @@ def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Opti
         found = _assigned(C) if n <= MATRIX_UP_TO else None
     elif n * m <= GRAPH_UP_TO:
         found = _on_whole_graph(C, units, clock)
-    return found if found is not None and is_proved(found, tol) and not digits.is_wide(C) else None
+    return found if found is not None and _is_sure(problem, found, tol) else None
+
+
+def _is_sure(problem: Problem, found: Optimum, tol: float) -> bool:
+    """Whether float64 was enough: all is sent, proved to be optimal, and costs of very different size kept their digits."""
+    if not (is_proved(found, tol) and is_rounding(found)):
+        return False
+    return isinstance(problem.cost, Sides) or not (lost_digits(found) and digits.is_wide(to_numpy(problem.cost)))
 
 
 def _assigned(C: np.ndarray) -> Optimum | None:
@@ -170,7 +185,8 @@ def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: i
     if problem.kept is not None:
         i, j = to_numpy(problem.kept.rows)[i], to_numpy(problem.kept.columns)[j]
     unsent = abs(problem.mass - float(masses.sum()))  # b may be given with another mass, which the marginal error says
-    sure = proved(found.gap * units.unit, value, float(masses @ abs(cost)), tol) and proved(abs(moved), value, terms, tol)
+    certain = (found.gap + rounding(found)) * units.unit
+    sure = proved(certain, value, float(masses @ abs(cost)), tol) and proved(abs(moved), value, terms, tol)
     converged = bool(sure) and unsent <= MARGINAL * problem.mass
     if not converged:
         callers.warn(

@@ -15,14 +15,30 @@ from otformer.transport.exact.result import proved
 from otformer.transport.exact.rounds import Optimum
 from otformer.transport.exact.units import Units
 
-WEIGHT_ROUNDING = 2.0**-42  # of a weight: sums that float64 calls equal differ by less
+EPSILON = 2.0**-52
+WEIGHT_ROUNDING = 2.0**-46  # of a weight: sums that float64 calls equal differ by less
 MARGINAL = 1e-12  # share of the mass that a plan may not carry
 
 
 def is_proved(found: Optimum, tol: float) -> bool:
-    """Whether what is sent is optimal, in units."""
+    """Whether what is sent is optimal, in units, though every term c − f − g of the gap was rounded."""
     units, cost = found.sent.units, found.sent.cost
-    return bool(proved(found.gap, float(units @ cost), float(units @ abs(cost)), tol))
+    gap = found.gap + rounding(found)
+    return bool(proved(gap, float(units @ cost), float(units @ abs(cost)), tol))
+
+
+def rounding(found: Optimum) -> float:
+    """What float64 may have taken from the gap, in units: potentials that are large leave few digits of the costs."""
+    if found.method == digits.IN_WHOLE_NUMBERS:
+        return 0.0
+    i, j, units, cost = found.sent
+    return EPSILON * float(units @ (abs(cost) + abs(found.f[i]) + abs(found.g[j])))
+
+
+def lost_digits(found: Optimum) -> bool:
+    """Whether costs in use are so far below others, or below potentials, that float64 may not have told them apart."""
+    top = max(abs(found.f).max(initial=0.0), abs(found.g).max(initial=0.0))
+    return digits.is_wide(np.append(found.sent.cost, top))
 
 
 def is_rounding(found: Optimum) -> bool:
@@ -36,12 +52,12 @@ def of_all_pairs(pairs: AllPairs, units: Units, f: Floats, g: Floats, clock: Clo
     i, j = np.divmod(np.arange(n * m), m)
     c = pairs.costs(i, j)
     allowed = np.isfinite(c)
-    return _of_arcs(i[allowed], j[allowed], c[allowed], units.supply, units.demand, f, g, clock)
+    return _of_arcs(i[allowed], j[allowed], c[allowed], units.supply, units.demand, f, g, clock, units.rounded)
 
 
-def of_graph(i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats, g: Floats, tol: float) -> Optimum:
+def of_graph(i: Ints, j: Ints, c: Floats, units: Units, f: Floats, g: Floats, tol: float) -> Optimum:
     """The optimum on the arcs (i, j) [E] alone, of finite costs c: in float64, or in whole numbers if that is not enough."""
-    clock = Clock(None)
+    clock, supply, demand = Clock(None), units.supply, units.demand
     if len(c) and not digits.is_wide(c):
         graph = empty_graph(supply, demand, f, g)
         graph.add(i, j, c)
@@ -51,7 +67,7 @@ def of_graph(i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats,
         found = Optimum(sent, f, g, sent.gap(f, g), 1, *graph.unsent(), graph.method)
         if is_proved(found, tol) and not found.lost.any():
             return found
-    return _of_arcs(i, j, c, supply, demand, f, g, clock)
+    return _of_arcs(i, j, c, supply, demand, f, g, clock, units.rounded)
 
 
 def least_of_rows(i: Ints, values: Floats, n: int) -> Floats:
@@ -61,16 +77,18 @@ def least_of_rows(i: Ints, values: Floats, n: int) -> Floats:
     return np.where(np.isinf(found), 0.0, found)
 
 
-def _of_arcs(i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats, g: Floats, clock: Clock) -> Optimum:
+def _of_arcs(
+    i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats, g: Floats, clock: Clock, rounded: bool
+) -> Optimum:
     """In whole numbers. The gap is 0, of potentials before they are rounded to float64.
 
     Weights that differ by rounding alone may force a little mass through pairs that are as good as forbidden, dearer than
-    anything a plan without them could cost. It is left where it is, as if they were.
+    anything a plan without them could cost. Where weights are ``rounded`` it is left where it is, as if they were.
     """
     given, (supply, demand) = (supply, demand), (supply.copy(), demand.copy())
     found = digits.finish(i, j, c, supply, demand, f, g, clock)
     astray = _astray(found.sent, supply, demand, float(c.min(initial=0.0)))
-    if len(astray):
+    if rounded and len(astray):
         for left, at in ((supply, found.sent.i), (demand, found.sent.j)):
             np.subtract.at(left, at[astray], found.sent.units[astray])
         found = digits.finish(i, j, c, supply, demand, found.f, found.g, clock)

@@ -15,6 +15,7 @@ from otformer.transport.problem.labels import Labels
 from otformer.transport.problem.problem import Array, Form, Kept, Problem, to_numpy
 
 SIDES = ("row", "column")
+FEW_STEPS = 3
 
 
 def greatest_allowed(C: Array, low: float) -> float:
@@ -62,8 +63,14 @@ def check_reachable(C: Array) -> None:
 def parts(C: Array, kept: Kept | None) -> Labels | None:
     """`connected` parts of a matrix, by its pairs that are not forbidden."""
     allowed = np.isfinite(to_numpy(C))
+    rows = columns = allowed[0]
+    for _ in range(FEW_STEPS):  # most masks connect all points within a few steps
+        rows = allowed[:, columns].any(1)
+        columns = allowed[rows].any(0)
+        if rows.all() and columns.all():
+            return None
     i, j = np.nonzero(allowed)
-    return None if allowed.all(1).any() else connected(i, j, (allowed.shape[0], allowed.shape[1]), kept)
+    return connected(i, j, (allowed.shape[0], allowed.shape[1]), kept)
 
 
 def connected(i: np.ndarray, j: np.ndarray, shape: tuple[int, int], kept: Kept | None) -> Labels | None:
@@ -85,7 +92,7 @@ def connected(i: np.ndarray, j: np.ndarray, shape: tuple[int, int], kept: Kept |
         [f"{name} {(side == k).argmax()}" for k in range(count)] for name, side in zip(SIDES, sides, strict=True)
     )
     at = torch.from_numpy(part.astype(np.int64))
-    return Labels(at[:n], at[n:], True, rows, columns, "M or mask must allow a plan")
+    return Labels(at[:n], at[n:], True, rows, columns, blocks=True)
 
 
 def _placed(part: np.ndarray, at: Array) -> np.ndarray:

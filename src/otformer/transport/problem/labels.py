@@ -34,7 +34,7 @@ class Labels(NamedTuple):
     same: bool
     names_a: list[Any]  # of each number, on the side of a
     names_b: list[Any]
-    needed: str = "labels must have equal masses"  # said where they have not
+    blocks: bool = False  # not labels that were given, but what the allowed pairs connect
 
     def rule(self, root: bool = False) -> Rule:
         """As a stream reads them."""
@@ -78,6 +78,8 @@ class Labels(NamedTuple):
             lonely = here & ~there if self.same else here & (there.sum() == there.long())
             if bool(lonely.any()):
                 name = names[int(lonely.nonzero()[0])]
+                if self.blocks:
+                    raise ValueError(f"M or mask forbids every pair of {name}, which has mass: leave that point out")
                 raise ValueError(f"labels forbid every pair of the points of {side} labelled {name!r}, which have mass")
 
     def _check_masses(self, a: Tensor, b: Tensor) -> None:
@@ -93,9 +95,12 @@ class Labels(NamedTuple):
             return
         label = int(lacks.nonzero()[0])
         names, masses = (self.names_a[label], self.names_b[label]), (float(A[label]), float(B[label]))
+        if self.blocks:
+            where = f"the block of {names[0]} and {names[1]}, which match no others"
+            raise ValueError(f"M or mask must allow a plan: {where}, has mass {masses[0]:g} in a and {masses[1]:g} in b")
         if self.same:
             pair = f"{names[0]!r} of a and {names[1]!r} of b, which match each other alone"
-            raise ValueError(f"{self.needed}: {pair}, have {masses[0]:g} and {masses[1]:g}")
+            raise ValueError(f"labels must have equal masses: {pair}, have {masses[0]:g} and {masses[1]:g}")
         have = f"in a and b together at most the mass {total:g}, got {masses[0]:g} and {masses[1]:g}"
         raise ValueError(f"labels must leave room elsewhere: {names[0]!r} must have {have}")
 

@@ -230,7 +230,7 @@ def _shift(C: Array, low: float, reg: float) -> float:
     if 2 * small >= min(C.shape) and math.ulp(low) > UNNOTICED * reg:
         raise ValueError(
             f"M must not lie so far below its other costs that their digits are lost: its least entry is {low:g}, beside "
-            f"which float64 resolves {math.ulp(low):.2g}, and reg is {reg:g}; reg = 0 solves it"
+            f"which float64 resolves {math.ulp(low):.2g}, and reg is {reg:g}; an exact solve keeps them"
         )
     return low
 
