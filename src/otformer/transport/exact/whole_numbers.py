@@ -37,8 +37,10 @@ def rounding(found: Optimum) -> float:
 
 def lost_digits(found: Optimum) -> bool:
     """Whether costs in use are so far below others, or below potentials, that float64 may not have told them apart."""
-    top = max(abs(found.f).max(initial=0.0), abs(found.g).max(initial=0.0))
-    return digits.is_wide(np.append(found.sent.cost, top))
+    size = abs(found.sent.cost)
+    top = max(size.max(initial=0.0), abs(found.f).max(initial=0.0), abs(found.g).max(initial=0.0))
+    few = (size <= digits.FEW_BITS_LEFT * top) & (size > 0)  # most often none
+    return bool(few.any()) and digits.is_wide(np.append(found.sent.cost, top))
 
 
 def is_rounding(found: Optimum) -> bool:
