@@ -38,7 +38,7 @@ class ExactResult(Result):
         value − bound, computed as Σ P_ij (C_ij − f_i − g_j) over the plan, with f_i the least C_ij − g_j of all pairs, in
         float64.
     error, converged
-        The gap, and whether it is at most tol·|value| (or what rounding makes of costs, or terms of the bound, that cancel).
+        The gap, and whether it is at most tol·|value| (or what rounding makes of costs that cancel).
     rounds : int
         How often all pairs were looked at.
     """

@@ -170,7 +170,7 @@ def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: i
     f, g = found.f + p, found.g + q
     value = float(masses @ cost) + float((to_numpy(problem.a) * p).sum() + (to_numpy(problem.b) * q).sum())
     moved = units.moved(to_numpy(problem.a), to_numpy(problem.b), found.f, found.g)
-    gap, terms = found.gap * units.unit + abs(moved), float(to_numpy(problem.a) @ abs(f) + to_numpy(problem.b) @ abs(g))
+    gap = found.gap * units.unit + abs(moved)
     bound = float(to_numpy(problem.a) @ f + to_numpy(problem.b) @ g)
     if found.method == digits.IN_WHOLE_NUMBERS:  # the potentials of the proof have more digits than f and g
         bound = value - found.gap * units.unit - moved
@@ -185,8 +185,7 @@ def _finish(problem: Problem, found: Optimum, units: Units, tol: float, depth: i
     if problem.kept is not None:
         i, j = to_numpy(problem.kept.rows)[i], to_numpy(problem.kept.columns)[j]
     unsent = abs(problem.mass - float(masses.sum()))  # b may be given with another mass, which the marginal error says
-    certain = (found.gap + rounding(found)) * units.unit
-    sure = proved(certain, value, float(masses @ abs(cost)), tol) and proved(abs(moved), value, terms, tol)
+    sure = proved(gap + rounding(found) * units.unit, value, float(masses @ abs(cost)), tol)
     converged = bool(sure) and unsent <= MARGINAL * problem.mass
     if not converged:
         callers.warn(
