@@ -68,15 +68,16 @@ test-gpu:
 	  echo "set-up: there is no npm"; fi || echo "set-up: npm could not install axe-core"
 	@touch $@
 
-# The wheel in a clean venv without extras, for every Python from 3.11 on that this machine has; downloads what it needs.
+# The wheels of packages/ in clean venvs without extras, for every Python from 3.11 on that this machine has, and the tests of
+# each package; downloads what they need.
 install-test: .venv/ready
-	@echo "── install: the wheel, in clean environments"
+	@echo "── install: three wheels, in clean environments"
 	@$(BIN)/python tests/install/packages.py
 
 # After a change of pyproject.toml: versions that are there stay; without setup.txt all are the newest. Needs uv (pip install uv).
 constraints:
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	  --extra dev --extra words --extra ray --extra exact --extra docs --override constraints/left_out.txt \
+	  --extra dev --extra ray --extra docs --override constraints/left_out.txt \
 	  pyproject.toml constraints/setup.in -o constraints/setup.txt
 
 clean:

@@ -5,8 +5,8 @@
 prints a Markdown table, and how far the method that ships is ahead of eflomal on the same sentences; the table is written as
 CSV. Every setting is chosen on the shipped examples and on news (`chooser` of aligners_text.py), never on the gold. What was
 trained is kept beside the CSV, under ``models``, and a run that was stopped goes on from there. ``--encoder FOLDER`` adds a
-BERT-like model of concatenated pairs (words/training/networks.py), ``--translators FOLDER`` the translation models in its
-folders en-fr, fr-en, de-en and en-de (words/training/networks.py), of which there may be one for a language pair.
+BERT-like model of concatenated pairs (lab/translators/networks.py), ``--translators FOLDER`` the translation models in its
+folders en-fr, fr-en, de-en and en-de (lab/translators/networks.py), of which there may be one for a language pair.
 """
 
 from __future__ import annotations

@@ -248,13 +248,13 @@ def joined_choices(directions: Directions) -> Choices:
 
 
 def shipped_choices(languages: str, sets: Sequence[Set], name: str) -> Choices:
-    """A method of words/align/align.py, as it ships."""
+    """A method of words/align/methods.py, as it ships."""
     way = method(name, languages)
     return {"as shipped": lambda number: [way.links(P) for P in way.scores(sets[number].words)]}
 
 
 def shipped_directions(languages: str, sets: Sequence[Set], name: str) -> Directions:
-    """What a method of words/align/align.py joins, before it does."""
+    """What a method of words/align/methods.py joins, before it does."""
     way = method(name, languages)
     forward, backward = zip(*(way.directions(which.words) for which in sets), strict=True)
     return list(forward), list(backward)

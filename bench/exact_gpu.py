@@ -11,7 +11,7 @@ pairs have been read; ``first`` is the call before it, compilation included. ``g
 in float64; ``GiB`` is the most that was allocated on the device, points included. With --parts a third call says where the
 time goes: layers, looks at all pairs, flow on the sparse graph.
 
-Exact transport needs numba, also on a GPU: pip install 'otformer[exact]'.
+Exact transport needs numba, also on a GPU: pip install numba.
 
 Without a GPU, ``--device cpu --shrink 50`` tries the cases on sizes a fiftieth as large.
 """
@@ -39,7 +39,7 @@ import torch
 from gpu_common import one_line, timed
 
 import otformer as of
-from otformer.benchmarks.exact_peers import Problem, make, uniform
+from otformer.lab.benchmarks.exact_peers import Problem, make, uniform
 
 BATCH, SMALL = 10_000, 64  # problems of so many points each
 LOOPED = 1_000  # of them that scipy solves; its time is scaled up
@@ -76,14 +76,15 @@ def points(problem: Callable[[int], Problem], n: int, options: argparse.Namespac
 
 def parts(run: Callable[[], Any], device: str) -> Row:
     """Seconds of the three parts of one call, by functions inside of it: the one thing here that is not public."""
-    from otformer.transport.exact import graphs, pairs, point_pairs, solve
+    from otformer.transport.costs import pairs, point_pairs
+    from otformer.transport.exact import find_optimum, flow_graph
 
     spent: Row = {}
     with ExitStack() as stack:
         for part, owners, name in (
-            ("layers, s", [solve], "start"),
+            ("layers, s", [find_optimum], "start"),
             ("looks, s", [pairs.MatrixPairs, pairs.OnDevice, point_pairs.PointPairs], "least"),
-            ("flow, s", [graphs.Matching, graphs.Tree], "run"),
+            ("flow, s", [flow_graph.Matching, flow_graph.Tree], "run"),
         ):
             for owner in owners:
                 inner = getattr(owner, name)
@@ -239,7 +240,7 @@ def main() -> None:
         child(options)
         return
     if importlib.util.find_spec("numba") is None:
-        sys.exit("exact transport needs numba, which is not installed: pip install 'otformer[exact]'")
+        sys.exit("exact transport needs numba, which is not installed: pip install numba")
     if options.device == "cuda" and not torch.cuda.is_available():
         sys.exit("bench/exact_gpu.py needs a CUDA device; --device cpu --shrink 50 tries it without")
     options.out.mkdir(parents=True, exist_ok=True)

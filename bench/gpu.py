@@ -54,7 +54,7 @@ class Section(NamedTuple):
 
 
 SECTIONS = {  # what matters most comes first
-    "table": Section("gpu_rows", 110, 240, "the families of issue 12, beside flash-sinkhorn"),
+    "table": Section("gpu_rows", 110, 240, "the families of bench/gpu_families.py, beside flash-sinkhorn"),
     "small": Section("gpu_rows", 15, 40, "1,000 to 5,000 points, and their limits"),
     "many": Section("gpu_rows", 95, 150, "128 and 512 dimensions, beside flash-sinkhorn"),
     "random": Section("gpu_random", 140, 190, "2,000 random problems: is `converged` true?"),

@@ -120,7 +120,7 @@ def _our_batch(bench: Bench, case: str, C: Tensor, tol: float) -> float:
 
 def sentences(bench: Bench) -> None:
     """10,000 ragged problems in one call, costs on the device, λ = 0.05, tol 1e-6."""
-    from otformer.benchmarks.problems import sentences as generate
+    from otformer.lab.benchmarks.problems import sentences as generate
 
     problems = [torch.as_tensor(p.C, device=bench.device) for p in generate(bench.size(10_000))]
     with bench.attempt("otformer", "sentences"):

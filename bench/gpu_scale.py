@@ -48,8 +48,8 @@ def passes(bench: Bench) -> None:
 
     Over all pairs (λ = 0.1, or 64 dimensions), and with far tiles left out.
     """
-    from otformer.transport.executors.gpu.executor import OnGpu
-    from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE
+    from otformer.transport.costs.gpu.kernel import OnGpu
+    from otformer.transport.costs.gpu.layout import DOUBLE, MIXED, SINGLE
 
     kinds = {"float32": SINGLE, "float64 logits": MIXED, "float64": DOUBLE}
     for d, n in ((3, 50_000), (3, 1_000_000), (64, 50_000)):

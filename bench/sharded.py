@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 
 import otformer as of
-from otformer.benchmarks.measure import peak_memory
-from otformer.benchmarks.problems import make
+from otformer.lab.benchmarks.measure import peak_memory
+from otformer.lab.benchmarks.problems import make
 
 
 def measure(n: int, reg: float, before: float) -> tuple[float, float, Any]:

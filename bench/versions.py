@@ -25,7 +25,7 @@ def serve() -> None:
     import numpy as np
 
     import otformer as of
-    from otformer.benchmarks.problems import make, sentences
+    from otformer.lab.benchmarks.problems import make, sentences
 
     def call(spec: dict) -> tuple[float, float]:
         what, reg = spec["call"], spec["reg"]

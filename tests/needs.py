@@ -20,11 +20,10 @@ GROUPS = {
     "coq": "the proofs; apt-get install coq libcoq-coquelicot libcoq-interval",
     "ott": "agreement with OTT-JAX; pip install ott-jax",
     "data": "real corpora, dictionaries and vectors; set OTFORMER_DATA to their folder (docs/words.md)",
-    "words": "language models; pip install 'otformer[words]'",
-    "ray": "jobs by Ray; pip install 'otformer[ray]'",
-    "exact": "compiled exact solvers; pip install 'otformer[exact]'",
+    "words": "language models; pip install transformers",
+    "ray": "jobs by Ray; pip install 'otformer-words[ray]'",
+    "exact": "compiled exact solvers; pip install numba",
     "linux": "kernels for a GPU, interpreted or compiled; triton exists for Linux only",
-    "rights": "files of other groups and access lists; run as root, with TMPDIR on a file system that has access lists",
     "other": "whatever was skipped for a reason that names no group",
 }
 ELSEWHERE = {"gpu": "make test-gpu", "slow": "make test"}  # markers that a command leaves out, and the command that does not

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from otformer.experiments.errata import LADDER, TITLES
+from otformer.lab.experiments.errata import LADDER, TITLES
 from otformer.network.printed import MISPRINTS
 
 ROOT = Path(__file__).parents[1]

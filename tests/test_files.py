@@ -7,7 +7,8 @@ import os
 import numpy as np
 import pytest
 
-from otformer.files import read_weights, write_csv, write_npz, written, written_folder
+from otformer.files import write_csv, write_npz, written, written_folder
+from otformer.problem_files import read_weights
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])

@@ -12,8 +12,8 @@ import pytest
 from safetensors import safe_open
 
 import otformer
-from otformer.experiments.recorded import FOLDER
-from otformer.experiments.registry import EXPERIMENTS
+from otformer.lab.experiments.recorded import FOLDER
+from otformer.lab.experiments.registry import EXPERIMENTS
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = Path(otformer.__file__).parent

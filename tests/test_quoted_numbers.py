@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from otformer.cli.main import app
-from otformer.experiments.registry import EXPERIMENTS, chosen
+from otformer.lab.experiments.registry import EXPERIMENTS, chosen
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -20,7 +20,7 @@ with safe_import_context() as import_ctx:
 class Solver(BaseSolver):
     name = "otformer-exact"
     install_cmd = "conda"
-    requirements = ["pip:otformer[exact]"]  # noqa: RUF012
+    requirements = ["pip:otformer"]  # noqa: RUF012
     parameters = {"use_gpu": [False, True]}  # noqa: RUF012
     stopping_criterion = SingleRunCriterion()
 

@@ -16,6 +16,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from otformer._version import __version__ as __version__
+from otformer.extras import installed, lacks
+from otformer.moved import answer_to_old_names
 
 if TYPE_CHECKING:
     from otformer import nn, words
@@ -32,10 +34,12 @@ if TYPE_CHECKING:
     from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
     from otformer.transport.compat.like_pot_exact import emd, emd2
     from otformer.transport.compat.like_scipy import assignment, linear_sum_assignment
+    from otformer.transport.costs.graph import GraphCost
+    from otformer.transport.costs.neighbours import neighbour_graph
     from otformer.transport.exact.one_dimension import wasserstein_1d
-    from otformer.transport.exact.result import ExactResult
-    from otformer.transport.problem.result import Result
     from otformer.transport.ragged.batch import BrokenProblems, solve_batch
+    from otformer.transport.result.exact_result import ExactResult
+    from otformer.transport.result.result import Result
     from otformer.transport.sharded import solve_sharded
     from otformer.transport.solve import solve, solve_sample, solve_streamed
     from otformer.transport.solvers.mixed import Mixed
@@ -44,7 +48,7 @@ if TYPE_CHECKING:
     from otformer.transport.sort import argsort, sort
     from otformer.transport.variants.partial import solve_partial
     from otformer.transport.variants.unbalanced import solve_unbalanced
-    from otformer.words.align.align import align
+    from otformer.words.aligning import align
 
 _NAMES = {  # public names by module
     # the network
@@ -59,6 +63,8 @@ _NAMES = {  # public names by module
     "otformer.learning.trained": "load_trained trained_models",
     # the solver
     "otformer.transport.solve": "solve solve_sample solve_streamed",
+    "otformer.transport.costs.graph": "GraphCost",
+    "otformer.transport.costs.neighbours": "neighbour_graph",
     "otformer.transport.solvers.newton": "Newton",
     "otformer.transport.solvers.mixed": "Mixed",
     "otformer.transport.solvers.network": "Network",
@@ -66,8 +72,8 @@ _NAMES = {  # public names by module
     "otformer.transport.sharded": "solve_sharded",
     "otformer.transport.variants.unbalanced": "solve_unbalanced",
     "otformer.transport.variants.partial": "solve_partial",
-    "otformer.transport.problem.result": "Result",
-    "otformer.transport.exact.result": "ExactResult",
+    "otformer.transport.result.result": "Result",
+    "otformer.transport.result.exact_result": "ExactResult",
     "otformer.transport.exact.one_dimension": "wasserstein_1d",
     "otformer.transport.sort": "argsort sort",
     # in the manner of POT, scipy and GeomLoss
@@ -76,22 +82,28 @@ _NAMES = {  # public names by module
     "otformer.transport.compat.like_scipy": "assignment linear_sum_assignment",
     "otformer.transport.compat.like_geomloss": "SamplesLoss divergence",
     # words
-    "otformer.words.align.align": "align",
+    "otformer.words.aligning": "align",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ROOMS = ("nn", "words")  # modules that are public as they are
 __all__ = [
-    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "ExactResult",
-    "Features", "Gradient", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss",
-    "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace", "align", "argsort",
-    "assignment", "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "inner_product",
-    "linear_sum_assignment", "load_trained", "mahalanobis", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch",
-    "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort",
-    "squared_euclidean", "trained_models", "wasserstein_1d", "words",
+    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "ExactResult", "Features",
+    "Gradient", "GraphCost", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss",
+    "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace", "align", "argsort", "assignment",
+    "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "inner_product", "linear_sum_assignment",
+    "load_trained", "mahalanobis", "neighbour_graph", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch",
+    "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort", "squared_euclidean",
+    "trained_models", "wasserstein_1d", "words",
 ]  # fmt: skip
+answer_to_old_names()
+_ABSENT = () if installed("words") else ("align", "words")  # names of the package otformer-words
+for _name in _ABSENT:
+    __all__.remove(_name)
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ABSENT:
+        raise ImportError(lacks(f"otformer.{name}", "words"))
     if name not in __all__:
         raise AttributeError(f"module 'otformer' has no attribute {name!r}")
     found = import_module(f"otformer.{name}") if name in _ROOMS else getattr(import_module(_MODULES[name]), name)

@@ -13,6 +13,9 @@ import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
+from otformer.errors import ArgumentError as ArgumentError  # checks.ArgumentError, for all that import checks
+from otformer.errors import ConflictError as ConflictError
+from otformer.files import check_ending
 from otformer.memory import lacking
 
 CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
@@ -26,7 +29,7 @@ def positive(name: str, value: Any) -> float:
     """A finite number above zero, as float."""
     number = _number(name, value, "a positive number")
     if not (math.isfinite(number) and number > 1e-300):
-        raise ValueError(f"{name} must be a positive, finite number, got {value!r}")
+        raise ArgumentError(name, "be a positive, finite number", repr(value))
     return number
 
 
@@ -34,7 +37,7 @@ def not_negative(name: str, value: Any) -> float:
     """A finite number that is zero or above, as float."""
     number = _number(name, value, "a number")
     if not (math.isfinite(number) and number >= 0):
-        raise ValueError(f"{name} must be zero or a positive, finite number, got {value!r}")
+        raise ArgumentError(name, "be zero or a positive, finite number", repr(value))
     return number
 
 
@@ -46,25 +49,25 @@ def seconds(name: str, value: Any) -> float | None:
 def count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """A whole number of at least ``least``, and at most ``most`` where there is a bound."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        raise ArgumentError(name, f"be a whole number of at least {least}", repr(value))
     if most is not None and value > most:
-        raise ValueError(f"{name} must be a whole number of at most {most}, got {value!r}")
+        raise ArgumentError(name, f"be a whole number of at most {most}", repr(value))
     return int(value)
 
 
 def _number(name: str, value: Any, expected: str) -> float:
     if isinstance(value, (bool, str)):
-        raise ValueError(f"{name} must be {expected}, got {value!r}")
+        raise ArgumentError(name, f"be {expected}", repr(value))
     if isinstance(value, Tensor):
         no_transforms(name, value)
         if derivative_wanted(value):
-            raise ValueError(f"{name} must not require a gradient here: it would be lost without a word; use {name}.item()")
+            raise ArgumentError(name, "not require a gradient here", advice=f"it would be lost; use {name}.item()")
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):
-        raise ValueError(f"{name} must be {expected}, got {_describe(value)}") from None
+        raise ArgumentError(name, f"be {expected}", _describe(value)) from None
     except OverflowError:
-        raise ValueError(f"{name} must be {expected}, got a whole number beyond float64") from None
+        raise ArgumentError(name, f"be {expected}", "a whole number beyond float64") from None
 
 
 def has_tangent(value: Any) -> bool:
@@ -82,7 +85,7 @@ def no_tangents(instead: str, **given: Any) -> None:
     """A ValueError for an argument whose forward-mode derivative would be lost."""
     for name, value in given.items():
         if has_tangent(value):
-            raise ValueError(f"{name} must not carry a forward-mode derivative here: {instead}")
+            raise ArgumentError(name, "not carry a forward-mode derivative here", advice=instead)
 
 
 def is_transformed(value: Tensor) -> bool:
@@ -95,7 +98,7 @@ def no_transforms(name: str, value: Tensor) -> None:
     """A ValueError for a tensor inside a transform of torch.func, whose numbers nobody can read."""
     if is_transformed(value):
         instead = "use torch.autograd.grad, and solve_batch for many problems"
-        raise ValueError(f"{name} must not be inside torch.func (grad, vmap, jacrev, jvp): {instead}")
+        raise ArgumentError(name, "not be inside torch.func (grad, vmap, jacrev, jvp)", advice=instead)
 
 
 def array(name: str, value: Any, differentiable: bool = False) -> Any:
@@ -115,24 +118,24 @@ def array(name: str, value: Any, differentiable: bool = False) -> Any:
     given = plain(name, value, "an array of numbers")
     kind = given.dtype.kind
     if kind not in "fiubc":
-        raise ValueError(f"{name} must be an array of numbers, got {_describe(value)}")
+        raise ArgumentError(name, "be an array of numbers", _describe(value))
     if kind in "iu" or given.dtype.newbyteorder("=") == np.float16:
         return given.astype(np.float64 if kind in "iu" else np.float32)
     if given.dtype.newbyteorder("=") not in (np.float64, np.float32):
-        raise ValueError(f"{name} must be {FLOATS}, got dtype {given.dtype}")
+        raise ArgumentError(name, f"be {FLOATS}", f"dtype {given.dtype}")
     return np.array(given, given.dtype.newbyteorder("="), order="C")
 
 
 def plain(name: str, value: Any, expected: str) -> np.ndarray:
     """numpy.asarray of what loses nothing by it: neither a mask, nor units, nor the derivative of a tensor in a list."""
     if lost := _lost(value):
-        raise ValueError(f"{name} must be {expected}, got {lost}")
+        raise ArgumentError(name, f"be {expected}", lost)
     try:
         return np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
         if lacking(error):  # where an array is only now made
             raise
-        raise ValueError(f"{name} must be {expected}, got {_describe(value)}") from None
+        raise ArgumentError(name, f"be {expected}", _describe(value)) from None
 
 
 def _lost(value: Any) -> str:
@@ -181,7 +184,7 @@ def tensor(name: str, value: Any) -> Tensor:
     """Anything array-like as a tensor of finite numbers, in float32 or float64 as in `array`."""
     t = unseen(name, value)
     if t.numel() and not all(math.isfinite(end) for end in torch.stack(torch.aminmax(t.detach())).tolist()):
-        raise ValueError(f"{name} must be finite, got {first_not_finite(t)}")
+        raise ArgumentError(name, "be finite", first_not_finite(t))
     return t
 
 
@@ -195,13 +198,13 @@ def _float_tensor(name: str, t: Tensor) -> Tensor:
     if not is_plain(t):
         laid_out = f"tensor of layout {t.layout} on {t.device}"
         kind = "masked tensor" if type(t).__name__ == MASKED else "nested tensor" if t.is_nested else laid_out
-        raise ValueError(f"{name} must be an ordinary array, got a {kind}")
+        raise ArgumentError(name, "be an ordinary array", f"a {kind}")
     if t.dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8):
         return t.to(torch.float64)
     if t.dtype in LOW:
         return t.float()
     if t.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"{name} must be {FLOATS}, got dtype {str(t.dtype).removeprefix('torch.')}")
+        raise ArgumentError(name, f"be {FLOATS}", f"dtype {str(t.dtype).removeprefix('torch.')}")
     return t
 
 
@@ -211,9 +214,9 @@ def points(name: str, value: Any, dim: int | None = None, batch: bool = False) -
     allowed = (2, 3) if batch else (2,)
     if t.ndim not in allowed:
         shapes = "(n, d) or (batch, n, d)" if batch else "(n, d)"
-        raise ValueError(f"{name} must have shape {shapes}, got {tuple(t.shape)}")
+        raise ArgumentError(name, f"have shape {shapes}", tuple(t.shape))
     if dim is not None and t.shape[-1] != dim:
-        raise ValueError(f"{name} must have {dim} coordinates per point, got shape {tuple(t.shape)}")
+        raise ArgumentError(name, f"have {dim} coordinates per point", f"shape {tuple(t.shape)}")
     return t
 
 
@@ -221,11 +224,11 @@ def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tens
     """Weights of the given shape, none below zero, in the dtype and on the device of ``like``."""
     t = tensor(name, value)
     if tuple(t.shape) != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(t.shape)}")
+        raise ArgumentError(name, f"have shape {shape}", tuple(t.shape))
     if isinstance(value, Tensor) and t.device != like.device:
-        raise ValueError(f"{name} must be on {like.device} as the other input, got {t.device}")
+        raise ArgumentError(name, f"be on {like.device} as the other input", t.device)
     if bool((t < 0).any()):
-        raise ValueError(f"{name} must not be negative, got {t.min().item():g}")
+        raise ArgumentError(name, "not be negative", f"{t.min().item():g}")
     return t.to(like)
 
 
@@ -233,12 +236,12 @@ def same_mass(a: Tensor, b: Tensor, names: str = "a and b") -> None:
     """The two weight vectors (last axis) have the same total, up to the rounding of float32 sums."""
     total_a, total_b = a.detach().double().sum(-1), b.detach().double().sum(-1)
     if not bool(torch.isfinite(total_a).all() and torch.isfinite(total_b).all()):
-        raise ValueError(f"{names} must have finite sums")
+        raise ArgumentError(names, "have finite sums")
     bad = ~masses_agree(total_a, total_b)
     if bool(bad.any()):
         k = int(bad.reshape(-1).nonzero()[0])
         pair = f"{total_a.reshape(-1)[k].item():g} and {total_b.reshape(-1)[k].item():g}"
-        raise ValueError(f"{'' if total_a.ndim == 0 else f'problem {k}: '}{names} must have the same sum, got {pair}")
+        raise ArgumentError(names if total_a.ndim == 0 else f"problem {k}: {names}", "have the same sum", pair)
 
 
 def masses_agree(total_a: Any, total_b: Any) -> Any:
@@ -249,7 +252,7 @@ def masses_agree(total_a: Any, total_b: Any) -> Any:
 def choice(name: str, value: Any, known: Any) -> Any:
     """One of the known names."""
     if not isinstance(value, Hashable) or value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(map(str, known))}, got {value!r}")
+        raise ArgumentError(name, f"be one of {', '.join(map(str, known))}", repr(value))
     return value
 
 
@@ -261,21 +264,22 @@ def _describe(value: Any) -> str:
 
 
 def first_not_finite(values: Any) -> str:
-    """The first number that is none, and where it stands."""
+    """The first non-finite entry and its index."""
     t = local(values)
     where = tuple((~torch.isfinite(t)).nonzero()[0].tolist())
     return f"{t[where].item()} at index {where[0] if len(where) == 1 else where}"
 
 
-def path(name: str, value: Any) -> Path:
-    """The name of a file.
+def path(name: str, value: Any, *endings: str) -> Path:
+    """The name of a file, which must have one of the endings, if there are any.
 
-    >>> path("path", 3)
-    Traceback (most recent call last):
-    ValueError: path must be the name of a file, got 3
+    >>> path("path", "plan.html", ".html", ".htm").name
+    'plan.html'
     """
     if not isinstance(value, (str, os.PathLike)) or not str(value):
-        raise ValueError(f"{name} must be the name of a file, got {value!r}")
+        raise ArgumentError(name, "be the name of a file", repr(value))
+    if endings:
+        check_ending(name, Path(value), *endings)
     return Path(value)
 
 
@@ -288,9 +292,16 @@ def device(value: str | torch.device) -> torch.device:
     try:
         place = torch.device(value)
     except (RuntimeError, TypeError):
-        raise ValueError(f"device must be cpu or cuda, got {value!r}") from None
+        place = torch.device("meta")
     if place.type not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu or cuda, got {value!r}")
+        raise ArgumentError("device", "be cpu or cuda", repr(value))
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device is {place}, but torch finds {torch.cuda.device_count()} CUDA devices here")
+        found = f"torch finds {torch.cuda.device_count()} CUDA devices"
+        raise ArgumentError("device", "be cpu or a CUDA device that is here", place, found)
     return place
+
+
+def vectors(name: str, t: Any, size: int) -> None:
+    """Check one vector of ``size`` numbers, or k of them as columns."""
+    if t.ndim not in (1, 2) or len(t) != size:
+        raise ArgumentError(name, f"have shape ({size},) or ({size}, k)", tuple(t.shape))

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 
-def install(extra: str) -> str:
-    """The command that installs an extra of pyproject.toml, of the package and of a checkout.
+# A part: what pip installs for it, and the extra of a checkout that brings it; a checkout itself brings the others.
+_PARTS = {
+    "words": ("otformer-words", ""),
+    "lab": ("otformer-lab", ""),
+    "plots": ("otformer[plots]", ""),
+    "exact": ("numba", ""),
+    "ray": ("otformer-words[ray]", "[ray]"),
+}
 
-    >>> install("exact")
-    "pip install 'otformer[exact]', or pip install -e '.[exact]' in a checkout"
+
+def install(part: str) -> str:
+    """The commands that install a part, from an index and in a checkout.
+
+    >>> install("words")
+    "pip install 'otformer-words', or pip install -e '.' in a checkout"
+    >>> install("ray")
+    "pip install 'otformer-words[ray]', or pip install -e '.[ray]' in a checkout"
     """
-    return f"pip install 'otformer[{extra}]', or pip install -e '.[{extra}]' in a checkout"
+    package, extra = _PARTS[part]
+    return f"pip install '{package}', or pip install -e '.{extra}' in a checkout"
+
+
+def installed(part: str) -> bool:
+    """Whether a part of otformer that is a package of its own, words or lab, is there."""
+    found = find_spec(f"otformer.{part}")
+    return found is not None and found.origin is not None  # an empty folder has no origin
+
+
+def lacks(name: str, part: str) -> str:
+    """What is said of a name that lives in a package that is not installed.
+
+    >>> lacks("align", "words").partition(": ")[0]
+    'align needs the package otformer-words, which is not installed'
+    """
+    return f"{name} needs the package otformer-{part}, which is not installed: {install(part)}"
 
 
 def absence(error: ImportError, module: str) -> str:

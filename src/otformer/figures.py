@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from otformer.extras import install
 from otformer.files import written
 
 if TYPE_CHECKING:
@@ -57,14 +58,15 @@ _SETTINGS: dict[str, Any] = {
 
 
 def needed() -> None:
-    """Say before a long run, not after it, that nothing can be drawn."""
+    """Say that nothing can be drawn: before a long run, and whenever something is drawn."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError("figures need matplotlib, which is not installed: pip install matplotlib")
+        raise ValueError(f"figures need matplotlib, which is not installed: {install('plots')}")
 
 
 @contextmanager
 def applied() -> Iterator[None]:
     """Draw and save in the house style inside this block; settings are put back after it."""
+    needed()
     import matplotlib
     from cycler import cycler
 
@@ -78,6 +80,7 @@ def figure(width: float, height: float, rows: int | str = 1, columns: int = 1, *
 
     ``rows`` may have a letter for each panel, by which its axes are found: in ``abc;ddd`` the second row is one panel, d.
     """
+    needed()
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(width, height), layout="constrained")

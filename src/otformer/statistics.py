@@ -34,9 +34,9 @@ def bootstrap(
     """
     table = np.asarray(rows, dtype=float)
     if table.ndim < 2 or not len(table):
-        raise ValueError(f"rows must have shape (N, c) with N ≥ 1, got {table.shape}")
+        raise checks.ArgumentError("rows", "have shape (N, c) with N ≥ 1", table.shape)
     if not 0 < level < 1:
-        raise ValueError(f"level must be between 0 and 1, got {level!r}")
+        raise checks.ArgumentError("level", "be between 0 and 1", repr(level))
     N, flat = len(table), table.reshape(len(table), -1)
     sums = np.concatenate([counts @ flat for counts in _counts(N, draws, seed)])
     values = statistic(sums.reshape(-1, *table.shape[1:]))

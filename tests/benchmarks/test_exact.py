@@ -11,16 +11,17 @@ import numpy as np
 import ot
 import pytest
 
-from otformer.benchmarks import exact
-from otformer.benchmarks.exact import ExactRow, Settings, bench, claims, compared, judged, table
-from otformer.benchmarks.exact_peers import FAMILIES, PEERS, Peer, Plan, make
-from otformer.benchmarks.harness import read_csv
+from helpers.messages import assert_says
 from otformer.cli.main import main
+from otformer.lab.benchmarks import exact
+from otformer.lab.benchmarks.exact import ExactRow, ExactSettings, bench, claims, compared, judged, table
+from otformer.lab.benchmarks.exact_peers import FAMILIES, PEERS, ExactPeer, Plan, make
+from otformer.lab.benchmarks.harness import read_csv
 
 
 def here(family):
     """Peers that are installed and take the family."""
-    some = {name: peer for name, peer in PEERS.items() if exact.importlib.util.find_spec(peer.package) is not None}
+    some = {name: peer for name, peer in PEERS.items() if peer.missing() is None}
     return {name: peer for name, peer in some.items() if family != "weights" or not peer.assigns}
 
 
@@ -88,10 +89,10 @@ def test_rows_are_compared_within_their_problem():
 def test_results_are_written_whole_and_added_to(tmp_path):
     shares: list[float] = []
     settings = {"n": (30,), "families": ("weights",), "rounds": 1}
-    rows = bench(tmp_path, Settings(**settings, peers=("otformer", "scipy"), progress=shares.append))
+    rows = bench(tmp_path, ExactSettings(**settings, peers=("otformer", "scipy"), progress=shares.append))
     assert ([r.peer for r in rows], shares) == (["otformer"], [1.0])
     assert rows[0].gap < 1e-12
-    rows = bench(tmp_path, Settings(**settings, peers=("POT emd",)), append=True)
+    rows = bench(tmp_path, ExactSettings(**settings, peers=("POT emd",)), append=True)
     assert [r.peer for r in rows] == ["otformer", "POT emd"]
     assert rows[1].ratio == 1
     assert repr(read_csv(tmp_path / "exact.csv", ExactRow)) == repr(rows)  # nan is not itself
@@ -100,36 +101,35 @@ def test_results_are_written_whole_and_added_to(tmp_path):
 
 @pytest.mark.slow
 def test_a_peer_that_takes_too_long_is_ended(tmp_path):
-    row = bench(tmp_path, Settings(n=(1500,), families=("uniform-3d",), peers=("POT emd",), limit=0.05))[0]
+    row = bench(tmp_path, ExactSettings(n=(1500,), families=("uniform-3d",), peers=("POT emd",), limit=0.05))[0]
     assert (row.note, row.timed, row.arrived) == ("over 0.05 s", True, False)
 
 
 def test_a_peer_that_is_not_installed_is_told(monkeypatch, tmp_path):
-    monkeypatch.setitem(exact.PEERS, "ghost", Peer("no_such_package", PEERS["otformer"].prepare))
+    monkeypatch.setitem(exact.PEERS, "ghost", ExactPeer("no_such_package", PEERS["otformer"].prepare))
     told: list[str] = []
     with pytest.raises(ValueError, match="peers must have one that is installed and takes these families, got ghost"):
-        bench(tmp_path / "new", Settings(peers=("ghost",), n=(5,), tell=told.append))
+        bench(tmp_path / "new", ExactSettings(peers=("ghost",), n=(5,), tell=told.append))
     assert not (tmp_path / "new").exists()
     assert told == ["ghost: no_such_package is not installed"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "parts"),
     [
-        (["exact", "--reg", "0.1"], "reg goes with the other scenarios: exact has λ = 0, got --reg 0.1"),
-        (["exact", "--n", "1"], "n must be a whole number of at least 2, got 1"),
-        (["exact", "--family", "cube"], "--family must be one of uniform-2d, "),
-        (["exact", "--peer", "Gurobi"], "--peer must be one of otformer, otformer matrix, POT emd, "),
-        (["exact", "--limit", "0"], "limit must be a positive, finite number, got 0.0"),
-        (["fast"], "scenario must be one of cpu, small, ragged, scaling, exact, got 'fast'"),
+        (["exact", "--reg", "0.1"], ("--reg", "combined with the scenario exact", "--reg 0.1")),
+        (["exact", "--n", "1"], ("--n", "a whole number of at least 2", "1")),
+        (["exact", "--family", "cube"], ("--family", "one of uniform-2d, ", "'cube'")),
+        (["exact", "--peer", "Gurobi"], ("--peer", "one of otformer, otformer matrix, POT emd, ", "'Gurobi'")),
+        (["exact", "--limit", "0"], ("--limit", "a positive, finite number", "0.0")),
+        (["fast"], ("scenario", "one of cpu, small, ragged, scaling, exact", "'fast'")),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_written(arguments, message, tmp_path, monkeypatch):
+def test_bad_input_is_one_line_and_nothing_written(arguments, parts, tmp_path, monkeypatch):
     err = io.StringIO()
     monkeypatch.setattr(sys, "argv", ["otformer", "bench", *arguments, "--out", str(tmp_path / "out")])
     with contextlib.redirect_stderr(err), pytest.raises(SystemExit) as stop:
         main()
     assert stop.value.code == 2
-    assert message in err.getvalue()
-    assert len(err.getvalue().splitlines()) == 1
+    assert_says(err.getvalue(), *parts)
     assert not (tmp_path / "out").exists()

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from oracles import squared_cost
-from otformer.benchmarks import harness
-from otformer.benchmarks.harness import Row, Settings, bench, read_csv, with_ratios
-from otformer.benchmarks.measure import attempt, marginal_error, single, tuned
-from otformer.benchmarks.peers import PEERS, Answer, Peer
-from otformer.benchmarks.problems import FAMILIES, make, sentences
-from otformer.benchmarks.report import claims, exponents, summary, table
+from otformer.lab.benchmarks import harness
+from otformer.lab.benchmarks.harness import BenchSettings, Row, bench, read_csv, with_ratios
+from otformer.lab.benchmarks.measure import attempt, marginal_error, single, tuned
+from otformer.lab.benchmarks.peers import PEERS, Answer, Peer
+from otformer.lab.benchmarks.problems import FAMILIES, make, sentences
+from otformer.lab.benchmarks.report import claims, exponents, summary, table
 
 HERE = [name for name, peer in PEERS.items() if peer.missing() is None]
 
@@ -123,10 +123,10 @@ def test_peers_agree_on_the_plan():
 def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
     shares: list[float] = []
     one = {"n": (16,), "families": ("random",), "peers": ("otformer",), "rounds": 1, "limit": 20}
-    bench("cpu", tmp_path, Settings(regs=(0.2, 0.1), progress=shares.append, **one))
+    bench("cpu", tmp_path, BenchSettings(regs=(0.2, 0.1), progress=shares.append, **one))
     assert shares == [0.5, 1.0]
-    bench("cpu", tmp_path, Settings(regs=(0.1,), **one))
-    second = Settings(n=(16,), regs=(0.1,), families=("random",), peers=("POT sinkhorn",), rounds=1, limit=20)
+    bench("cpu", tmp_path, BenchSettings(regs=(0.1,), **one))
+    second = BenchSettings(n=(16,), regs=(0.1,), families=("random",), peers=("POT sinkhorn",), rounds=1, limit=20)
     rows = bench("cpu", tmp_path, second, append=True)
     assert [r.peer for r in rows] == ["otformer", "POT sinkhorn"]
     assert rows[1].ratio == 1
@@ -141,7 +141,7 @@ def test_bench_writes_csv_table_and_figure_and_adds_to_them(tmp_path: Path):
 
 @pytest.mark.slow
 def test_a_solve_over_the_limit_is_a_lower_bound_not_an_answer(tmp_path: Path):
-    s = Settings(n=(400,), regs=(0.0005,), families=("gaussian-10d",), peers=("POT sinkhorn_log",), rounds=2, limit=0.5)
+    s = BenchSettings(n=(400,), regs=(0.0005,), families=("gaussian-10d",), peers=("POT sinkhorn_log",), rounds=2, limit=0.5)
     (row,) = bench("cpu", tmp_path, s)
     assert row.note == "over 0.5 s"
     assert math.isnan(row.error)
@@ -182,7 +182,7 @@ def test_effort_of_a_small_problem_is_enough_and_not_twice_too_much():
 
 @pytest.mark.slow
 def test_ragged_sentences_ours_equal_a_loop_over_pot(tmp_path: Path):
-    rows = bench("ragged", tmp_path, Settings(count=60, rounds=1))
+    rows = bench("ragged", tmp_path, BenchSettings(count=60, rounds=1))
     assert [r.peer for r in rows] == ["otformer", "POT sinkhorn"]
     assert all(r.error < 1e-6 for r in rows)
     gap = float(rows[1].note.rsplit(" ", 1)[1])
@@ -193,11 +193,11 @@ def test_ragged_sentences_ours_equal_a_loop_over_pot(tmp_path: Path):
     ("call", "message"),
     [
         (lambda: bench("gpu", "x"), "scenario must be one of cpu, small, ragged, scaling, got 'gpu'"),
-        (lambda: Settings(families=("cube",)), "families must be one of uniform-2d, .* got 'cube'"),
-        (lambda: Settings(peers=("Gurobi",)), "peers must be one of otformer, .* got 'Gurobi'"),
-        (lambda: Settings(regs=(0.0,)), "regs must be a positive"),
-        (lambda: Settings(rounds=0), "rounds must be a whole number of at least 1"),
-        (lambda: Settings(n=(1,)), "n must be a whole number of at least 2"),
+        (lambda: BenchSettings(families=("cube",)), "families must be one of uniform-2d, .* got 'cube'"),
+        (lambda: BenchSettings(peers=("Gurobi",)), "peers must be one of otformer, .* got 'Gurobi'"),
+        (lambda: BenchSettings(regs=(0.0,)), "regs must be a positive"),
+        (lambda: BenchSettings(rounds=0), "rounds must be a whole number of at least 1"),
+        (lambda: BenchSettings(n=(1,)), "n must be a whole number of at least 2"),
         (lambda: make("cube", 5), "family must be one of"),
     ],
 )
@@ -210,5 +210,5 @@ def test_bad_input_is_one_line(call, message):
 def test_a_peer_that_is_not_installed_is_told(monkeypatch):
     monkeypatch.setitem(harness.PEERS, "ghost", Peer("ghost", "no_such_package", PEERS["otformer"].prepare))
     told: list[str] = []
-    assert Settings(peers=("ghost", "otformer"), tell=told.append).installed_peers() == ["otformer"]
+    assert BenchSettings(peers=("ghost", "otformer"), tell=told.append).installed_peers() == ["otformer"]
     assert told == ["ghost: no_such_package is not installed"]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from helpers.browser import Browser
-from otformer.experiments.registry import chosen
-from otformer.experiments.runner import reproduce
-from otformer.report.html import write_report
+from otformer.lab.experiments.registry import chosen
+from otformer.lab.experiments.runner import reproduce
+from otformer.lab.report.html import write_report
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 import otformer as of
 from helpers.browser import Browser
 from oracles import uniform
-from otformer.words.align.align import Alignment
+from otformer.words.aligning import Alignment
 
 WHERE = "return document.getElementById('where').textContent"
 PIXELS = "return document.getElementById('rows').toDataURL()"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import otformer as of
+from helpers.messages import assert_says, refuses
 from helpers.shell import ENVIRONMENT
 from otformer.cli.main import main
+from otformer.errors import ArgumentError, ConflictError
 from otformer.explorer.page import write_page
 from otformer.network.transformer import AligningTransformer
 
@@ -27,82 +30,84 @@ def otformer(*arguments: object) -> int:
     return 0
 
 
-ONE_BASED = "--one-based must be used with --gold, whose words it counts, got --one-based alone"
-SAID = [
-    (["solve", "x.csv", "wide.csv"], "points must have as many coordinates in both, got 2 in x.csv and 3 in wide.csv"),
-    (["solve", "both.npz"], "points must have as many coordinates in both, got 2 in x of both.npz and 3 in y of both.npz"),
-    (["solve", "x.csv", "x.csv", "--exact", "--reg", "1"], "--reg cannot be used with --exact, got --reg 1.0"),
+BAR = "two sentences with one |||"
+LONG = "o" * 245 + ".npz"
+LONGER = "o" * 300 + ".npz"
+SAID = [  # the command; the argument, what was expected, what came
+    (["solve", "x.csv", "wide.csv"], "points", "as many coordinates in both", "2 in x.csv and 3 in wide.csv"),
+    (["solve", "both.npz"], "points", "as many coordinates in both", "2 in x of both.npz and 3 in y of both.npz"),
+    (["solve", "x.csv", "x.csv", "--exact", "--reg", "1"], "--reg", "combined with --exact", "--reg 1.0"),
+    (["solve", "x.csv", "x.csv", "--exact", "--out", "x.csv"], "x.csv", "name another file", "is read"),
+    (["align", "x.csv", "--out", "x.csv"], "x.csv", "name another file", "is read"),
+    (["solve", "x.csv", "x.csv", "--html", "p.png"], "--html", "end in .html or .htm", "'p.png'"),
+    (["solve", "x.csv", "x.csv", "--out", "p.png"], "--out", "end in .npz", "'p.png'"),
+    (["solve", "x.csv", "x.csv", "--metric", "hamming"], "--metric", "one of sqeuclidean, ", "'hamming'"),
+    (["probe", "enfr"], "model", "a folder, a hub name or one of en-fr, de-en, bert-en-fr", "'enfr': did you mean en-fr?"),
+    (["probe", "en-fr", PAIR, "--html", "p.png"], "--html", "end in .html or .htm", "'p.png'"),
+    (["probe", "en-fr", "--html", "p.html", "--out", "o"], "--out", "combined with --html", "--out o"),
+    (["probe", "en-fr", "--html", "p.html", "--dictionary", "d"], "--dictionary", "combined with --html", "--dictionary d"),
+    (["probe", "en-fr", PAIR, "--show", "--gold", "g"], "--gold", "combined with --show", "--gold g"),
+    (["probe", "en-fr", PAIR, "--show", "--json"], "--json", "combined with --show", "--json"),
+    (["probe", "en-fr", PAIR, "--out", "o"], "--out", "combined with one sentence pair", "--out o"),
+    (["probe", "en-fr", "--by", "letters"], "--by", "one of words, spaces", "'letters'"),
+    (["probe", "en-fr", "--engine", "spark"], "--engine", "one of local, ray", "'spark'"),
+    (["probe", "en-fr", "--workers", "0"], "--workers", "a whole number of at least 1", "0"),
+    (["probe", "en-fr", "--device", "tpu"], "--device", "cpu or cuda", "'tpu'"),
+    (["probe", "en-fr", "--one-based"], "--one-based", "used with --gold", "alone"),
+    (["align", PAIR, "--one-based"], "--one-based", "used with --gold", "alone"),
+    (["align", PAIR, "--show", "--json"], "--json", "combined with --show", "--json"),
+    (["align", PAIR, "--matrix", "m.csv"], "--matrix", "end in .npz", "'m.csv'"),
+    (["probe", "en-fr", "--seed", "-1"], "--seed", "a whole number of at least 0", "-1"),
+    (["solve", "x.csv", "x.csv", "--unbalanced", "1", "--schedule", "paper"], "--unbalanced", "combined with --schedule"),
+    (["align", "no\x1b[2Jfile"], "'no\\x1b[2Jfile'", "exist", "does not"),
+    (["align", "The cat ||| "], "text", BAR, "'The cat ||| '"),
+    (["align", "||| le chat"], "text", BAR, "'||| le chat'"),
+    (["align", "a ||| b ||| c"], "text", BAR, "'a ||| b ||| c'"),
+    (["align", ""], "text", "a sentence pair 'a ||| b' or the name of a file", "an empty text"),
+    (["probe", "en-fr", "The cat ||| "], "text", BAR, "'The cat ||| '"),
+    (["probe", "en-fr", "--show"], "--show", "one sentence pair, 'a ||| b'", "the examples"),
+    (["solve", "true.npy", "x.csv"], "true.npy", "float16, bfloat16, float32 or float64", "dtype bool"),
+    (["solve", "x.csv", "far.npy"], "x.csv and far.npy", "finite squared distances", "points up to 1e+300"),
+    (["solve", "x.csv", "none.npy"], "points", "on both sides, or on neither", "2 in x.csv and 0 in none.npy"),
+    (["solve", "x.csv", "x.csv", "--a", "below.csv"], "--a below.csv", "not be negative", "-1"),
+    (["solve", "x.csv", "x.csv", "--exact", "--b", "wide.csv"], "--b wide.csv", "shape (2,)", "(2, 3)"),
+    (["solve", "below.npz"], "a of below.npz", "not be negative", "-1"),
+    (["solve", "x.csv", "x.csv", "--reg", "abc"], "--reg", "a number", "'abc'"),
+    (["solve", "x.csv", "x.csv", "--lambda=abc"], "--reg", "a number", "'abc'"),
+    (["solve", "x.csv", "x.csv", "--max-depth", "1.5"], "--max-depth", "a whole number", "'1.5'"),
+    (["solve", "x.csv", "x.csv", "--max-depth", "0"], "--max-depth", "a whole number of at least 2", "0"),
+    (["solve", "x.csv", "x.csv", "--unbalanced", "-1"], "--unbalanced", "a positive, finite number", "-1.0"),
     (
-        ["solve", "x.csv", "x.csv", "--exact", "--out", "x.csv"],
-        "x.csv is read, and would be replaced: name another file for the output",
+        ["solve", "x.csv", "x.csv", "--reg", "integer"],
+        "--reg",
+        "a number",
+        "'integer'",
     ),
-    (["align", "x.csv", "--out", "x.csv"], "x.csv is read, and would be replaced: name another file for the output"),
-    (["solve", "x.csv", "x.csv", "--html", "p.png"], "--html must be a file that ends in .html or .htm, got p.png"),
-    (
-        ["probe", "enfr"],
-        "model must be a folder, a hub name or one of en-fr, de-en, bert-en-fr, got 'enfr': did you mean en-fr?",
-    ),
-    (["probe", "en-fr", PAIR, "--html", "p.png"], "--html must end in .html or .htm, since it becomes a page, got 'p.png'"),
-    (["probe", "en-fr", "--html", "p.html", "--out", "o"], "--out cannot be used with --html, got --out o"),
-    (
-        ["probe", "en-fr", "--html", "p.html", "--dictionary", "d"],
-        "--dictionary cannot be used with --html, got --dictionary d",
-    ),
-    (["probe", "en-fr", PAIR, "--show", "--gold", "g"], "--gold cannot be used with --show, got --gold g"),
-    (["probe", "en-fr", PAIR, "--out", "o"], "--out cannot be used with one sentence pair, which is printed, got --out o"),
-    (["probe", "en-fr", "--by", "letters"], "--by must be one of words, spaces, got 'letters'"),
-    (["probe", "en-fr", "--engine", "spark"], "--engine must be one of local, ray, got 'spark'"),
-    (["probe", "en-fr", "--workers", "0"], "--workers must be a whole number of at least 1, got 0"),
-    (["probe", "en-fr", "--device", "tpu"], "--device must be cpu or cuda, got 'tpu'"),
-    (["probe", "en-fr", "--one-based"], ONE_BASED),
-    (["align", PAIR, "--one-based"], ONE_BASED),
-    (["align", PAIR, "--show", "--json"], "--show draws links in the terminal and cannot be used with --json"),
-    (["align", "no\x1b[2Jfile"], "'no\\x1b[2Jfile' does not exist"),
-    (["align", "The cat ||| "], "text must be two sentences with one ||| between them, got 'The cat ||| '"),
-    (["align", "||| le chat"], "text must be two sentences with one ||| between them, got '||| le chat'"),
-    (["align", "a ||| b ||| c"], "text must be two sentences with one ||| between them, got 'a ||| b ||| c'"),
-    (["align", ""], "text must be a sentence pair 'a ||| b' or the name of a file, got an empty text"),
-    (["probe", "en-fr", "The cat ||| "], "text must be two sentences with one ||| between them, got 'The cat ||| '"),
-    (["probe", "en-fr", "--show"], "--show draws one sentence pair given as 'a ||| b', got the examples"),
-    (["solve", "true.npy", "x.csv"], "true.npy must be float16, bfloat16, float32 or float64, got dtype bool"),
-    (["solve", "x.csv", "far.npy"], "x.csv and far.npy must have finite squared distances, got points up to 1e+300"),
-    (["solve", "x.csv", "none.npy"], "points must be on both sides, or on neither, got 2 in x.csv and 0 in none.npy"),
-    (["solve", "x.csv", "x.csv", "--a", "below.csv"], "--a below.csv must not be negative, got -1"),
-    (["solve", "x.csv", "x.csv", "--exact", "--b", "wide.csv"], "--b wide.csv must have shape (2,), got (2, 3)"),
-    (["solve", "below.npz"], "a of below.npz must not be negative, got -1"),
-    (["solve", "x.csv", "x.csv", "--reg", "abc"], "--reg must be a number, got 'abc'"),
-    (["solve", "x.csv", "x.csv", "--lambda=abc"], "--lambda must be a number, got 'abc'"),
-    (["solve", "x.csv", "x.csv", "--max-depth", "1.5"], "--max-depth must be a whole number, got '1.5'"),
-    (["solve", "x.csv", "x.csv", "--max-depth", "0"], "--max-depth must be a whole number of at least 2, got 0"),
-    (["solve", "x.csv", "x.csv", "--unbalanced", "-1"], "--unbalanced must be a positive, finite number, got -1.0"),
-    (["solve", "x.csv", "x.csv", "--reg", "integer"], "--reg must be a number, got 'integer'"),
-    (["solve", "cost", "--cost"], "cost must end in .npz, .npy, .csv, .tsv or .txt"),
-    (["solve", "x.csv", "x.csv", "--a", "./b"], "b must end in .npz, .npy, .csv, .tsv or .txt"),
-    (["solve", "no\nsuch.csv", "x.csv"], "no\\nsuch.csv does not exist"),
-    (["solve", "x.csv", "x.csv", "--out", "o" * 245 + ".npz"], "o" * 245 + ".npz cannot be written: File name too long"),
-    (["solve", "x.csv", "x.csv", "--out", "o" * 300 + ".npz"], "o" * 300 + ".npz cannot be written: File name too long"),
-    (
-        ["solve", "x" * 300 + ".csv", "x.csv", "--exact", "--out", "o.npz"],
-        "x" * 300 + ".csv cannot be read: File name too long",
-    ),
-    (["solve", "x.csv", "x.csv", "--out", "circle.npz"], "circle.npz cannot be written: Too many levels of symbolic links"),
-    (["solve", "x.csv", "x.csv", "--html", "circle.html"], "circle.html cannot be written: Too many levels"),
-    (["align", PAIR, "--out", "circle.npz/x"], "circle.npz/x cannot be written: the folder "),
-    (["explore", "--save", "circle.html", "--no-open"], "circle.html cannot be written: Too many levels"),
-    (["solve"], "Missing argument 'file': see otformer solve --help"),
-    (["sort", "1", "--foo"], "No such option: --foo\n"),
-    (["sort", "-1", "2"], "No such option: -1 (negative numbers go behind --)"),
-    (["sort", "x.csv"], "values must be numbers, got 'x.csv': otformer sort < x.csv reads a file"),
-    (["explore", "--save", "p.png", "--no-open"], "--save must end in .html or .htm, got 'p.png'"),
-    (["bench", "small", "--n", "5", "--n", "x"], "--n must be a whole number, got 'x'"),
-    (["bench", "small", "--seed", "-1"], "--seed must be a whole number of at least 0, got -1"),
-    (["bench", "small", "--family", "no"], "--family must be one of uniform-2d"),
-    (["train"], "--recipe is missing: give --recipe with one of paper-sorted"),
+    (["solve", "cost", "--cost"], "cost", "end in .npz, .npy, .csv, .tsv or .txt"),
+    (["solve", "x.csv", "x.csv", "--a", "./b"], "b", "end in .npz, .npy, .csv, .tsv or .txt"),
+    (["solve", "no\nsuch.csv", "x.csv"], "no\\nsuch.csv", "exist", "does not"),
+    (["solve", "x.csv", "x.csv", "--out", LONG], LONG, "be written", "File name too long"),
+    (["solve", "x.csv", "x.csv", "--out", LONGER], LONGER, "be written", "File name too long"),
+    (["solve", LONGER[:-4] + ".csv", "x.csv", "--exact", "--out", "o.npz"], "ooo", "be read", "File name too long"),
+    (["solve", "x.csv", "x.csv", "--out", "circle.npz"], "circle.npz", "be written", "Too many levels of symbolic links"),
+    (["solve", "x.csv", "x.csv", "--html", "circle.html"], "circle.html", "be written", "Too many levels"),
+    (["align", PAIR, "--out", "circle.npz/x"], "circle.npz/x", "be written", "the folder "),
+    (["explore", "--save", "circle.html", "--no-open"], "circle.html", "be written", "Too many levels"),
+    (["solve"], "Missing argument 'file'", "see otformer solve --help"),
+    (["sort", "1", "--foo"], "No such option: --foo", "see otformer sort --help"),
+    (["sort", "-1", "2"], "No such option: -1", "negative numbers go behind --"),
+    (["sort", "x.csv"], "values", "numbers", "'x.csv': otformer sort < x.csv reads a file"),
+    (["explore", "--save", "p.png", "--no-open"], "--save", "end in .html or .htm", "'p.png'"),
+    (["bench", "small", "--n", "5", "--n", "x"], "--n", "a whole number", "'x'"),
+    (["bench", "small", "--seed", "-1"], "--seed", "a whole number of at least 0", "-1"),
+    (["bench", "small", "--family", "no"], "--family", "one of uniform-2d", "'no'"),
+    (["train"], "--recipe", "one of paper-sorted", "none"),
+    (["reproduce", "--check", "--seed", "1"], "--check", "combined with --seed 1", "seed 0"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), SAID)
-def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, message, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("arguments", "parts"), [(arguments, parts) for arguments, *parts in SAID])
+def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, parts, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("otformer.words.models.models.library", lambda: pytest.fail("a model was loaded"))
     np.savetxt("x.csv", np.zeros((2, 2)), delimiter=",")
@@ -119,8 +124,7 @@ def test_the_line_says_what_to_do_before_a_model_is_loaded(arguments, message, t
     assert otformer(*arguments) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"otformer: {message}")
-    assert len(err.splitlines()) == 1
+    assert_says(err, *parts)
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -146,21 +150,38 @@ def test_solve_ends_with_3_where_it_has_not_converged_and_writes_all_the_same(op
 
 
 SQUARE = [[0.0, 1.0], [1.0, 0.0]]
-CALLS = {
-    "rounded is for results with reg > 0": lambda: of.solve(SQUARE, reg=0).rounded(),
-    "max_depth goes with reg > 0 only, got max_depth = 3": lambda: of.solve(SQUARE, reg=0, max_depth=3),
-    "max_depth goes with reg > 0 only, got max_depth = 4": lambda: of.solve_sample(SQUARE, SQUARE, reg=0, max_depth=4),
-    "path must be the name of a file, got 3": lambda: of.solve(SQUARE).save(3),
-    "path must be the name of a file, got None": lambda: AligningTransformer(1, 0.1, 2).save(None),
-    "path must be the name of a file, got ''": lambda: write_page(""),
-    "path must be the name of a file, got 1.5": lambda: AligningTransformer.from_file(1.5),
-}
+CALLS = [
+    (lambda: of.solve(SQUARE, reg=None), "reg", "a positive number", "None"),
+    (lambda: of.solve_sample(SQUARE, SQUARE, reg=None, executor="stream"), "reg", "a positive number", "None"),
+    (lambda: of.solve_unbalanced(SQUARE, reg=None), "reg", "a positive number", "None"),
+    (lambda: of.solve(SQUARE, reg=0, max_depth=3), "max_depth", "reg=0", "3"),
+    (lambda: of.solve_sample(SQUARE, SQUARE, reg=0, max_depth=4), "max_depth", "reg=0", "4"),
+    (lambda: of.solve_sample(SQUARE, SQUARE, executor="stream", mask=SQUARE), "executor='stream'", "mask"),
+    (lambda: of.solve(SQUARE).save(3), "path", "the name of a file", "3"),
+    (lambda: AligningTransformer(1, 0.1, 2).save(None), "path", "the name of a file", "None"),
+    (lambda: write_page(""), "path", "the name of a file", "''"),
+    (lambda: AligningTransformer.from_file(1.5), "path", "the name of a file", "1.5"),
+]
 
 
-@pytest.mark.parametrize("message", CALLS)
-def test_functions_say_so_too(message):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        CALLS[message]()
+@pytest.mark.parametrize(("call", "parts"), [(call, parts) for call, *parts in CALLS])
+def test_functions_say_so_too(call, parts):
+    with refuses(*parts):
+        call()
+
+
+def test_an_exact_plan_is_not_rounded():
+    with pytest.raises(ValueError, match=r"^rounded is for results with reg > 0"):
+        of.solve(SQUARE, reg=0).rounded()
+
+
+def test_a_file_keeps_its_name_where_an_argument_has_the_same():
+    names = {"tol": "--tol"}
+    assert str(ArgumentError("tol", "be positive", -1).renamed(names)) == "--tol must be positive, got -1"
+    assert str(ArgumentError(Path("tol"), "be positive", -1).renamed(names)) == "tol must be positive, got -1"
+    assert (
+        str(ConflictError("tol", "reg", advice="give one").renamed(names)) == "--tol cannot be combined with reg: give one"
+    )
 
 
 def test_every_option_of_every_command_has_a_sentence():
@@ -179,15 +200,15 @@ def test_every_option_of_every_command_has_a_sentence():
 
 
 def test_what_numbers_do_not_bear_out_is_a_no_in_words_and_no_failed_test(capsys, tmp_path):
-    from otformer.cli.runs import _tell_found
-    from otformer.experiments.runner import Record
+    from otformer.lab.commands import _tell_found
+    from otformer.lab.experiments.runner import Record
 
     record = Record(tmp_path, {"name": "sizes", "checks": {"it grows": True, "it stops": False}})
     _tell_found([record], tmp_path / "index.html", None, as_json=False)
     yes, no, legend, _ = capsys.readouterr().out.splitlines()
     assert (yes, no) == ("yes sizes: it grows", "no  sizes: it stops")
-    assert legend.startswith("1 of 2 statements hold of these numbers; no: a claim")
-    assert legend.endswith("not a failed test")
+    assert legend.startswith("1 of 2 statements hold of these numbers; 'no' means")
+    assert legend.endswith("it is not a test failure")
 
 
 def test_the_list_of_commands_cuts_no_sentence():

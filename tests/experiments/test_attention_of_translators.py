@@ -14,16 +14,16 @@ pytest.importorskip("transformers", reason=missing("words"))
 from helpers import tiny_models
 from helpers.small_data import run
 from oracles import best_assignment, squared_cost
-from otformer.experiments import _sentences as sentences
-from otformer.experiments import fox, translation_attention
-from otformer.experiments.experiment import Context
-from otformer.experiments.registry import chosen
-from otformer.experiments.translation_attention import READINGS, Found
-from otformer.locks import held
+from otformer.lab.experiments import _sentences as sentences
+from otformer.lab.experiments import fox, translation_attention
+from otformer.lab.experiments.experiment import Context
+from otformer.lab.experiments.registry import chosen
+from otformer.lab.experiments.translation_attention import READINGS, ByLayer
+from otformer.words.jobs.jobs import ChunkFolder
 from otformer.words.models.attention import read
 from otformer.words.models.models import load
 from otformer.words.models.shipped import folder
-from otformer.words.probe.probe import Settings
+from otformer.words.probe.probe import ProbeSettings
 from otformer.words.probe.scores import ranks
 from otformer.words.probe.table import probe
 from otformer.words.text.examples import examples
@@ -126,7 +126,7 @@ def test_11_which_token_is_read(tiny) -> None:
     assert hits[1] < 1
 
 
-def table(at_input: list[float], at_output: list[float]) -> Found:
+def table(at_input: list[float], at_output: list[float]) -> ByLayer:
     """A table of two heads per layer, the second better by a tenth, with intervals of ± 0.01."""
     lines = []
     for reading, values in zip(READINGS, (at_input, at_output), strict=True):
@@ -139,7 +139,7 @@ def table(at_input: list[float], at_output: list[float]) -> Found:
     for method, score in (("nearest", 0.6), ("transport", 0.7)):
         vectors = {"method": method, "reading": "embeddings", "layer": 0, "head": 0, "Hits@1": score}
         lines.append(vectors | {"Hits@1_low": score, "Hits@1_high": score})
-    return Found(lines)
+    return ByLayer(lines)
 
 
 def test_checks_follow_the_table() -> None:
@@ -168,7 +168,7 @@ def test_cross_attention_at_the_default_size(small, figure, languages) -> None:
     outcome = run(experiment)
     given = sentences.shipped(languages)
     gold = [Gold(frozenset(pairs), frozenset(pairs)) for pairs in given.gold]
-    wanted = probe(load(folder(languages)), given.pairs, gold=gold, settings=Settings(by="spaces"))
+    wanted = probe(load(folder(languages)), given.pairs, gold=gold, settings=ProbeSettings(by="spaces"))
     assert [row["Hits@1"] for row in outcome.rows] == pytest.approx([line["Hits@1"] for line in wanted])
     assert {row["reading"] for row in outcome.rows} >= set(READINGS)
     assert "AER" not in outcome.rows[0]
@@ -184,7 +184,7 @@ def test_an_interrupted_full_run_goes_on(small) -> None:
     parts = small / "cache" / "otformer" / "translation-attention.parts"
 
     def stop(fraction: float) -> None:
-        with pytest.raises(ValueError, match="is being written by another process"), held(parts):
+        with pytest.raises(ValueError, match="written by another process"), ChunkFolder(parts.with_suffix("")).held():
             pass
         raise Stop
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from otformer import figures
-from otformer.experiments import bias
-from otformer.experiments.experiment import Context
+from otformer.lab.experiments import bias
+from otformer.lab.experiments.experiment import Context
 
 
 @pytest.mark.parametrize("n", [2, 3, 6])
@@ -67,8 +67,7 @@ def test_claims_hold_at_a_small_size_but_for_the_middle_slope(monkeypatch: pytes
         outcome = bias.run(Context())
     failed = [claim for claim, held in outcome.checks.items() if not held]
     assert len(outcome.checks) == 7
-    assert len(failed) == 1
-    assert "slower than √λ" in failed[0]
+    assert failed == ["slow"]
 
 
 def test_a_range_with_nothing_in_it_does_not_hold() -> None:

@@ -11,9 +11,9 @@ import torch
 from scipy.optimize import linear_sum_assignment, linprog
 
 from otformer import figures
-from otformer.experiments import exact
-from otformer.experiments._optimum import optimum
-from otformer.experiments.experiment import Context, Outcome
+from otformer.lab.experiments import exact
+from otformer.lab.experiments._optimum import optimum
+from otformer.lab.experiments.experiment import Context, Outcome
 from otformer.network.schedule import Annealed
 from otformer.transport.solve import solve
 
@@ -126,4 +126,4 @@ def test_claims_fail_where_the_layers_are_too_few(outcome: Outcome) -> None:
     shallow = [row | {exact.AT_STAGED: 13, "arg-max found": 0} for row in outcome.rows]
     problems = [batch(scan=True)]
     held = exact._checks(shallow, problems)
-    assert [claim.startswith("annealed") for claim, well in held.items() if not well].count(True) == 2
+    assert {"pairs", "argmax"} <= {claim for claim, well in held.items() if not well}

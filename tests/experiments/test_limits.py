@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from otformer import figures
-from otformer.experiments import _trained_models as learned
-from otformer.experiments import ablation, learned_algorithm, two_point
-from otformer.experiments._problems import pot_plan, unit_cube
-from otformer.experiments.experiment import Context, Outcome
-from otformer.experiments.registry import EXPERIMENTS
-from otformer.learning.initialisation import ConstructionStart
+from otformer.lab.experiments import _trained_models as learned
+from otformer.lab.experiments import ablation, learned_algorithm, two_point
+from otformer.lab.experiments._problems import pot_plan, unit_cube
+from otformer.lab.experiments.experiment import Context, Outcome
+from otformer.lab.experiments.registry import EXPERIMENTS
+from otformer.lab.training.initialisation import ConstructionStart
 from otformer.learning.model import Architecture, LearningTransformer
 from otformer.network.transformer import AligningTransformer
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from otformer import figures
-from otformer.experiments import _problems as problems
-from otformer.experiments import convergence, sizes, sorting, theorem_bound, theorem_gd
-from otformer.experiments.experiment import Context
+from otformer.lab.experiments import _problems as problems
+from otformer.lab.experiments import convergence, sizes, sorting, theorem_bound, theorem_gd
+from otformer.lab.experiments.experiment import Context
 from otformer.network.schedule import Gradient
 from otformer.network.transformer import AligningTransformer
 from otformer.theory import depth_bounds
@@ -57,8 +57,8 @@ def test_theorem_bound_compares_at_every_layer(
 ) -> None:
     values = {0: np.inf, 1: 1.0, 2: 0.5}
     monkeypatch.setattr(theorem_bound, "RUN", 2)
-    monkeypatch.setattr(theorem_bound.Problem, "bound", lambda self, name, depth: values.get(depth, 0.25))
-    problem = theorem_bound.Problem(3, 1.0, 1.0, 1.0, (1.0, 1.0), torch.tensor(measured, dtype=torch.float64))
+    monkeypatch.setattr(theorem_bound.SolvedProblem, "bound", lambda self, name, depth: values.get(depth, 0.25))
+    problem = theorem_bound.SolvedProblem(3, 1.0, 1.0, 1.0, (1.0, 1.0), torch.tensor(measured, dtype=torch.float64))
     row = theorem_bound.compared(problem, theorem_bound.CORRECTED)
     assert (row[theorem_bound.SPEAKS], row["layers compared"]) == (first, compared)
     assert row["largest measured / bound"] == pytest.approx(share)

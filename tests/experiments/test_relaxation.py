@@ -8,9 +8,9 @@ import torch
 from scipy.optimize import linear_sum_assignment, linprog
 
 from otformer import figures
-from otformer.experiments import relaxation
-from otformer.experiments.experiment import Context
-from otformer.experiments.relaxation import EXAMPLE, GOLDEN, centre, optima, relaxed
+from otformer.lab.experiments import relaxation
+from otformer.lab.experiments.experiment import Context
+from otformer.lab.experiments.relaxation import EXAMPLE, GOLDEN, centre, optima, relaxed
 
 
 def whole_numbers(n: int, seed: int) -> torch.Tensor:

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from otformer import figures
-from otformer.experiments import experiment
-from otformer.experiments.experiment import Context, Experiment, Finding, Outcome
-from otformer.experiments.registry import EXPERIMENTS, chosen, left_out, listing
-from otformer.experiments.runner import FILES, reproduce
+from otformer.lab.experiments import experiment
+from otformer.lab.experiments.experiment import Context, Experiment, Outcome
+from otformer.lab.experiments.registry import EXPERIMENTS, chosen, left_out, listing
+from otformer.lab.experiments.runner import FILES, reproduce
 
 
 def tiny(name: str = "tiny", value: float = 1.0, fails: bool = False) -> Experiment:
@@ -28,10 +28,11 @@ def tiny(name: str = "tiny", value: float = 1.0, fails: bool = False) -> Experim
             raise ArithmeticError("it failed")
         fig, ax = figures.figure(2, 2)
         ax.plot([0, 1], [0, value])
-        checks, found = {"it holds": True, "it does not": False}, Finding("It holds", "One < two.", "1")
-        return Outcome([{"n": 1, "<λ>": value}], fig, "One < two.", checks, {"n": 1}, found)
+        checks = {"holds": True, "it does not": False}
+        return Outcome([{"n": 1, "<λ>": value}], fig, {"value": value, "n": 1}, checks, {"n": 1})
 
-    return Experiment(name, f"Title of {name}", "figure 0", "A & B", run)
+    texts = {"finding": "It holds", "brief": "One < two.", "number": "{value:.2f}", "details": "It is {value}."}
+    return Experiment(name, f"Title of {name}", "figure 0", "A & B", run, texts, {"holds": "it holds at n = {n}"})
 
 
 def test_registry_has_the_experiments_of_the_paper() -> None:
@@ -44,7 +45,7 @@ def test_registry_has_the_experiments_of_the_paper() -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("nope", "known are convergence, sizes"),
+        ("nope", "known are fox, generalization"),
         ("convergance", r"did you mean convergence\?"),
         ("figure-10", r"did you mean .*figure-1"),
         ("figure", "did you mean"),
@@ -89,14 +90,14 @@ def test_the_listing_loads_neither_torch_nor_matplotlib() -> None:
     """With stubs for the packages above the registry, since `otformer` itself may load what it likes."""
     code = (
         "import sys, types\n"
-        "for name in ('otformer', 'otformer.experiments'):\n"
+        "for name in ('otformer', 'otformer.lab', 'otformer.lab.experiments'):\n"
         "    sys.modules[name] = types.ModuleType(name)\n"
         "    sys.modules[name].__path__ = [f'{sys.argv[1]}/' + name.replace('.', '/')]\n"
-        "from otformer.experiments.registry import chosen, listing\n"
+        "from otformer.lab.experiments.registry import chosen, listing\n"
         "assert len(listing()) == int(sys.argv[2]) and chosen(['fig3'])\n"
         "print([name for name in ('torch', 'numpy', 'matplotlib') if name in sys.modules])"
     )
-    source = Path(experiment.__file__).parents[2]
+    source = Path(experiment.__file__).parents[3]
     call = [sys.executable, "-c", code, str(source), str(len(EXPERIMENTS))]
     done = subprocess.run(call, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -107,12 +108,12 @@ def test_chosen_keeps_the_order_of_the_report_and_each_once() -> None:
     assert [each.name for each in chosen(None)] == list(EXPERIMENTS)
 
 
-def test_without_an_extra_its_experiments_are_left_out_or_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otformer.experiments.registry.find_spec", lambda name: None)
+def test_without_a_module_its_experiments_are_left_out_or_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otformer.lab.experiments.registry.find_spec", lambda name: None)
     models = {"fox", "translation-attention", "translation-attention-de"}
-    assert left_out() == dict.fromkeys(models, "words")
+    assert left_out() == dict.fromkeys(models, "transformers")
     assert [each.name for each in chosen(None)] == [name for name in EXPERIMENTS if name not in models]
-    with pytest.raises(ValueError, match=r"fox needs an extra: pip install 'otformer\[words\]'"):
+    with pytest.raises(ValueError, match="fox needs transformers, which is not installed: pip install transformers"):
         chosen(["convergence", "fox"])
 
 
@@ -129,7 +130,9 @@ def test_files_are_written_whole(tmp_path: Path) -> None:
     assert record.numbers == [{"n": "1", "<λ>": "1.0"}]
     assert json.loads((folder / "run.json").read_text(encoding="utf-8")) == record.about
     assert (record.about["seed"], record.about["full"]) == (3, False)
-    assert record.checks == {"it holds": True, "it does not": False}
+    assert record.checks == {"it holds at n = 1": True, "it does not": False}
+    assert record.about["finding"] == {"title": "It holds", "brief": "One < two.", "number": "1.00"}
+    assert record.about["summary"] == "It is 1.0."
     assert record.about["versions"]["torch"] == torch.__version__
     assert record.about["versions"]["POT"] == ot.__version__
     assert record.about["seconds"] >= 0

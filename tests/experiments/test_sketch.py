@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from otformer import figures
-from otformer.experiments import sketch
-from otformer.experiments.experiment import Context
-from otformer.experiments.sketch import DRAWN, EPSILON, REG, journey, sharp_bound
+from otformer.lab.experiments import sketch
+from otformer.lab.experiments.experiment import Context
+from otformer.lab.experiments.sketch import DRAWN, EPSILON, REG, journey, sharp_bound
 from otformer.theory.hilbert import doubly_stochastic_gap, eta, log_phi, spread
 from otformer.transport.reference import dual, plan, sinkhorn
 

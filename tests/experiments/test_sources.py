@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from otformer import figures
-from otformer.experiments import _sources, runner
-from otformer.experiments.experiment import Context, Experiment, Finding, Outcome
+from otformer.lab.experiments import _sources, runner
+from otformer.lab.experiments.experiment import Context, Experiment, Outcome
 
 FILES = {
-    "experiments/one.py": "from otformer.theory.used import f\n",
-    "experiments/two.py": "def run():\n    from otformer.learning import lazily\n",
+    "lab/experiments/one.py": "from otformer.theory.used import f\n",
+    "lab/experiments/two.py": "def run():\n    from otformer.learning import lazily\n",
     "theory/used.py": "import otformer.theory.deep\n",
     "theory/deep.py": "import math\n",
     "theory/unused.py": "",
@@ -22,7 +23,7 @@ FILES = {
     "learning/weights/net.bin": "weights",
     "learning/notes.txt": "notes",
 }
-ONE, TWO = "otformer.experiments.one", "otformer.experiments.two"
+ONE, TWO = "otformer.lab.experiments.one", "otformer.lab.experiments.two"
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def digests() -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("edited", "changed"),
     [
-        ("experiments/one.py", (True, False)),
+        ("lab/experiments/one.py", (True, False)),
         ("theory/used.py", (True, False)),
         ("theory/deep.py", (True, False)),
         ("theory/unused.py", (False, False)),
@@ -62,15 +63,18 @@ def test_a_digest_changes_with_what_an_experiment_imports(package: Path, edited:
     assert tuple(a != b for a, b in zip(before, after, strict=True)) == changed
 
 
+TEXTS = {"finding": "T", "brief": "B.", "number": "1", "details": "S."}
+
+
 def counting(runs: list[str]) -> list[Experiment]:
     def make(name: str) -> Experiment:
         def run(context: Context) -> Outcome:
             runs.append(name)
             fig, axes = figures.figure(2, 2)
             axes.plot([0, 1])
-            return Outcome([{"n": 1}], fig, "S.", {}, {}, Finding("T", "B.", "1"))
+            return Outcome([{"n": 1}], fig, {}, {}, {})
 
-        return Experiment(name, "t", "s", "c", run, module=f"otformer.experiments.{name}")
+        return Experiment(name, "t", "s", "c", run, TEXTS, module=f"otformer.lab.experiments.{name}")
 
     return [make("one"), make("two")]
 
@@ -91,6 +95,15 @@ def test_a_second_run_does_only_what_changed(package: Path, tmp_path: Path) -> N
     assert runs == ["one", "two", "one"]
 
 
+def test_a_sentence_that_changes_is_filled_again(package: Path, tmp_path: Path) -> None:
+    runs: list[str] = []
+    first, second = counting(runs)
+    digests()
+    runner.reproduce([first, second], tmp_path / "out", resume=True)
+    runner.reproduce([first, replace(second, texts={**TEXTS, "brief": "C."})], tmp_path / "out", resume=True)
+    assert runs == ["one", "two", "two"]
+
+
 def test_an_interrupted_run_goes_on(package: Path, tmp_path: Path) -> None:
     runs: list[str] = []
     first, second = counting(runs)
@@ -98,7 +111,7 @@ def test_an_interrupted_run_goes_on(package: Path, tmp_path: Path) -> None:
     def stop(context: Context) -> Outcome:
         raise KeyboardInterrupt
 
-    stopped = Experiment("two", "t", "s", "c", stop, module=second.module)
+    stopped = Experiment("two", "t", "s", "c", stop, TEXTS, module=second.module)
     with pytest.raises(KeyboardInterrupt):
         runner.reproduce([first, stopped], tmp_path / "out", resume=True)
     runner.reproduce([first, second], tmp_path / "out", resume=True)

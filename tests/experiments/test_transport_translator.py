@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from otformer.experiments.experiment import Context, Outcome
-from otformer.experiments.transport_translator import BASE, MEASURES, STORED, TINTS, Trained, Trainings, run
+from otformer.lab.experiments.experiment import Context, Outcome
+from otformer.lab.experiments.transport_translator import BASE, MEASURES, STORED, TINTS, Trained, Trainings, run
 
 
 @pytest.fixture(scope="module")
 def stored() -> Any:
-    return json.loads(files("otformer.words").joinpath("data", STORED).read_text(encoding="utf-8"))
+    return json.loads(files("otformer.lab.experiments").joinpath("data", STORED).read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,10 @@ def test_the_page_says_what_the_rule_finds_of_gains_and_of_costs(
         sides[1] += min(ours) > max(base)
         sides[-1] += max(ours) < min(base)
     assert (sides[1], sides[-1]) == (gains, costs)
-    assert f"{variant} against softmax, both seeds of each: better by" in outcome.summary
-    assert f"by {gains + costs} of {len(MEASURES)}, where 3.3 are expected of no difference" in outcome.summary
+    told = next(each for each in outcome.numbers["others"] if each["variant"] == variant)
+    assert told["sides"][0]["word"] == "better"
+    assert sum(len(side["names"]) for side in told["sides"]) == told["count"] == gains + costs
+    assert (told["measures"], round(told["expected"], 1)) == (len(MEASURES), 3.3)
     for claim in ("BLEU on newstest2014", "nats per held-out token", "read at the input", "third of the steps"):
         assert sum(claim in asked and asked.startswith(variant) for asked in outcome.checks) == 1
 

@@ -13,11 +13,10 @@ from needs import missing
 
 pytest.importorskip("transformers", reason=missing("words"))
 from helpers.small_data import ENTRIES, run
-from otformer.experiments import _sentences as sentences
-from otformer.experiments import embedding_ot, fox, translation_attention
-from otformer.experiments.embedding_ot import EVERY, GAIN, PERMUTATION, SENTENCE, Scores, Setting, known
-from otformer.experiments.experiment import Context
-from otformer.experiments.registry import EXPERIMENTS
+from otformer.lab.experiments import _sentences as sentences
+from otformer.lab.experiments import embedding_ot, fox, translation_attention
+from otformer.lab.experiments.embedding_ot import EVERY, GAIN, PERMUTATION, SENTENCE, Scores, Setting, known
+from otformer.lab.experiments.experiment import Context
 from otformer.words.align.vectors import WordVectors
 from otformer.words.models.shipped import folder
 from otformer.words.text.examples import examples
@@ -35,7 +34,7 @@ def test_a_folder_of_ones_own_goes_first(tiny, monkeypatch) -> None:
 
 
 def test_a_missing_model_is_named_with_the_command_that_makes_it(tiny, monkeypatch) -> None:
-    with pytest.raises(ValueError, match=r"^model 'en-xx' is not there: `python -m otformer.words.training` makes .*$"):
+    with pytest.raises(ValueError, match=r"^model 'en-xx' is not there: `python -m otformer.lab.translators` makes .*$"):
         folder("en-xx")
     monkeypatch.setenv("OTFORMER_MODELS", str(tiny / "nowhere"))
     with pytest.raises(ValueError, match=r"^OTFORMER_MODELS must name a folder of model folders, got '.*nowhere'$"):
@@ -157,8 +156,3 @@ def test_full_size_without_data_says_what_is_missing(small, monkeypatch) -> None
     for module in (embedding_ot, fox, translation_attention):
         with pytest.raises(ValueError, match=r"^OTFORMER_DATA must name the data folder, got ''$"):
             run(module, Context(full=True))
-
-
-def test_those_of_words_come_last() -> None:
-    words = ["fox", "translation-attention", "translation-attention-de", "embedding-ot", "transport-translator"]
-    assert list(EXPERIMENTS)[-6:] == [*words, "transport-translator-long"]

@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 
 from needs import missing
 from otformer import AligningTransformer
-from otformer.explorer.make_data import DATA, learned
+from otformer.lab.explorer_data import DATA, learned
 from otformer.learning.trained import load_trained
 from otformer.network.printed import printed_columns, printed_rows
 from otformer.network.schedule import Paper

@@ -13,10 +13,10 @@ import pytest
 
 from needs import missing
 from otformer.cli.main import main
-from otformer.explorer import make_data
 from otformer.explorer.page import LARGEST, MODULES, page, write_page
+from otformer.lab import explorer_data
 
-FOLDER = Path(make_data.__file__).parent
+FOLDER = explorer_data.DATA.parent
 
 
 def otformer(monkeypatch, *arguments) -> int:
@@ -47,17 +47,17 @@ def test_every_program_is_in_the_page_and_short():
 
 def test_the_data_are_those_of_the_package():
     """Trained weights and vectors, made again."""
-    stored = json.loads(make_data.DATA.read_text("utf-8"))
-    assert stored["networks"] == {name: make_data.learned(name) for name in make_data.NETWORKS}
+    stored = json.loads(explorer_data.DATA.read_text("utf-8"))
+    assert stored["networks"] == {name: explorer_data.learned(name) for name in explorer_data.NETWORKS}
     for side, language in enumerate(("en", "fr")):
-        assert stored["vocabulary"][language] == make_data.vocabulary(language, side)
+        assert stored["vocabulary"][language] == explorer_data.vocabulary(language, side)
 
 
 @pytest.mark.slow
 def test_the_attention_is_that_of_the_shipped_translator():
     pytest.importorskip("transformers", reason=missing("words"))
-    stored = json.loads(make_data.DATA.read_text("utf-8"))
-    pairs, shape = make_data.sentences()
+    stored = json.loads(explorer_data.DATA.read_text("utf-8"))
+    pairs, shape = explorer_data.sentences()
     assert (stored["translator"]["layers"], stored["translator"]["heads"]) == shape
     for made, kept in zip(pairs, stored["sentences"], strict=True):
         assert [list(made[name]) for name in ("source", "target")] == [kept["source"], kept["target"]]

@@ -91,11 +91,11 @@ def warm() -> None:
     import otformer as of
     from faults.small import shrink
     from otformer.cli import main  # noqa: F401
-    from otformer.experiments.registry import chosen
-    from otformer.experiments.runner import versions
-    from otformer.learning import evaluate, plot  # noqa: F401
-    from otformer.report import html  # noqa: F401
-    from otformer.words.align import align  # noqa: F401
+    from otformer.lab.experiments.registry import chosen
+    from otformer.lab.experiments.runner import versions
+    from otformer.lab.report import html  # noqa: F401
+    from otformer.lab.training import evaluate, plot  # noqa: F401
+    from otformer.words import aligning  # noqa: F401
     from otformer.words.probe import figure, one_pair, page, table, work  # noqa: F401
 
     shrink()

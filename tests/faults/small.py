@@ -8,14 +8,13 @@ from typing import Any
 def shrink() -> None:
     """Set the sizes, in this process."""
     from otformer import figures
-    from otformer.cli import runs
-    from otformer.experiments import rates, sizes
-    from otformer.jobs import training
-    from otformer.learning import recipes
-    from otformer.learning import train as learning
+    from otformer.lab import commands, training_loop
+    from otformer.lab.experiments import rates, sizes
+    from otformer.lab.training import recipes
+    from otformer.lab.training import train as learning
 
-    runs.SCORED_SIZES = (3,)
-    training.CHUNK = learning.CHUNK = 10  # steps between two checkpoints
+    commands.SCORED_SIZES = (3,)
+    training_loop.CHUNK = learning.CHUNK = 10  # steps between two checkpoints
     recipes._SHORT.update(batch=8, samples=100)
     sizes.SIZES, sizes.DEPTH, rates.DEPTH = (8, 4), 100, 200
     figures._SETTINGS["savefig.dpi"] = 30

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 import torch.distributed as dist
 
@@ -52,6 +53,28 @@ def solve(rng: Rng, told: Told) -> None:
     result = of.solve(M, a, b, reg=lam, tol=tol, max_depth=DEPTH, **how)
     oracles.told_true(result, a, b, tol, told, oracles.reach(lam, M, a, b))
     oracles.entropic(result, M, a, b, lam, tol)
+
+
+def graphs(rng: Rng, told: Told) -> None:
+    """Sparse costs as a graph, and the neighbours of points: the plan of the matrix with all other pairs forbidden."""
+    n, m, lam = size(rng), size(rng), reg(rng)
+    if rng.random() < 0.5:
+        x, y = array(rng, (n, 2)), array(rng, (m, 2))
+        graph = of.neighbour_graph(x, y, number(rng, (3, 1, 5)))
+    else:
+        held = rng.random((n, m)) < 0.7
+        graph = of.GraphCost(scipy.sparse.csr_array((plain(array(rng, (n, m)))[held], np.nonzero(held)), shape=(n, m)))
+    i, j = graph.allowed()
+    M = np.full((n, m), math.inf)
+    M[i, j] = graph.costs(i, j)
+    a, b = weights(rng, n), weights(rng, m)
+    result = of.solve(graph, a, b, reg=lam, tol=1e-6, max_depth=DEPTH)
+    oracles.told_true(result, a, b, 1e-6, told, oracles.reach(lam, M, a, b))
+    if result.converged:
+        assert (np.asarray(result.plan)[np.isinf(M)] == 0).all(), "mass on a forbidden pair"
+        best = of.solve(graph, a, b, reg=0)
+        truth = of.solve(M, a, b, reg=0)
+        assert abs(best.value - truth.value) <= 1e-6 * max(1.0, np.abs(M[i, j]).max()), "another optimum"
 
 
 def masked(rng: Rng, told: Told) -> None:
@@ -267,5 +290,5 @@ def gradients(rng: Rng, told: Told) -> None:
     oracles.slope(lambda x: of.divergence(x, M.detach()[:, :2], reg=lam, tol=1e-11), x, rng.standard_normal((n, 2)))
 
 
-FAMILIES = (solve, masked, solve_sample, solve_streamed, solve_sharded, solve_batch, solve_unbalanced, solve_partial,
+FAMILIES = (solve, graphs, masked, solve_sample, solve_streamed, solve_sharded, solve_batch, solve_unbalanced, solve_partial,
             samples_loss, divergence, sinkhorn, results, gradients)  # fmt: skip

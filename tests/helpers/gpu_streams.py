@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from helpers.streams import clouds, weights
-from otformer.transport.executors.clouds import PLAIN, Rule
-from otformer.transport.executors.gpu.executor import OnGpu
-from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, SINGLE, Precision
+from otformer.transport.costs.clouds import PLAIN, Rule
+from otformer.transport.costs.gpu.kernel import OnGpu
+from otformer.transport.costs.gpu.layout import DOUBLE, MIXED, SINGLE, Precision
 
 Duals = tuple[Tensor, Tensor]
 PRODUCT_ROUNDING = {MIXED: 2.0**-17, DOUBLE: 1e-11}  # as a share of the sum of absolute values, and of the row's weight
@@ -49,7 +49,7 @@ class Case:
     def on(self, reg: float, precision: Precision) -> OnGpu:
         """The executor with passes of a precision."""
         mixed = OnGpu(self.x, self.y, self.log_a, self.log_b, self.spread, reg, self.rule)
-        found = {MIXED: mixed, SINGLE: mixed.in_float32(), DOUBLE: mixed.precise(1e-12, reg)}[precision]
+        found = {MIXED: mixed, SINGLE: mixed.rough(True, 1e-6), DOUBLE: mixed.deciding(1e-12, reg)}[precision]
         assert found.stream.precision is precision
         return found
 

@@ -23,10 +23,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from otformer.network.schedule import named
-from otformer.transport import sharded
-from otformer.transport.executors.dense import Dense, run
-from otformer.transport.problem.problem import squared_distances
-from otformer.transport.sharded import Sharded, solve_sharded
+from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.distances import squared_distances
+from otformer.transport.costs.ranks import Sharded
+from otformer.transport.sharded import solve_sharded
 
 RANKS = 4
 DOCS = Path(__file__).parents[2] / "docs" / "sharded.md"
@@ -136,7 +136,7 @@ def hit_midway(rank: int, how: signal.Signals, timeout: float) -> None:
             os.kill(os.getpid(), how)
         return log_ratio(self, u, v, reg, rows)
 
-    sharded.Sharded.log_ratio = counting  # type: ignore[method-assign]
+    Sharded.log_ratio = counting  # type: ignore[method-assign]
     solve_sharded(*CASES["even"].mine(rank), reg=0.001, tol=0.0, max_depth=10**9, timeout=timeout)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otformer import figures
-from otformer.experiments.experiment import Context, Outcome
+
+if TYPE_CHECKING:
+    from otformer.lab.experiments.experiment import Context, Outcome
 
 ENTRIES = ["the le", "the la", "cat chat", "house maison", "sleeps dort", "dog chien", "man homme", "red rouge", "sees voit"]
 GERMAN = ("die katze schläft im roten haus", "the cat sleeps in the red house")
@@ -13,6 +15,8 @@ GERMAN_ENTRIES = ["katze cat", "schläft sleeps", "haus house"]
 
 
 def run(module: Any, context: Context | None = None) -> Outcome:
+    from otformer.lab.experiments.experiment import Context
+
     with figures.applied():
         outcome = module.run(context or Context())
         outcome.figure.canvas.draw()

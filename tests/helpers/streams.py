@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from otformer.network.features import Features, cosine, inner_product, mahalanobis, squared_euclidean
-from otformer.transport.executors.clouds import PLAIN, Rule, ends, middles, moved
-from otformer.transport.executors.dense import Dense
-from otformer.transport.executors.stream import Stream
+from otformer.transport.costs.clouds import PLAIN, Rule, ends, middles, moved
+from otformer.transport.costs.dense import Dense
+from otformer.transport.costs.tiles import Stream
 
 COSTS = {
     "squared Euclidean": squared_euclidean,

@@ -1,6 +1,7 @@
 """What must work after `pip install otformer`, without extras: run as ``python smoke.py FOLDER`` by the Python of a venv.
 
-It uses nothing but the package and the standard library, and writes into FOLDER. The last line says how many steps held.
+It does more where otformer-words and otformer-lab are installed, and checks the message where they are not. It uses nothing
+but the packages and the standard library, and writes into FOLDER. The last line says how many steps held.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-COMMANDS = ("solve", "sort", "align", "probe", "explore", "reproduce", "train", "bench")
+COMMANDS = {  # by the package that brings them
+    "otformer": ("solve", "sort", "explore"),
+    "otformer-words": ("align", "probe"),
+    "otformer-lab": ("reproduce", "train", "bench"),
+}
+WORDS, LAB, PLOTS = (importlib.util.find_spec(name) for name in ("otformer.words", "otformer.lab", "matplotlib"))
+ABSENT = [name for name, found in (("otformer-words", WORDS), ("otformer-lab", LAB)) if not found]
 OTFORMER = Path(sys.executable).with_name("otformer")
 STEPS: list[Callable[[Path], None]] = []
 
@@ -26,6 +33,15 @@ def otformer(folder: Path, *words: str, code: int = 0) -> tuple[str, str]:
     done = subprocess.run([OTFORMER, *words], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == code, f"otformer {' '.join(words)}: exit code {done.returncode}, {done.stderr}"
     return done.stdout, done.stderr
+
+
+def said_by(call: Callable[[], object]) -> str:
+    """The message of the error that a call must raise."""
+    try:
+        call()
+    except (ValueError, ImportError) as error:
+        return str(error)
+    raise AssertionError("no error")
 
 
 @step
@@ -52,7 +68,11 @@ def solves(folder: Path) -> None:
     assert result.converged
     assert abs(result.plan.sum() - 1) < 1e-6
     result.save(folder / "plan.html")
-    result.save(folder / "plan.png")
+    if PLOTS:
+        result.save(folder / "plan.png")
+    else:
+        assert "pip install 'otformer[plots]'" in said_by(lambda: result.save(folder / "plan.png"))
+        assert "pip install 'otformer[plots]'" in said_by(result.plot)
 
 
 @step
@@ -75,15 +95,9 @@ def the_network_runs_and_its_trace_is_a_page(folder: Path) -> None:
 
 
 @step
-def exact_transport_runs_or_names_its_extra(folder: Path) -> None:
+def exact_transport_runs(folder: Path) -> None:
     (folder / "c.csv").write_text("3,1\n1,0\n")
-    if importlib.util.find_spec("numba"):
-        assert json.loads(otformer(folder, "solve", "c.csv", "--cost", "--exact", "--json")[0])["value"] == 1
-    else:
-        assert (
-            "needs numba, which is not installed: pip install 'otformer[exact]'"
-            in otformer(folder, "solve", "c.csv", "--cost", "--exact", code=2)[1]
-        )
+    assert json.loads(otformer(folder, "solve", "c.csv", "--cost", "--exact", "--json")[0])["value"] == 1
 
 
 @step
@@ -94,25 +108,23 @@ def points_of_files_are_solved(folder: Path) -> None:
 
 
 @step
-def words_are_aligned(folder: Path) -> None:
-    assert otformer(folder, "align", "the cat sleeps ||| le chat dort")[0] == "0-0 1-1 2-2\n"
+def words_are_aligned_or_name_their_package(folder: Path) -> None:
+    import otformer as of
 
-
-@step
-def models_are_probed_or_name_their_extra(folder: Path) -> None:
-    pair = "the cat ||| le chat"
-    if importlib.util.find_spec("transformers"):
+    pair = "the cat sleeps ||| le chat dort"
+    if WORDS:
+        assert otformer(folder, "align", pair)[0] == "0-0 1-1 2-2\n"
         assert otformer(folder, "probe", "en-fr", pair)[0]
     else:
-        for words in (("probe", "en-fr", pair), ("align", pair, "--method", "attention"), ("reproduce", "fox")):
-            assert "pip install 'otformer[words]'" in otformer(folder, *words, code=2)[1], words
+        assert "pip install 'otformer-words'" in said_by(lambda: of.align(pair))
+        assert "words" not in dir(of)
 
 
 @step
 def the_ray_engine_names_its_extra(folder: Path) -> None:
-    if not importlib.util.find_spec("ray"):
+    if WORDS and not importlib.util.find_spec("ray"):
         said = otformer(folder, "align", "the cat ||| le chat", "--engine", "ray", code=2)[1]
-        assert "pip install 'otformer[ray]'" in said
+        assert "pip install 'otformer-words[ray]'" in said
 
 
 @step
@@ -122,12 +134,26 @@ def the_explorer_is_saved(folder: Path) -> None:
 
 
 @step
-def every_command_has_help(folder: Path) -> None:
-    for name in COMMANDS:
-        out, _ = otformer(folder, name, "--help")
-        assert "Examples:" in out, name
-    assert otformer(folder, "reproduce", "--list")[0]
-    assert otformer(folder, "train", "--list")[0]
+def every_command_has_help_or_names_its_package(folder: Path) -> None:
+    for package, names in COMMANDS.items():
+        for name in names:
+            if package in ABSENT:
+                for words in ((name, "--help"), (name, "--list"), (name, "a", "--b", "c")):
+                    out, said = otformer(folder, *words, code=2)
+                    assert out == ""
+                    assert said.startswith(f"otformer: {name} needs the package {package}, which is not installed: pip ")
+                    assert said.count("\n") == 1
+            else:
+                assert "Examples:" in otformer(folder, name, "--help")[0], name
+    assert all(name in otformer(folder, "--help")[0] for names in COMMANDS.values() for name in names)
+
+
+@step
+def experiments_run(folder: Path) -> None:
+    if LAB:
+        assert otformer(folder, "train", "--list")[0]
+        assert otformer(folder, "reproduce", "sizes", "--out", "report")[0]
+        assert (folder / "report/index.html").is_file()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The wheel and the sdist as they are built from this tree: what they hold, and that the wheel works without extras.
+"""The wheels and the sdist as they are built from this tree: what they hold, and that they work without extras.
 
-The venv has no otformer but the wheel's, and sees what is installed here but for the extras; nothing is downloaded. On clean
-venvs of every Python of the machine: ``make install-test``.
+The venvs have no otformer but the wheels', and see of what is installed here what the wheels need; nothing is downloaded. On
+clean venvs of every Python of the machine: ``make install-test``.
 """
 
 from __future__ import annotations
@@ -10,47 +10,48 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from install.packages import ROOT, SMOKE, build
+import otformer
+from install.packages import LARGEST_LIBRARY, PACKAGES, ROOT, SMOKE, build, build_packages, copied, own_tests
 
-EXTRAS = (
-    "numba",
-    "llvmlite",
-    "transformers",
-    "tokenizers",
-    "sentencepiece",
-    "ray",
-    "triton",
-    "mkdocs",
-    "geomloss",
-    "ortools",
-)
+EXTRAS = ("ray", "triton", "mkdocs", "geomloss", "ortools")
+OF_WORDS = ("transformers", "tokenizers", "sentencepiece", "matplotlib", "mpl_toolkits")
+OF_LAB = ("ot", "pot")
 DATA = (".html", ".js", ".css", ".json", ".toml", ".safetensors", ".npz", ".csv", ".tsv", ".typed", ".spm", ".md", ".txt")
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory) -> tuple[Path, Path]:
-    return build(tmp_path_factory.mktemp("build"))
+def tree(tmp_path_factory) -> Path:
+    return copied(tmp_path_factory.mktemp("build"))
 
 
-def files_of_the_package() -> set[str]:
+@pytest.fixture(scope="module")
+def wheels(tree, tmp_path_factory) -> dict[str, Path]:
+    return build_packages(tree, tmp_path_factory.mktemp("dist"))
+
+
+def files_of_the_source() -> set[str]:
     source = ROOT / "src"
     every = (path for path in (source / "otformer").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {str(path.relative_to(source)) for path in every}
 
 
-@pytest.mark.slow
-def test_wheel_and_sdist_hold_the_whole_package_and_nothing_else(packages):
-    wheel, sdist = packages
+def held(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
-        held = set(archive.namelist())
-    wanted = files_of_the_package()
+        return [name for name in archive.namelist() if ".dist-info/" not in name]
+
+
+@pytest.mark.slow
+def test_a_checkout_gives_the_whole_source_and_nothing_else(tree, tmp_path):
+    wheel, sdist = build(tree, tmp_path / "dist")
+    wanted = files_of_the_source()
     assert {Path(name).suffix for name in wanted} <= {".py", "", *DATA}
-    assert {name for name in held if ".dist-info/" not in name} == wanted
+    assert set(held(wheel)) == wanted
     with tarfile.open(sdist) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
     beside = {"PKG-INFO", "README.md", "LICENSE", "MANIFEST.in", "pyproject.toml", "setup.cfg"}
@@ -58,27 +59,67 @@ def test_wheel_and_sdist_hold_the_whole_package_and_nothing_else(packages):
 
 
 @pytest.mark.slow
-def test_the_wheel_works_in_a_venv_without_extras(packages, tmp_path):
+def test_the_three_wheels_hold_the_source_each_its_own_part(wheels):
+    everything = [name for wheel in wheels.values() for name in held(wheel)]
+    assert sorted(everything) == sorted(files_of_the_source())
+    assert all(name.startswith("otformer/words/") for name in held(wheels["otformer-words"]))
+    assert all(name.startswith("otformer/lab/") for name in held(wheels["otformer-lab"]))
+    assert wheels["otformer"].stat().st_size < LARGEST_LIBRARY
+
+
+def needs(path: Path) -> dict[str, list[str]]:
+    """What a pyproject.toml asks for, and the extras."""
+    project = tomllib.loads(path.read_text("utf-8"))["project"]
+    return {"": project["dependencies"], **project["optional-dependencies"]}
+
+
+def test_a_checkout_needs_what_its_packages_need():
+    parts = [needs(ROOT / "packages" / name / "pyproject.toml") for name in PACKAGES]
+    own = needs(ROOT / "pyproject.toml")
+    between = [each for part in parts for each in part[""] if each.startswith("otformer")]
+    assert {each.partition("==")[2] for each in between} == {otformer.__version__}
+    assert set(own[""]) == {each for part in parts for each in part[""]} - set(between) | set(parts[0]["plots"])
+    assert own["gpu"] == parts[0]["gpu"]
+    assert own["ray"] == parts[1]["ray"]
+    assert own["bench"] == parts[2]["bench"]
+
+
+def test_the_packages_say_the_same_of_themselves():
+    own, *parts = (
+        tomllib.loads(path.read_text("utf-8"))
+        for path in (ROOT / "pyproject.toml", *(ROOT / "packages" / name / "pyproject.toml" for name in PACKAGES))
+    )
+    for part in parts:
+        for key in ("requires-python", "license", "authors"):
+            assert part["project"][key] == own["project"][key]
+        assert part["tool"]["setuptools"]["package-data"] == own["tool"]["setuptools"]["package-data"]
+    assert parts[0]["project"]["description"] == own["project"]["description"]
+
+
+def test_every_file_of_tests_belongs_to_one_package():
+    found = [file for name in PACKAGES for file in own_tests(name)]
+    assert len(found) == len(set(found))
+    assert "tests/transport/test_solve.py" in own_tests("otformer")
+    assert "tests/words/test_align.py" in own_tests("otformer-words")
+    assert "tests/words/test_training.py" in own_tests("otformer-lab")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "hidden"), [(1, (*EXTRAS, *OF_WORDS, *OF_LAB)), (2, (*EXTRAS, *OF_LAB)), (3, EXTRAS)], ids=PACKAGES
+)
+def test_the_wheels_work_in_a_venv_without_extras(wheels, count, hidden, tmp_path):
     venv, seen = tmp_path / "venv", tmp_path / "seen"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     seen.mkdir()
     for each in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if not each.name.startswith(("otformer", "__editable__", *EXTRAS)):
+        name = each.name.partition("-")[0].partition(".")[0]
+        if name not in hidden and not name.startswith(("otformer", "__editable__")):
             (seen / each.name).symlink_to(each)
     (own,) = venv.glob("lib/python*/site-packages")
     (own / "seen.pth").write_text(f"{seen}\n")
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        venv / "bin/python",
-        "install",
-        "-q",
-        "--no-deps",
-        "--no-index",
-        packages[0],
-    ]
+    chosen = [wheels[name] for name in PACKAGES[:count]]
+    pip = [sys.executable, "-m", "pip", "--python", venv / "bin/python", "install", "-q", "--no-deps", "--no-index", *chosen]
     subprocess.run(pip, check=True, capture_output=True)
     (tmp_path / "work").mkdir()
     call = [venv / "bin/python", SMOKE, tmp_path / "work"]

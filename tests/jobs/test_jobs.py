@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from otformer.files import checked_out, written
-from otformer.jobs.jobs import ChunkFolder, Job, chunks, run, stream
+from otformer.words.jobs.jobs import ChunkFolder, Job, chunks, run, stream
 from otformer.words.text.text import Pair
 
 PAIRS = [Pair(f"a{k}", f"b{k}" if k % 3 else "") for k in range(25)]
@@ -211,7 +211,7 @@ def test_ctrl_c_and_a_killed_parent_end_the_worker_processes(tmp_path, sent):
     script = tmp_path / "script.py"
     script.write_text(
         "import sys, time\n"
-        "from otformer.jobs.jobs import Job, run\n"
+        "from otformer.words.jobs.jobs import Job, run\n"
         "class Slow:\n"
         "    def __call__(self):\n"
         "        return lambda pairs: (time.sleep(0.1), b'.')[1]\n"

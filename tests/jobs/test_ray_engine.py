@@ -11,15 +11,15 @@ import pytest
 
 from jobs.test_jobs import running
 from needs import missing
-from otformer.jobs.jobs import Job, stream
+from otformer.words.jobs.jobs import Job, stream
 from otformer.words.text.text import Pair
 
 # A script of its own, under a time limit: what hangs is ended with all its processes.
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
-from otformer.words.align.align import AlignWork
-from otformer.jobs.jobs import Job, run, stream
+from otformer.words.aligning import AlignWork
+from otformer.words.jobs.jobs import Job, run, stream
 from otformer.words.text.examples import examples
 from otformer.words.text.text import Pair
 
@@ -126,5 +126,5 @@ def _end(session):
 def test_without_ray_one_line_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.data", None)
-    with pytest.raises(ValueError, match=r"engine ray is not installed: pip install 'otformer\[ray\]'"):
+    with pytest.raises(ValueError, match=r"engine ray is not installed: pip install 'otformer-words\[ray\]'"):
         list(stream(Job(lambda: lambda pairs: b"", engine="ray"), [Pair("a", "b")]))

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from learning.test_train import TINY, metadata_of
-from otformer.learning.initialisation import GaussianStart
+from otformer.lab.training.initialisation import GaussianStart
+from otformer.lab.training.train import train
 from otformer.learning.model import Architecture
-from otformer.learning.train import train
 from otformer.learning.trained import load_ensemble, load_trained
 
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from oracles import best_assignment, squared_cost
-from otformer.learning.data import KINDS, Batch, Problems, generator
+from otformer.lab.training.data import KINDS, Batch, Problems, generator
+from otformer.lab.training.objectives import attention_error, cross_entropy, distance, rows_right, sorted_error
 from otformer.learning.model import Output
-from otformer.learning.objectives import attention_error, cross_entropy, distance, rows_right, sorted_error
 
 
 @pytest.mark.slow

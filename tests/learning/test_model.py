@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import otformer as of
-from otformer.learning.data import Problems, generator
-from otformer.learning.evaluate import evaluate
-from otformer.learning.initialisation import ConstructionStart, GaussianStart
+from otformer.lab.training.data import Problems, generator
+from otformer.lab.training.evaluate import evaluate
+from otformer.lab.training.initialisation import ConstructionStart, GaussianStart
 from otformer.learning.model import Architecture, LearningTransformer
 
 WARM = Architecture(depth=6, tied=True, temperature=True)
@@ -188,7 +188,7 @@ def test_bad_architectures_are_refused() -> None:
         Architecture(prompt="none")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="prompt must be engineered to start from the construction"):
         ConstructionStart().fill(LearningTransformer(Architecture(prompt="plain")), seed=0)
-    with pytest.raises(ValueError, match="member must be from 0 to 1, got 2"):
+    with pytest.raises(ValueError, match="member must be a whole number of at most 1, got 2"):
         random_net(Architecture(depth=1), ensemble=2).member(2)
     with pytest.raises(ValueError, match="n must be a whole number of at least 2, got 1"):
         Problems(sizes=(1,))

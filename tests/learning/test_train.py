@@ -13,14 +13,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from otformer.jobs import training
-from otformer.learning.data import Problems
-from otformer.learning.initialisation import ConstructionStart, GaussianStart
+from otformer.lab import training_loop
+from otformer.lab.training.data import Problems
+from otformer.lab.training.initialisation import ConstructionStart, GaussianStart
+from otformer.lab.training.plot import log_figure
+from otformer.lab.training.recipes import RECIPES, Recipe, recipe
+from otformer.lab.training.step import EagerStep, clip
+from otformer.lab.training.train import batches, train
 from otformer.learning.model import Architecture, LearningTransformer
-from otformer.learning.plot import log_figure
-from otformer.learning.recipes import RECIPES, Recipe, recipe
-from otformer.learning.step import EagerStep, clip
-from otformer.learning.train import batches, train
 from otformer.learning.trained import load_trained
 
 TINY = Recipe(
@@ -71,7 +71,7 @@ def test_ctrl_c_in_mid_chunk_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -
             signal.raise_signal(signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "REPORT_SECONDS", 0.0)
+        patch.setattr(training_loop, "REPORT_SECONDS", 0.0)
         with pytest.raises(KeyboardInterrupt):
             train(given, tmp_path / "stopped", progress=press)
     assert pressed == list(range(1, 131))  # from the first step on
@@ -170,7 +170,7 @@ def test_refusals(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["banana", "", "meta", "cuda:99", "mps"])
 def test_devices_that_are_not_here_are_refused(tmp_path: Path, device: str) -> None:
-    with pytest.raises(ValueError, match=r"^device (must be cpu or cuda, got|is cuda:99, but torch finds)"):
+    with pytest.raises(ValueError, match=r"^device must be cpu or (cuda, got|a CUDA device that is here, got cuda:99)"):
         train(TINY, tmp_path / "none", device=device)
     assert not (tmp_path / "none").exists()
 
@@ -202,7 +202,7 @@ def test_files_have_the_usual_mode_and_nothing_is_left(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         train(short, tmp_path)
-        (tmp_path / ".model.safetensors.123-0123abcd.part").touch()
+        (tmp_path / ".model.safetensors.0123abcd.otformer-new").touch()
         (tmp_path / "notes.part").touch()
         train(short, tmp_path, resume=True)
     finally:

@@ -8,11 +8,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from otformer.learning.data import Problems, generator
-from otformer.learning.evaluate import evaluate
-from otformer.learning.recipes import recipe
-from otformer.learning.train import train
-from otformer.learning.trained import FOLDER, load_ensemble, load_trained, ship, trained_models
+from otformer.lab.training.checkpoint import ship
+from otformer.lab.training.data import Problems, generator
+from otformer.lab.training.evaluate import evaluate
+from otformer.lab.training.recipes import recipe
+from otformer.lab.training.train import train
+from otformer.learning.trained import FOLDER, load_ensemble, load_trained, trained_models
 
 
 def test_all_ship_within_a_megabyte() -> None:
@@ -116,7 +117,7 @@ def test_refusals() -> None:
         module([0.5, 1.0], [0.5, 1.0, 2.0])
     with pytest.raises(ValueError, match="x must have 1 coordinates per point"):
         module([[0.5, 1.0]] * 2, [[0.5, 1.0]] * 2)
-    with pytest.raises(ValueError, match="member must be from 0 to 7, got 8"):
+    with pytest.raises(ValueError, match="member must be a whole number of at most 7, got 8"):
         load_trained("sort-beyond", member=8)
     for bad in (1.5, -1, True):
         with pytest.raises(ValueError, match=f"member must be a whole number of at least 0, got {bad}"):

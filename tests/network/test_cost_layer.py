@@ -133,7 +133,7 @@ def test_network_on_the_layer_solves_the_true_problem_within_the_bound(dim: int,
 
 @pytest.mark.slow
 def test_error_table_orders() -> None:
-    from otformer.experiments.general_costs import error_table
+    from otformer.lab.experiments.general_costs import error_table
 
     x, y = points(0, (40, 1), (40, 1))
     for layers, expected in (

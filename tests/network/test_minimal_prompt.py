@@ -7,13 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from otformer.experiments._problems import pot_plan
+import oracles
 from otformer.network.minimal_prompt import MinimalTransformer
 from otformer.network.schedule import Annealed, Gradient, Relaxed, Schedule
 from otformer.network.transformer import AligningTransformer
 from otformer.transport.reference import plan, sinkhorn
 
 SCHEDULES = [Gradient(), Relaxed(1.8), Relaxed(), Annealed(stages=5)]
+
+
+def pot_plan(C: torch.Tensor, reg: float) -> torch.Tensor:
+    """POT's plan with unit marginals."""
+    ones = torch.ones_like(C[0])
+    return oracles.pot_plan(C, ones, ones, reg)
 
 
 def uniform(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -10,8 +10,8 @@ import otformer as of
 from oracles import points
 from otformer.network.schedule import SCHEDULES, named
 from otformer.theory.rates import second_singular_value
-from otformer.transport.executors.dense import Dense, run
-from otformer.transport.problem.problem import squared_distances
+from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.distances import squared_distances
 from otformer.transport.reference import assignment, plan, sinkhorn_half_steps
 
 

@@ -199,7 +199,7 @@ def test_a_trace_in_a_notebook_and_on_axes():
     ax = trace.plot(3, "columns")
     assert ax.get_title("left") == "layer 3"
     np.testing.assert_allclose(ax.images[0].get_array(), trace.attention(3, "columns").numpy(), atol=1e-12)
-    with pytest.raises(ValueError, match="problem must be from 0 to 0, got 1"):
+    with pytest.raises(ValueError, match="problem must be a whole number of at most 0, got 1"):
         trace.plot(problem=1)
     with pytest.raises(ValueError, match="head must be one of"):
         trace.plot(head="sideways")
@@ -232,7 +232,7 @@ def test_a_film_has_its_frames_and_the_last_one_stays(tmp_path):
     [
         ("t.avi", {}, r"path must end in \.gif or \.mp4"),
         ("t.gif", {"frames": 1}, "frames must be a whole number of at least 2"),
-        ("t.gif", {"frames": 10**6}, "frames must be at most 600"),
+        ("t.gif", {"frames": 10**6}, "frames must be a whole number of at most 600"),
         ("t.gif", {"seconds": 0}, "seconds must be a positive"),
         ("t.gif", {"labels": (["a"], ["b"])}, "labels must be two lists, of 5 and 7"),
         ("no/t.gif", {"frames": 2}, "cannot be written"),

@@ -222,7 +222,10 @@ BAD = [
         lambda: DoublyStochastic([1.0, 2.0, 3.0])(L),
         r"logits must have shape \(..., 3, n, m\), a matrix for each temperature",
     ),
-    (lambda: DoublyStochastic()(L, row_mask=NOBODY), "problem 1: a must be finite, with a positive sum over what is there"),
+    (
+        lambda: DoublyStochastic()(L, row_mask=NOBODY),
+        "problem 1: a must have a positive sum over what is there, got all zeros",
+    ),
     (lambda: DoublyStochastic()(L, row_mask=torch.tensor([True, True, False])), "must have one total, got 2 and 3"),
     (lambda: DoublyStochastic()(L, mask=ROW), "problem 0: row 1 has mass, but every entry of it is forbidden"),
     (lambda: DoublyStochastic()(L, mask=ROW.T), "problem 0: column 1 has mass, but every entry of it is forbidden"),
@@ -235,7 +238,7 @@ BAD = [
         lambda: DoublyStochastic()(L, a=torch.ones(4)),
         r"a must be a tensor of floats that broadcasts to \(2, 3\), got \(4,\)",
     ),
-    (lambda: DoublyStochastic()(L, a=-torch.ones(3)), "a must be finite, with a positive sum"),
+    (lambda: DoublyStochastic()(L, a=-torch.ones(3)), "a must not be negative"),
     (lambda: DoublyStochastic()(L, a=torch.tensor([2.0, 2.0, -1.0])), "a must not be negative"),
     (lambda: DoublyStochastic()(L, torch.ones(3), torch.ones(3) * 2), "must have one total, got 3 and 6"),
     (lambda: DoublyStochastic()(L, a=torch.tensor([1.0, torch.nan, 1.0])), "a must be finite"),
@@ -287,3 +290,10 @@ def test_a_temperature_that_has_reached_0_is_said():
             layer.log_temperature.fill_(value)
         with pytest.raises(ValueError, match=f"temperature must be a positive, finite number, got {shown}"):
             layer(torch.zeros(3, 3))
+
+
+def test_a_side_of_which_nothing_is_there_is_named_where_the_other_has_weights():
+    nobody = torch.zeros(3, dtype=torch.bool)
+    for given, name in (({"b": torch.ones(3), "row_mask": nobody}, "a"), ({"a": torch.ones(3), "column_mask": nobody}, "b")):
+        with pytest.raises(ValueError, match=f"{name} must have a positive sum over what is there, got all zeros"):
+            DoublyStochastic()(torch.zeros(3, 3), **given)

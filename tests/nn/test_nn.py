@@ -204,7 +204,10 @@ BAD = [
     (lambda: Transport()(X, Y, a=torch.ones(4)), r"a must be a tensor of shape \(2, 4\), got \(4,\)"),
     (lambda: Transport()(X, Y, b=torch.ones(2, 5)), "problem 0: a and b must have the same sum, got 1 and 5"),
     (lambda: Transport()(X, Y, a=-torch.ones(2, 4)), "problem 0: a must not be negative"),
-    (lambda: Transport()(X, Y, a=torch.zeros(2, 4)), "problem 0: a must have a positive sum, got all zeros"),
+    (
+        lambda: Transport()(X, Y, a=torch.zeros(2, 4)),
+        "problem 0: a must have a positive sum over what is there, got all zeros",
+    ),
     (lambda: Transport()(torch.stack([X[0], X[1] / 0]), Y), "problem 1: x must be finite, got nan or inf"),
     (lambda: Transport()(X, Y.double()), "y must be x's torch.float32 on cpu, got torch.float64 on cpu"),
     (lambda: Transport()(X, Y, b=torch.ones(2, 5).double()), "problem 0: a and b must have the same sum, got 1 and 5"),

@@ -24,9 +24,9 @@ from helpers.certificates import EPS
 from helpers.strategies import Case, cases, matrices, numbers, orders, weights
 from helpers.streams import stream_of
 from otformer.network.schedule import Layer
-from otformer.transport.executors.absorbed import Absorbed
-from otformer.transport.executors.dense import Dense, run
-from otformer.transport.sharded import Sharded
+from otformer.transport.costs.absorbed import Absorbed
+from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.ranks import Sharded
 
 Point = tuple[Tensor, Tensor]
 DEPTH = 12

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from otformer.experiments.registry import EXPERIMENTS
-from otformer.report import claims
-from otformer.report.claims import GROUPS, VERDICTS, Claim, counted, markdown, read
-from otformer.report.html import write_report
+from otformer.lab.experiments.registry import EXPERIMENTS
+from otformer.lab.report import claims
+from otformer.lab.report.claims import GROUPS, VERDICTS, Claim, counted, markdown, read
+from otformer.lab.report.html import write_report
 
 ROOT = Path(__file__).parents[2]
 ALL = read()

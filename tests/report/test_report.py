@@ -10,8 +10,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from otformer.report import claims, sections
-from otformer.report.html import check_page, scripts, write_report
+from otformer.lab.experiments.registry import EXPERIMENTS
+from otformer.lab.report import claims
+from otformer.lab.report.html import check_page, scripts, write_report
 
 
 def record(folder: Path, name: str, checks: dict[str, bool] | None = None, **changes: Any) -> Path:
@@ -68,7 +69,7 @@ def test_a_few_experiments_come_before_the_claims_and_claims_of_others_are_folde
 
 
 def test_of_a_whole_report_the_claims_come_first(tmp_path: Path) -> None:
-    for name in sections.read():
+    for name in EXPERIMENTS:
         record(tmp_path, name)
     page = written_page(tmp_path)
     assert page.index("The paper's claims") < page.index("<nav") < page.index('id="part-paper"') < page.index("<section")
@@ -142,7 +143,8 @@ def test_pictures_have_their_size_and_a_narrow_one_where_it_is_there(tmp_path: P
     assert 'srcset="fox/figure-narrow.png" width="640" height="480"' in section(page, "fox")
 
 
-def test_links_into_the_repository_lead_to_files(tmp_path: Path) -> None:
+def test_links_into_the_repository_lead_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("otformer.lab.report.html.ROOT", Path(__file__).parents[2])  # an installed package has no repository
     record(tmp_path, "sizes")
     links = re.findall(r'href="([^"#]+\.(?:md|py))"', written_page(tmp_path))
     assert len(links) > 100

@@ -1,37 +1,21 @@
-"""Results, alignments and trained modules show themselves: the right numbers, escaped, bounded, whole or not at all."""
+"""Results and trained modules show themselves: the right numbers, escaped, bounded, whole or not at all."""
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
-import xml.etree.ElementTree as ET
 
 import numpy as np
 import pytest
-import rich.console
 import torch
 from PIL import Image
 
 import otformer as of
+from helpers.shown import EVIL, parsed, printed
 from needs import missing
 from oracles import uniform
 from otformer.show.coarse import blocks, blocks_of_pairs
 from otformer.show.heat import Heat
-from otformer.words.align.align import Alignment
-
-EVIL = "<script>alert(1)</script>"
-
-
-def printed(thing: object) -> str:
-    out = io.StringIO()
-    rich.console.Console(file=out, width=100).print(thing)
-    return out.getvalue()
-
-
-def parsed(html: str) -> ET.Element:
-    """HTML that is XML as well, so that every tag is closed and every text escaped."""
-    return ET.fromstring(html.replace("&nbsp;", " "))
 
 
 def cells(html: str) -> dict[tuple[int, int], float]:
@@ -213,7 +197,7 @@ def test_files_are_what_their_names_say(tmp_path):
     assert "/*" not in page
     assert not re.search(r"<script|https?://|<link", page)
     for name in ("r.npz", "r", "r.html.txt"):
-        with pytest.raises(ValueError, match=r"path must end in \.html, \.png, \.svg or \.pdf, got"):
+        with pytest.raises(ValueError, match=r"path must end in \.html, \.htm, \.png, \.svg or \.pdf, got"):
             r.save(tmp_path / name)
     with pytest.raises(ValueError, match="cannot be written"):
         r.save(tmp_path / "no" / "r.html")
@@ -226,33 +210,6 @@ def test_labels_are_escaped_everywhere():
     assert "<script" not in html
     assert "<script>alert" in " ".join(parsed(html).itertext())
     assert '"&' in " ".join(parsed(html).itertext())
-
-
-def test_alignments_show_their_links():
-    words = ["black", EVIL], ["chat", "noir", "$x_1$"]
-    found = Alignment({(0, 1): 0.9, (1, 0): 0.25}, *words, np.full((3, 2), 0.5, "f4"))
-    html = found._repr_html_()
-    titles = [node.text for node in parsed(html).iter("title")]
-    assert titles[0] == "black – noir: 0.90"
-    assert "<script" not in html
-    strokes = [node.get("stroke-opacity") for node in parsed(html).iter("path") if node.get("stroke-opacity")]
-    assert strokes == ["0.9", "0.25"]
-    text = printed(found)
-    assert "black ━━ noir 0.90" in text
-    assert "without a link: $x_1$" in text
-    assert [t.get_text() for t in found.plot().texts][-1] == "$x_1$"
-    empty = Alignment({}, [], [])
-    assert "0 and 0" in empty._repr_html_()
-    assert "no links" in empty._repr_html_()
-
-
-def test_long_sentences_are_cut(tmp_path):
-    many = [f"word{k}" for k in range(500)]
-    found = Alignment({(k, k): 1.0 for k in range(500)}, many, many)
-    html = found._repr_html_()
-    assert "the first 60 words of 500" in html
-    assert len([node for node in parsed(html).iter("title")]) == 60
-    found.save(tmp_path / "a.svg")
 
 
 def test_trained_modules_show_what_they_do(tmp_path):

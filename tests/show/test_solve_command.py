@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from helpers.messages import assert_says
 from otformer.cli.main import main
 
 
@@ -47,16 +48,16 @@ def test_html_writes_a_page_beside_json(solve, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "parts"),
     [
-        (("--show", "--json"), "show cannot be used with --json"),
-        (("--html", "plan.png"), "html must be a file that ends in .html or .htm, got plan.png"),
-        (("--html", "no/plan.html"), "no/plan.html cannot be written: the folder "),
+        (("--show", "--json"), ("--show", "combined with --json")),
+        (("--html", "plan.png"), ("--html", "end in .html or .htm", "'plan.png'")),
+        (("--html", "no/plan.html"), ("no/plan.html", "be written", "the folder ")),
     ],
 )
-def test_what_cannot_be_drawn_is_said_before_anything_is_solved(solve, tmp_path, monkeypatch, options, said):
-    monkeypatch.setattr("otformer.files.read_problem", lambda *_: pytest.fail("a problem was read"))
+def test_what_cannot_be_drawn_is_said_before_anything_is_solved(solve, tmp_path, monkeypatch, options, parts):
+    monkeypatch.setattr("otformer.problem_files.read_problem", lambda *_: pytest.fail("a problem was read"))
     status, out, err = solve(*options)
     assert (status, out) == (2, "")
-    assert said in err
+    assert_says(err, *parts)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.csv", "y.csv"]

@@ -9,12 +9,12 @@ import torch
 
 from helpers.streams import clouds, pair, stream_of, weights
 from otformer.network.features import squared_euclidean
-from otformer.transport.executors import stream as blocks
-from otformer.transport.executors.clouds import Rule
-from otformer.transport.executors.dense import Dense
-from otformer.transport.executors.stream import Stream
-from otformer.transport.streaming import coarse_to_fine as coarse
-from otformer.transport.streaming.coarse_to_fine import coarse_to_fine
+from otformer.transport.costs import tiles as blocks
+from otformer.transport.costs.clouds import Rule
+from otformer.transport.costs.dense import Dense
+from otformer.transport.costs.tiles import Stream
+from otformer.transport.solvers import coarse_to_fine as coarse
+from otformer.transport.solvers.coarse_to_fine import coarse_to_fine
 
 
 @pytest.mark.slow

@@ -9,10 +9,10 @@ import torch.distributed as dist
 import otformer as of
 from helpers.streams import stream_of
 from otformer.network.schedule import named
-from otformer.transport.executors.absorbed import Absorbed
-from otformer.transport.executors.dense import Dense, run
-from otformer.transport.problem.problem import squared_distances
-from otformer.transport.sharded import Sharded
+from otformer.transport.costs.absorbed import Absorbed
+from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.distances import squared_distances
+from otformer.transport.costs.ranks import Sharded
 
 DEPTH = 60
 

@@ -121,6 +121,7 @@ GIVEN: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has a
     "load_trained": (lambda x, y: of.load_trained("sort-beyond")(x, y), {"x": X[:, 0], "y": Y[:n, 0].sort().values}),
     "EuclideanDistance": (lambda x, y: of.EuclideanDistance(2, 20, -1.0, 2.0)(x, y).cost(), {"x": X, "y": Y}),
 }  # fmt: skip
+GRAPH = of.GraphCost(C.to_sparse())
 REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has none
     "solve, exact": (lambda C, a, b: of.solve(C, a, b, reg=0), WITHOUT_REG),
     "solve, λ": (lambda reg: of.solve(C, reg=reg, unbalanced=1.0), {"reg": REG}),
@@ -139,6 +140,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has
     "solve_partial": (lambda C, a, b, reg, mass: of.solve_partial(C, a, b, reg, mass), {**COSTS, "mass": REG}),
     "solve_sharded": (sharded, {"X_a_local": X, "X_b": Y, "a_local": A, "b": B, "reg": REG}),
     "emd": (of.emd, {"a": A, "b": B, "M": C}),
+    "GraphCost": (lambda a, b, reg: of.solve(GRAPH, a, b, reg), {"a": A, "b": B, "reg": REG}),
+    "neighbour_graph": (lambda x, y: of.neighbour_graph(x, y, 2), {"x": X, "y": Y}),
     "divergence, λ": (lambda reg: of.divergence(X, Y, reg=reg), {"reg": REG}),
     "SamplesLoss, streamed": (
         lambda x, y, a, b: of.SamplesLoss(blur=0.5, backend="online")(a, x, b, y), CLOUDS,

@@ -13,8 +13,8 @@ from scipy.optimize import linear_sum_assignment
 
 import otformer as of
 from needs import missing
-from otformer.transport.exact.batch import ON_MATRIX
-from otformer.transport.executors.gpu.assign import assign
+from otformer.transport.costs.gpu.assign import assign
+from otformer.transport.ragged.exact_stacks import ON_MATRIX
 
 CHECKS = ("values", "broken")
 DRAWS = {

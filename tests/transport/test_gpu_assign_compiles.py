@@ -15,8 +15,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from otformer.transport.executors.gpu.assign import A_WARP, LEAST_COLUMNS
-from otformer.transport.executors.gpu.assign_kernels import assign
+from otformer.transport.costs.gpu.assign import A_WARP, LEAST_COLUMNS
+from otformer.transport.costs.gpu.assign_kernels import assign
 
 pytestmark = pytest.mark.slow
 

@@ -18,9 +18,9 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from otformer.transport.executors.gpu import mixing_kernels, pass_kernels, product_kernels, settle_kernels
-from otformer.transport.executors.gpu.layout import MIXED, SINGLE
-from otformer.transport.executors.gpu.passes import CHUNK, FAR_DOUBLE, FAR_SINGLE, MARGIN, PRECISION, ROWS
+from otformer.transport.costs.gpu import mixing_kernels, pass_kernels, product_kernels, settle_kernels
+from otformer.transport.costs.gpu.layout import MIXED, SINGLE
+from otformer.transport.costs.gpu.passes import CHUNK, FAR_DOUBLE, FAR_SINGLE, MARGIN, PRECISION, ROWS
 
 pytestmark = pytest.mark.slow
 IN_NUMBERS = {"x", "y", "h", "tops", "slopes", "boxes", "out_top", "out_tops", "points"}  # pointers to a pass's own numbers

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from helpers.gpu_streams import Case, case
 from needs import missing
-from otformer.transport.executors.clouds import PLAIN, Rule
-from otformer.transport.executors.gpu import least, least_kernels
-from otformer.transport.executors.gpu.least import GpuPairs
+from otformer.transport.costs.clouds import PLAIN, Rule
+from otformer.transport.costs.gpu import least, least_kernels
+from otformer.transport.costs.gpu.least import GpuPairs
 
 ROOT, DIFFERENT = Rule(root=True), Rule(same=False)
 CHECKS = ("dimensions", "rules", "ties", "absent", "steep_distances"), ("far_moves", "left_out")

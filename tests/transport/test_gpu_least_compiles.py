@@ -17,9 +17,9 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from otformer.transport.executors.gpu.layout import DOUBLE
-from otformer.transport.executors.gpu.least_kernels import far_least, near_first, near_least
-from otformer.transport.executors.gpu.passes import CHUNK, FAR_DOUBLE, ROWS
+from otformer.transport.costs.gpu.layout import DOUBLE
+from otformer.transport.costs.gpu.least_kernels import far_least, near_first, near_least
+from otformer.transport.costs.gpu.passes import CHUNK, FAR_DOUBLE, ROWS
 
 pytestmark = pytest.mark.slow
 IN_INT32 = {"labels_x", "labels_y", "places", "nearest"}

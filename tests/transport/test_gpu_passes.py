@@ -1,4 +1,4 @@
-"""Passes and products of the GPU's stream against float64 from the matrix: as exact as executors/gpu/layout.py says."""
+"""Passes and products of the GPU's stream against float64 from the matrix: as exact as costs/gpu/layout.py says."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from helpers import gpu_streams
 from helpers.gpu_streams import Case, check_pass, check_products, share_that_reads_all, steep
-from otformer.transport.executors.clouds import PLAIN, Rule
-from otformer.transport.executors.gpu import passes
-from otformer.transport.executors.gpu.layout import DOUBLE, MIXED, MIXED_ROUNDING, SINGLE, Precision
+from otformer.transport.costs.clouds import PLAIN, Rule
+from otformer.transport.costs.gpu import passes
+from otformer.transport.costs.gpu.layout import DOUBLE, MIXED, MIXED_ROUNDING, SINGLE, Precision
 
 pytestmark = pytest.mark.gpu
 case = partial(gpu_streams.case, device="cuda")

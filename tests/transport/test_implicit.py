@@ -102,7 +102,7 @@ def test_value_gradients_equal_POT():
 @pytest.mark.parametrize("reg", [1e-2, 1e-3, 1e-4])
 def test_small_reg_against_a_dense_solve(reg, direct, monkeypatch):
     """The plan is nearly a permutation: H is nearly singular in many directions, and the gradient must not feel it."""
-    monkeypatch.setattr("otformer.transport.derivatives.implicit.EIGENVECTORS_UP_TO", direct)
+    monkeypatch.setattr("otformer.transport.derivatives.implicit.DIRECT_UP_TO", direct)
     C, weight = draw(7, 40, 40), draw(8, 40, 40).detach()
     result = of.solve(C, reg=reg, tol=1e-5)
     (ours,) = torch.autograd.grad((result.plan * weight).sum(), C)
@@ -132,7 +132,7 @@ def test_marginals_of_a_stack_are_solved_each_for_itself(rows, columns):
 
 
 def test_a_gradient_out_of_reach_is_said(monkeypatch):
-    monkeypatch.setattr("otformer.transport.derivatives.implicit.EIGENVECTORS_UP_TO", 0)
+    monkeypatch.setattr("otformer.transport.derivatives.implicit.DIRECT_UP_TO", 0)
     monkeypatch.setattr("otformer.transport.derivatives.implicit.CG_STEPS", 2)
     C = draw(7, 40, 40)
     result = of.solve(C, reg=0.01)

@@ -10,7 +10,8 @@ import torch
 
 from oracles import pot_plan, problem
 from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
-from otformer.transport.executors.absorbed import Absorbed
+from otformer.transport.costs import matrix
+from otformer.transport.costs.absorbed import Absorbed
 from otformer.transport.variants import debiased
 
 
@@ -235,8 +236,9 @@ def test_self_transport_halves_its_error_at_any_blur(p, blur):
             return super().log_ratio(*args, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(debiased, "Absorbed", Counting)
-        f = debiased.self_transport(C, a[None], eps, None, tol=1e-10)[0]
+        patch.setattr(matrix, "Absorbed", Counting)
+        kernel = matrix.MatrixCost(C, 0.0, float(C.max())).kernel(a.log()[None], a.log()[None], eps)
+        f = debiased.Loss(eps, None, tol=1e-10, debias=True).within(kernel, a[None])[0]
     P = a[:, None] * a * ((f[:, None] + f - C[0]) / eps).exp()
     assert float((P.sum(1) - a).abs().sum()) < 1.1e-10
     assert passes < 50

@@ -11,7 +11,7 @@ import torch
 
 import otformer as of
 from otformer.transport import solve as ways
-from otformer.transport.executors import open as opening
+from otformer.transport.costs import points as opening
 from otformer.transport.ragged import batch
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 import otformer as of
 from oracles import problem
-from otformer.transport.problem.read import read_cost, read_points
+from otformer.transport.problem.read import read_cost
+from otformer.transport.problem.read_points import read_points
 
 x, y, *_ = problem(10, 20, 20, 2)
 M = ((x[:, None] - y) ** 2).sum(-1)

@@ -20,7 +20,7 @@ def test_executors_of_solve_sample_agree_and_a_matrix_too_large_is_not_formed():
     assert type(r.plan).__name__ == "StreamedPlan"
     with pytest.raises(ValueError, match="executor must be one of auto, dense, stream, got 'gpu'"):
         of.solve_sample(x, x, executor="gpu")
-    with pytest.raises(ValueError, match="executor 'stream' goes with neither schedule nor solver"):
+    with pytest.raises(ValueError, match="executor='stream' cannot be combined with schedule"):
         of.solve_sample(x, x, executor="stream", schedule="gradient")
 
 

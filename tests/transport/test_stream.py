@@ -15,9 +15,9 @@ from helpers.streams import COSTS, centred, clouds, duals, pair, stream_of, weig
 from oracles import pot_plan, squared_cost
 from otformer.network.features import Features, squared_euclidean
 from otformer.network.schedule import named
-from otformer.transport.executors.clouds import morton
-from otformer.transport.executors.dense import Dense, run
-from otformer.transport.executors.stream import Stream
+from otformer.transport.costs.clouds import morton
+from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.tiles import Stream
 from otformer.transport.solvers.annealing import annealed
 
 
@@ -109,7 +109,7 @@ def test_blocks_on_a_stream_reach_the_plan_of_pot() -> None:
     x, y = clouds(60, 45, 3)
     a, b = weights(60), weights(45, 2)
     stream = stream_of(x, y, a, b)
-    for u, v, error, _ in annealed(stream, stream.spread, 0.005, 1e-11, 4000):  # noqa: B007
+    for u, v, error, _ in annealed(stream, 0.005, 1e-11, 4000):  # noqa: B007
         pass
     assert error < 1e-11
     expected = pot_plan(squared_cost(x, y).numpy(), a, b, 0.005)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from helpers.streams import clouds as clouds_of
 from helpers.streams import weights
-from otformer.transport.executors.stream import Stream
+from otformer.transport.costs.tiles import Stream
 from otformer.transport.solve import solve_streamed
-from otformer.transport.streaming import solve as streamed
+from otformer.transport.solvers import precision as streamed
 
 
 def clouds() -> tuple[Tensor, Tensor]:

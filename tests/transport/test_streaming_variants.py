@@ -14,7 +14,7 @@ from torch.autograd import grad, gradcheck, gradgradcheck
 import otformer as of
 from helpers.streams import Sizes, close, cubes, masses
 from otformer.transport.compat.like_geomloss import SamplesLoss
-from otformer.transport.problem import read
+from otformer.transport.problem import read_points as read
 from otformer.transport.solve import solve_streamed
 
 
@@ -109,7 +109,7 @@ def test_an_unbalanced_stream_says_where_it_did_not_converge() -> None:
     [
         ({"unbalanced": -1.0}, "reg_m, or unbalanced, must be one or two positive numbers"),
         ({"unbalanced": math.inf}, "at most one of them infinite"),
-        ({"unbalanced": 1.0, "potentials": (torch.zeros(6), torch.zeros(5))}, "unbalanced goes without potentials"),
+        ({"unbalanced": 1.0, "potentials": (torch.zeros(6), torch.zeros(5))}, "unbalanced cannot be combined with pot"),
         ({"unbalanced": 1.0, "a": -torch.ones(6)}, "a must not be negative"),
         ({"unbalanced": 1.0, "cost": "manhattan"}, "must be one of"),
         ({"unbalanced": 1e-3, "cost": "inner", "X_a": 1e4 * torch.ones(6, 3), "max_depth": 9}, "mass of the plan overflows"),

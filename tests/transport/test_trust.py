@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 import otformer as of
 from oracles import marginal_error
-from otformer.benchmarks.problems import FAMILIES, make
+from otformer.lab.benchmarks.problems import FAMILIES, make
 
 PROBLEMS = 2000
 TOL = 1e-6

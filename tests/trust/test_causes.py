@@ -16,13 +16,13 @@ import torch.distributed as dist
 
 import otformer as of
 from helpers.shell import ENVIRONMENT, SRC
-from otformer.jobs import jobs
+from otformer.lab.translators.compare_scores import bleu_of
+from otformer.lab.translators.evaluate import bleu
 from otformer.memory import lacking
 from otformer.transport import sharded
 from otformer.words.align.hmm import file as hmm
+from otformer.words.jobs import jobs
 from otformer.words.models import models
-from otformer.words.training.compare_scores import bleu_of
-from otformer.words.training.evaluate import bleu
 
 NO_MEMORY = RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to …")
 
@@ -78,10 +78,10 @@ def test_a_model_that_runs_out_of_memory_is_not_said_to_give_no_attentions() -> 
 
 def test_mahalanobis_blames_w_for_its_range_and_not_for_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     x = [[0.0, 1.0]]
-    with pytest.raises(ValueError, match=r"W must have eigenvalues in the range of torch\.float64, got entries to 1e\+308"):
+    with pytest.raises(ValueError, match=r"W must have eigenvalues within torch\.float64, got entries to 1e\+308"):
         of.mahalanobis(x, x, np.full((2, 2), 1e308))
     monkeypatch.setattr(torch.linalg, "eigh", failing(torch.linalg.LinAlgError("linalg.eigh: failed to converge")))
-    with pytest.raises(ValueError, match="W must have eigenvalues in the range"):
+    with pytest.raises(ValueError, match="W must have eigenvalues within"):
         of.mahalanobis(x, x, np.eye(2))
     monkeypatch.setattr(torch.linalg, "eigh", failing(NO_MEMORY))
     with pytest.raises(RuntimeError, match="can't allocate memory"):
@@ -152,7 +152,7 @@ def test_a_module_that_is_broken_is_not_called_missing(name: str, monkeypatch: p
 WITHOUT = """
 import importlib, pathlib, sys, warnings
 import otformer as of
-from otformer.transport.executors.open import has_triton
+from otformer.transport.costs.points import has_triton
 
 for file in pathlib.Path(sys.argv[1]).rglob("*kernels.py"):
     importlib.import_module(".".join(file.relative_to(sys.argv[1]).with_suffix("").parts))

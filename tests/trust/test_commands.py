@@ -13,7 +13,7 @@ import otformer as of
 from helpers import tiny_models
 from helpers.shell import shell
 from otformer.cli.main import main
-from otformer.transport.problem import read
+from otformer.transport.problem import read_points as read
 
 REFUSED = [
     (["align", "/dev/zero"], "/dev/zero is a device, not a text"),

@@ -11,7 +11,7 @@ import pytest
 from numpy.lib import format as npy
 
 from otformer.array_files import UNPACKED_BYTES
-from otformer.files import read_problem, read_weights
+from otformer.problem_files import read_problem, read_weights
 
 MEMORY = 2 * 2**30  # bytes above what the test already has
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import math
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,15 +15,15 @@ import torch
 
 import otformer as of
 from helpers.shell import shell
-from otformer import locks, replacing
-from otformer.benchmarks import harness, process
 from otformer.cli.main import main
-from otformer.experiments import runner
-from otformer.files import read_problem
+from otformer.lab.benchmarks import harness, process
+from otformer.lab.experiments import runner
 from otformer.learning.trained import load_ensemble
 from otformer.nn import attention_bias, attention_heads
+from otformer.problem_files import read_problem
 from otformer.tensor_files import read_tensors, write_tensors
-from otformer.transport.executors.gpu.steps import GpuSteps
+from otformer.transport.costs.gpu.steps import GpuSteps
+from otformer.transport.derivatives import implicit
 from otformer.words.align.vectors import read_vectors
 from otformer.words.models import models
 
@@ -107,59 +105,6 @@ def test_a_peer_that_fails_is_a_line_of_the_table(
     assert json.loads(capsys.readouterr().out) == {"failed": said}
 
 
-def test_a_part_that_cannot_be_locked_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*given: Any) -> Any:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(locks, "_locked", fail)
-    with pytest.raises(OSError, match="Input/output error"), locks.part_of(tmp_path / "plan.npz"):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
-    for name in ("new", "target"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / name).write_text(name)
-    return tmp_path / "new", tmp_path / "target", tmp_path / "old"
-
-
-def test_a_folder_on_another_layer_of_the_file_system_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Overlays refuse to rename a folder of their lower layer: EXDEV."""
-    new, target, old = folders(tmp_path)
-    rename = os.rename
-
-    def refuse(one: Any, other: Any) -> None:
-        if Path(one) == target:
-            raise OSError(errno.EXDEV, "Invalid cross-device link")
-        rename(one, other)
-
-    monkeypatch.setattr(replacing, "_exchanged", lambda *_: False)
-    monkeypatch.setattr(os, "rename", refuse)
-    replacing.put_folder(new, target, old)
-    assert ([f.name for f in target.iterdir()], [f.name for f in old.iterdir()]) == (["new"], ["target"])
-
-
-def test_a_folder_that_another_replaces_meanwhile_is_tried_again_and_other_errors_are_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new, target, old = folders(tmp_path)
-    errors = [OSError(errno.ENOENT, "gone"), OSError(errno.EEXIST, "there again")]
-    exchanged = replacing._exchanged
-
-    def busy(*given: Path) -> bool:
-        if errors:
-            raise errors.pop()
-        return exchanged(*given)
-
-    monkeypatch.setattr(replacing, "_exchanged", busy)
-    replacing.put_folder(new, target, old)
-    assert [f.name for f in target.iterdir()] == ["new"]
-    errors.append(OSError(errno.EIO, "Input/output error"))
-    with pytest.raises(OSError, match="Input/output error"):
-        replacing.put_folder(new if new.exists() else old, target, old)
-
-
 def test_attention_that_does_not_converge_says_how_far_its_columns_are_off() -> None:
     torch.manual_seed(0)
     q, k = 30 * torch.randn(1, 9, 4, dtype=torch.float64), 30 * torch.randn(1, 9, 4, dtype=torch.float64)
@@ -170,7 +115,7 @@ def test_attention_that_does_not_converge_says_how_far_its_columns_are_off() -> 
 
 def test_a_gradient_of_attention_that_is_not_accurate_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    monkeypatch.setattr(attention_bias, "CG_STEPS", 1)
+    monkeypatch.setattr(implicit, "CG_STEPS", 1)
     q = (3 * torch.randn(1, 9, 4, dtype=torch.float64)).requires_grad_()
     layer = of.nn.SinkhornAttention(4, 1, batch_first=True, dtype=torch.float64, unbalanced=50.0)
     out, _ = layer(q, q.detach() + 1, q.detach())

@@ -13,7 +13,7 @@ from needs import missing
 
 SCRIPT = """
 import glob, os, threading
-from otformer.jobs.jobs import Job, stream
+from otformer.words.jobs.jobs import Job, stream
 
 def ours():  # sockets of all processes that have the mark of this test in their environment
     for process in glob.glob("/proc/[0-9]*"):

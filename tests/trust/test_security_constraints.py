@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-INSTALLED = ("dev", "words", "ray", "exact", "docs")  # extras, by the Makefile
+INSTALLED = ("dev", "ray", "docs")  # extras, by the Makefile
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 
 

@@ -5,7 +5,6 @@ A file that the user has named himself (solve --out plan.npz) may be a link, and
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -14,12 +13,12 @@ import pytest
 from helpers import tiny_models
 from needs import missing
 from otformer import figures
-from otformer.benchmarks import harness
 from otformer.cli.main import main
-from otformer.experiments.experiment import Experiment, Finding, Outcome
-from otformer.experiments.runner import reproduce as run
 from otformer.files import written, written_folder
-from otformer.report.html import write_report
+from otformer.lab.benchmarks import harness
+from otformer.lab.experiments.experiment import Experiment, Outcome
+from otformer.lab.experiments.runner import reproduce as run
+from otformer.lab.report.html import write_report
 
 PRECIOUS = "precious\n"
 
@@ -31,9 +30,9 @@ def command(*arguments: object) -> None:
 
 
 def reproduce(out: Path) -> None:
-    found = Finding("title", "brief", "number")
-    outcome = Outcome([{"n": 1}], figures.figure(2, 2)[0], "summary", {"it holds": True}, {"n": 1}, found)
-    run([Experiment("made", "title", "source", "claim", lambda context: outcome)], out)
+    outcome = Outcome([{"n": 1}], figures.figure(2, 2)[0], {}, {"it holds": True}, {"n": 1})
+    texts = dict.fromkeys(("finding", "brief", "number", "details"), "text")
+    run([Experiment("made", "title", "source", "claim", lambda context: outcome, texts)], out)
     write_report(out)
 
 
@@ -76,7 +75,7 @@ def test_links_in_the_folder_are_replaced_and_never_followed(write, tmp_path, ca
         target.parent.mkdir(exist_ok=True, parents=True)
         target.write_text(PRECIOUS)
         (out / first).symlink_to(outside / first)
-    planted = {f".{name}.{os.getpid()}-0123abcd.part" for name in WRITERS[write] if "/" not in name}  # names of ours
+    planted = {f".{name}.0123abcd.otformer-new" for name in WRITERS[write] if "/" not in name}  # names of ours
     for name in planted:
         (out / name).symlink_to(outside / "new")
     write(out)
@@ -105,7 +104,7 @@ def test_a_link_in_place_of_the_folder_of_chunks_is_refused(place, tmp_path, cap
 def test_a_file_that_the_user_has_named_may_be_a_link_but_not_the_part_beside_it(tmp_path):
     (tmp_path / "target").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    (tmp_path / f".target.{os.getpid()}-0123abcd.part").symlink_to(tmp_path / "stolen")
+    (tmp_path / ".target.0123abcd.otformer-new").symlink_to(tmp_path / "stolen")
     with written(tmp_path / "link") as out:
         out.write(b"new")
     assert (tmp_path / "link").is_symlink()

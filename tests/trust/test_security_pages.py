@@ -21,9 +21,9 @@ from helpers import tiny_models
 from helpers.browser import Browser
 from needs import missing
 from otformer.explorer.page import write_page
+from otformer.lab.report.html import write_report
 from otformer.network.transformer import AligningTransformer
-from otformer.report.html import write_report
-from otformer.words.align.align import Alignment
+from otformer.words.aligning import Alignment
 
 EVIL = [
     "<b>",
@@ -84,11 +84,11 @@ def probe_page(folder: Path, texts: list[str]) -> Path:
     pytest.importorskip("transformers", reason=missing("words"))
     from otformer.words.models.models import load
     from otformer.words.probe.page import show
-    from otformer.words.probe.probe import Settings
+    from otformer.words.probe.probe import ProbeSettings
 
     model = load(tiny_models.bert(folder / texts[1]))
     pair = " ".join(text.replace(" ", "_") for text in texts[:4])
-    return show(model, [(pair, pair)], settings=Settings(by="spaces")).save(folder / "probe.html")
+    return show(model, [(pair, pair)], settings=ProbeSettings(by="spaces")).save(folder / "probe.html")
 
 
 PAGES: dict[str, Callable[[Path, list[str]], Path]] = {

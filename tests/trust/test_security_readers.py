@@ -20,31 +20,31 @@ import pytest
 import torch
 
 from needs import missing
-from otformer import array_files, files
-from otformer.benchmarks import harness
+from otformer import array_files, problem_files
 from otformer.cli import solve as solve_command
 from otformer.cli.main import main
-from otformer.jobs.jobs import ChunkFolder, Job, run
+from otformer.lab.benchmarks import harness
+from otformer.lab.report.records import read_records, read_table
 from otformer.learning.trained import load_trained
 from otformer.network.transformer import AligningTransformer
-from otformer.report.records import read_records, read_table
 from otformer.tensor_files import read_tensors, write_tensors
+from otformer.words.jobs.jobs import ChunkFolder, Job, run
 from otformer.words.probe.probe import Tally
 from otformer.words.text.text import read_lines
 
 
 def test_a_text_of_numbers_has_a_largest_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "TEXT_BYTES", 100)
+    monkeypatch.setattr(problem_files, "TEXT_BYTES", 100)
     (tmp_path / "x.csv").write_text("1,2\n" * 26)
     with pytest.raises(ValueError, match=r"x\.csv must have at most 100 bytes as text, got more: give it as \.npy"):
-        files.read_weights(tmp_path / "x.csv")
+        problem_files.read_weights(tmp_path / "x.csv")
 
 
 @pytest.mark.parametrize("kind", ["x.csv", "x.npy", "x.npz"])
 def test_a_link_to_a_device_is_no_file_of_numbers(kind, tmp_path):
     (tmp_path / kind).symlink_to("/dev/zero")
     with pytest.raises(ValueError, match="is a device or a pipe, not a file"):
-        files.read_problem(tmp_path / kind, cost=True)
+        problem_files.read_problem(tmp_path / kind, cost=True)
 
 
 def test_a_gzip_of_many_lines_may_not_unpack_without_end(tmp_path, monkeypatch):
@@ -65,7 +65,7 @@ def test_a_zip_bomb_among_kept_chunks_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("data", [b"", b"[", b"\x80\x04.", pickle.dumps(os.getcwd), b"[[1]]", b"null"])
 def test_a_kept_chunk_that_is_not_ours_is_one_line_and_never_unpickled(data, tmp_path):
-    from otformer.words.align.align import AlignWork
+    from otformer.words.aligning import AlignWork
 
     job, pairs = AlignWork().job(), [("the cat", "le chat")]
     folder = ChunkFolder(tmp_path / "links")
@@ -76,7 +76,7 @@ def test_a_kept_chunk_that_is_not_ours_is_one_line_and_never_unpickled(data, tmp
 
 
 def test_a_kept_chunk_has_a_largest_size(tmp_path, monkeypatch):
-    monkeypatch.setattr("otformer.jobs.jobs.LARGEST_CHUNK", 10)
+    monkeypatch.setattr("otformer.words.jobs.jobs.LARGEST_CHUNK", 10)
     job = Job(lambda: lambda chunk: b"x" * 11, chunk=1)
     with pytest.raises(ValueError, match="is damaged"):
         run(job, [("a", "b")], tmp_path / "out")
@@ -130,8 +130,8 @@ def test_a_hostile_header_of_safetensors_is_one_line(data, tmp_path):
 
 @pytest.mark.parametrize("name", ["run.json", "numbers.csv"])
 def test_a_record_that_is_a_device_a_pipe_or_too_large_is_passed_over(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("otformer.report.records.LARGEST_RECORD", 1000)
-    monkeypatch.setattr("otformer.report.records.LARGEST_TABLE", 1000)
+    monkeypatch.setattr("otformer.lab.report.records.LARGEST_RECORD", 1000)
+    monkeypatch.setattr("otformer.lab.report.records.LARGEST_TABLE", 1000)
     for kind in ("device", "pipe", "large", "deep"):
         (tmp_path / kind).mkdir()
     (tmp_path / "device" / name).symlink_to("/dev/zero")
@@ -207,4 +207,4 @@ def test_an_npz_with_a_member_of_a_thousand_names_is_read_once_each(tmp_path):
         for k in range(1000):
             archive.writestr(f"{k}.npy", b"")
     with pytest.raises(ValueError, match=r"p\.npz is not a readable|not a readable \.npy"):
-        files.read_problem(tmp_path / "p.npz")
+        problem_files.read_problem(tmp_path / "p.npz")

@@ -1,8 +1,8 @@
 """What no source file may do: run code that came as data, start a shell, fetch a model's code, listen to the network.
 
-Pickle has one place, jobs/ray_engine.py, where chunks and results travel between our own process and the Ray workers it
-started; the local engine's processes (multiprocessing) pickle in the same way. Neither reads a pickle from a file. Outside
-the package, the script bench/aligners_systems.py keeps what it has trained in a folder that its user names.
+Pickle has one place, words/jobs/ray_engine.py, where chunks and results travel between our own process and the Ray
+workers it started; the local engine's processes (multiprocessing) pickle in the same way. Neither reads a pickle from a
+file. Outside the package, the script bench/aligners_systems.py keeps what it has trained in a folder that its user names.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MODULES = {
     *("socket", "socketserver", "http.server", "asyncio", "ftplib", "telnetlib", "smtplib", "xmlrpc", "urllib.request"),
     *("requests", "httpx", "yaml", "tarfile", "pty"),
 }
-ALLOWED = {("jobs/ray_engine.py", "pickle"), ("bench/aligners_systems.py", "pickle")}
+ALLOWED = {("words/jobs/ray_engine.py", "pickle"), ("bench/aligners_systems.py", "pickle")}
 UNPACK_NOTHING = ("compare", "compare_digest", "compare_scores")
-ALLOWED |= {(f"words/training/{name}.py", "tarfile") for name in UNPACK_NOTHING}
+ALLOWED |= {(f"lab/translators/{name}.py", "tarfile") for name in UNPACK_NOTHING}
 ALLOWED |= {("bench/trust_peers.py", "np.load")}  # shows what it does to a file of its own making
 NAMES = {"eval", "exec", "compile", "input", "__import__", "breakpoint"}
 CALLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput", "pickle.load", "pandas.read_pickle"}

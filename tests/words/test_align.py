@@ -8,11 +8,11 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
-from otformer.words.align.align import Alignment, AlignWork, align, pack, unpack
 from otformer.words.align.aligners import Aligner
 from otformer.words.align.hmm.word_parts import dice, letter_pairs
 from otformer.words.align.methods import Hmm, Looks, Vectors, look, method
 from otformer.words.align.vectors import WordVectors
+from otformer.words.aligning import Alignment, AlignWork, align, pack, unpack
 from otformer.words.text.examples import examples
 from otformer.words.text.languages import LANGUAGES, LanguagePair
 from otformer.words.text.text import Pair, words

@@ -239,7 +239,7 @@ def test_bad_input(models):
 def test_a_sentence_that_cannot_be_spelled_is_named(models, monkeypatch):
     model = models["translation"]
     convert = type(model.tokenizer).convert_ids_to_tokens
-    wrong = lambda self, ids: ["@@" if piece == "▁the" else piece for piece in convert(self, ids)]  # noqa: E731
+    wrong = lambda self, ids: ["@@" if "e" in piece else piece for piece in convert(self, ids)]  # noqa: E731  # of "the"
     monkeypatch.setattr(type(model.tokenizer), "convert_ids_to_tokens", wrong)
     with pytest.raises(ValueError, match=r"^'the cat' \|\|\| 'chat': tokenizer MarianTokenizer has no offsets"):
         list(read(model, [Pair("chat", "chat"), Pair("the cat", "chat")]))

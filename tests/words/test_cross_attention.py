@@ -18,17 +18,17 @@ from torch import Tensor
 from needs import missing
 
 pytest.importorskip("transformers", reason=missing("words"))
+from otformer.lab.translators import variants
+from otformer.lab.translators.compare import main
+from otformer.lab.translators.compare_digest import digest
+from otformer.lab.translators.evaluate import translate
+from otformer.lab.translators.networks import PAD
+from otformer.lab.translators.prefixes import losses, translate_prefixes
 from otformer.nn import DoublyStochastic
 from otformer.words.models import cross_attention as rules
 from otformer.words.models.models import Model, load
 from otformer.words.models.shipped import folder
 from otformer.words.text.text import Pair
-from otformer.words.training import variants
-from otformer.words.training.compare import main
-from otformer.words.training.compare_digest import digest
-from otformer.words.training.evaluate import translate
-from otformer.words.training.networks import PAD
-from otformer.words.training.prefixes import losses, translate_prefixes
 
 PAIRS = [
     Pair("the black cat sleeps on the sofa.", "le chat noir dort sur le canapé."),
@@ -238,7 +238,7 @@ def test_a_run_that_is_no_variant_and_seed_is_refused(run: str, tmp_path: Path, 
 
 
 def test_a_digest_has_runs_curves_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("otformer.words.training.compare_digest.translated_sets", lambda text, size: {})
+    monkeypatch.setattr("otformer.lab.translators.compare_digest.translated_sets", lambda text, size: {})
     line = dict.fromkeys(("distance", "marginal_error", "row_entropy", "uniform", "Hits@1_low", "Hits@1_high"), 0.123456)
     line |= {
         "method": "attention",

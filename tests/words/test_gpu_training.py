@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from otformer.words.training import graphs
-from otformer.words.training.corpus import Sentences, write_sides
-from otformer.words.training.variants import VARIANTS, CrossAttention
+from otformer.lab.translators import graphs
+from otformer.lab.translators.corpus import Sentences, write_sides
+from otformer.lab.translators.variants import VARIANTS, CrossAttention
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -6,13 +6,13 @@ import os
 import numpy as np
 import pytest
 
+from otformer.lab.translators import __main__ as commands
 from otformer.words.align.aligners import off_diagonal
 from otformer.words.align.hmm import model as ibm
 from otformer.words.align.hmm import orders
 from otformer.words.align.hmm.file import read_models, write_models
 from otformer.words.align.hmm.model import AlignmentSettings, train_model
 from otformer.words.align.hmm.orders import FURTHEST, Direction, OrderCounts
-from otformer.words.training import __main__ as commands
 
 
 def direction(m, kappa=2.0, seed=0):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 import time
 import unicodedata
@@ -14,12 +15,14 @@ import pytest
 
 import otformer as of
 from fuzz.commands import called
+from helpers.messages import assert_says
 from otformer.cli.main import main
-from otformer.words.align.align import Alignment, _groups
+from otformer.show.look import visible
 from otformer.words.align.hmm.word_parts import word_parts
 from otformer.words.align.methods import method
 from otformer.words.align.vectors import WordVectors
-from otformer.words.text import outside
+from otformer.words.aligning import MOST_AT_ONCE, Alignment
+from otformer.words.text.sizes import grouped
 from otformer.words.text.text import fold, words
 
 ESCAPE = "\x1b]0;x\x07"
@@ -104,9 +107,9 @@ def test_what_is_no_sentence_is_refused_with_its_place(n, m, tmp_path, monkeypat
 def test_long_pairs_are_aligned_a_few_at_a_time():
     """Memory is bounded by groups; ordinary sentences stay together."""
     sizes = [(1_000, 1_000)] * 9 + [(30, 30)] * 256
-    groups = list(_groups((["a"] * n, ["b"] * m) for n, m in sizes))
+    groups = list(grouped(sizes, math.prod, MOST_AT_ONCE))
     assert [len(group) for group in groups] == [4, 4, 257]
-    assert [(len(e), len(f)) for group in groups for e, f in group] == sizes
+    assert [pair for group in groups for pair in group] == sizes
 
 
 def test_compounds_are_found_in_words_of_any_length():
@@ -152,7 +155,7 @@ def test_tokens_are_not_printed_with_bars_in_them(tmp_path, monkeypatch):
     (tmp_path / "table.tsv").write_text("the cat\tle chat\na ||| b\tc\n")
     code, out, err = called(["align", "table.tsv", "--tokens"])
     assert (code, out) == (2, "")
-    assert err == "otformer: --tokens cannot be used with ||| in a sentence, got one in pair 2: --json can\n"
+    assert_says(err, "--tokens", "combined with ||| in a sentence", "one in pair 2")
     code, out, _ = called(["align", "table.tsv", "--json"])
     assert json.loads(out.splitlines()[1])["source"] == ["a", "|||", "b"]
 
@@ -189,4 +192,4 @@ def test_as_many_lines_as_the_input_has(tmp_path, monkeypatch):
         assert code == 0, err
         out = out or (tmp_path / "links").read_bytes().decode()
         assert out.count("\n") == len(out.splitlines()) == text.count("\n")
-    assert outside.visible("a\u2028b") == "a\ufffdb"
+    assert visible("a\u2028b") == "a\ufffdb"

@@ -14,7 +14,7 @@ from helpers import tiny_models
 from otformer.words.models.attention import read
 from otformer.words.models.models import load
 from otformer.words.probe.one_pair import look_at
-from otformer.words.probe.probe import LIKENESS, Settings
+from otformer.words.probe.probe import LIKENESS, ProbeSettings
 from otformer.words.probe.table import probe
 from otformer.words.probe.work import ProbeWork
 from otformer.words.text.gold import parse_links
@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 def test_a_pair_has_the_numbers_of_a_corpus_of_it(folder, monkeypatch):
     monkeypatch.delenv("OTFORMER_DATA", raising=False)
-    soft, model = Settings(reg=0.5), load(folder)
+    soft, model = ProbeSettings(reg=0.5), load(folder)
     found = look_at(folder, " ||| ".join(PAIR), soft)
     table = probe(model, [PAIR], gold=[parse_links("0-0")], settings=soft)
     means = [line for line in table if line["method"] == "attention" and not line["head"]]

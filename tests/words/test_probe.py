@@ -19,7 +19,7 @@ from otformer.words.models.attention import read
 from otformer.words.models.models import load
 from otformer.words.probe import probe as probing
 from otformer.words.probe.figure import figure
-from otformer.words.probe.probe import Row, Settings, Tally, probe_chunk, rows_of
+from otformer.words.probe.probe import ProbeSettings, TableRow, Tally, probe_chunk, rows_of
 from otformer.words.probe.scores import embedding_plan, estimate, likeness
 from otformer.words.probe.table import METRICS, probe, tabulate
 from otformer.words.probe.work import ProbeWork
@@ -31,7 +31,7 @@ PAIRS = [Pair(*pair) for pair in tiny_models.PAIRS]
 CORPUS = [*PAIRS, Pair("", ""), Pair("man", "homme"), *PAIRS[::-1]]
 ENTRIES = "cat chat, house maison, sleeps dort, dog chien, man homme, red rouge, sees voit, old vieil, woman femme"
 DICTIONARY = Dictionary(tuple(entry.split()) for entry in ENTRIES.split(", "))
-SOFT = Settings(reg=0.5)  # which POT, too, solves in a moment
+SOFT = ProbeSettings(reg=0.5)  # which POT, too, solves in a moment
 LINKS = ["0-0 1-1 2p2 5-5", "0-0 1-1 2-2 9p9", "0-0 4-3", "1-1", "", "", "0-0", "1-1", "0-0", "1-1 3p2", "2-2", "0-0"]
 
 
@@ -98,7 +98,7 @@ def test_likeness(models, tally):
         assert np.isnan(tally.likeness[5, r]).all()  # the empty pair
         A = matrix(readings[1], row)
         A = A / A.sum(1, keepdims=True) / len(A)
-        plans = [matrix(readings[1], Row("transport", *which)) for which in (("embeddings", 0), ("states", row.layer))]
+        plans = [matrix(readings[1], TableRow("transport", *which)) for which in (("embeddings", 0), ("states", row.layer))]
         assert tally.likeness[1, r, 0] == pytest.approx(0.5 * abs(A - plans[0]).sum(), abs=1e-5)
         assert tally.likeness[1, r, 5] == pytest.approx(0.5 * abs(A - plans[1]).sum(), abs=1e-5)
         assert tally.likeness[1, r, 2] == pytest.approx(abs(A.sum(0) - 1 / A.shape[1]).sum(), abs=1e-5)
@@ -121,7 +121,7 @@ def test_an_encoder_of_fewer_layers(tmp_path):
     assert reading.states["source"].shape[0] == 2
     C = cdist(reading.states["target"][3].astype(float), reading.states["source"][1].astype(float), "cosine")
     right = [stats.rankdata(C[j], method="min")[i] for i, j in gold_of(reading)]
-    assert tally.scores[0, tally.rows.index(Row("nearest", "states", 3)), 0] == pytest.approx(sum(1 / r for r in right))
+    assert tally.scores[0, tally.rows.index(TableRow("nearest", "states", 3)), 0] == pytest.approx(sum(1 / r for r in right))
 
 
 def test_embeddings_of_another_size(tmp_path):
@@ -135,7 +135,7 @@ def test_embeddings_of_another_size(tmp_path):
     tally = probe_chunk(model, PAIRS[:1], DICTIONARY)
     (reading,) = read(model, PAIRS[:1], states=True)
     assert reading.states["source-embeddings"].shape[-1] == 8
-    for row in (Row("nearest", "embeddings", 0), Row("nearest", "states", 1)):
+    for row in (TableRow("nearest", "embeddings", 0), TableRow("nearest", "states", 1)):
         A = matrix(reading, row)
         right = [stats.rankdata(-A[j], method="min")[i] for i, j in gold_of(reading)]
         assert tally.scores[0, tally.rows.index(row), 0] == pytest.approx(sum(1 / r for r in right))
@@ -164,7 +164,7 @@ def test_chunks_make_the_whole(models, tally, monkeypatch):
 
 def test_table_against_estimate(models, tally):
     table = tabulate([tally])
-    assert [Row(*(line[name] for name in Row._fields)) for line in table] == list(rows_of(models["translation"]))
+    assert [TableRow(*(line[name] for name in TableRow._fields)) for line in table] == list(rows_of(models["translation"]))
     for r in (0, 5, 17, len(table) - 1):
         for q, metric in enumerate(METRICS):
             values = np.where(tally.pairs > 0, tally.scores[:, r, q] / np.maximum(tally.pairs, 1), np.nan)
@@ -182,10 +182,10 @@ def test_table_against_estimate(models, tally):
 
 def test_links_against_score_links(models):
     gold = [parse_links(line) for line in LINKS]
-    table = probe(models["translation"], CORPUS, gold=gold, settings=Settings(by="spaces"))
+    table = probe(models["translation"], CORPUS, gold=gold, settings=ProbeSettings(by="spaces"))
     readings = list(read(models["translation"], CORPUS, by="spaces", states=True))
     for line in table[::4]:
-        row = Row(*(line[name] for name in Row._fields))
+        row = TableRow(*(line[name] for name in TableRow._fields))
         if row.method == "transport":
             continue  # equal entries of POT and of ours need not round alike
         said = [{(int(A.argmax(1)[j]), j) for j in range(len(A))} if A.size else set() for A in _matrices(readings, row)]
@@ -233,7 +233,7 @@ def test_links_of_a_model_folder_that_lead_nowhere_are_none_of_its_files(tmp_pat
 
 def test_gold_is_named_by_its_line(tmp_path):
     """Not by its place in a chunk, which is all that a worker knows."""
-    work = ProbeWork(str(tmp_path), probing=Settings(by="spaces"))
+    work = ProbeWork(str(tmp_path), probing=ProbeSettings(by="spaces"))
     gold = [parse_links("0-0")] * 99 + [parse_links("1-0")]
     items = work.items([Pair("cat", "chat")] * 100, gold)
     assert next(items) == ("cat", "chat", "0-0")
@@ -246,10 +246,10 @@ def test_bad_input(models, tally):
     with pytest.raises(ValueError, match=r"^dictionary or gold must be given"):
         probe_chunk(model, CORPUS)
     with pytest.raises(ValueError, match=r"^readings must be between source and target words"):
-        probe_chunk(model, CORPUS, DICTIONARY, settings=Settings(readings=("encoder-self",)))
+        probe_chunk(model, CORPUS, DICTIONARY, settings=ProbeSettings(readings=("encoder-self",)))
     gold = [parse_links(line) for line in LINKS]
     for few, many in ((gold[:-1], CORPUS), (gold, CORPUS[:-1])):
-        with pytest.raises(ValueError, match=r"^gold must have links for every pair and no more, but .* ended after 11$"):
+        with pytest.raises(ValueError, match=r"^gold must have links for every pair, and no more, got .* up to 11$"):
             probe_chunk(model, many, gold=few)
     with pytest.raises(ValueError, match=r"^gold of pair 1 must have source word < 6 and target word < 6, got \(6, 0\)$"):
         probe_chunk(model, PAIRS[:1], gold=[parse_links("6-0")])

@@ -26,7 +26,7 @@ from otformer.words.models.models import load
 from otformer.words.probe import page as pages
 from otformer.words.probe.one_pair import PairProbe
 from otformer.words.probe.page import show
-from otformer.words.probe.probe import LIKENESS, Settings
+from otformer.words.probe.probe import LIKENESS, ProbeSettings
 from otformer.words.text.gold import parse_links
 from otformer.words.text.text import Pair
 
@@ -57,7 +57,7 @@ def unpacked(text: str, *shape: int) -> np.ndarray:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_matrices_and_distances_are_those_of_the_network_and_of_pot(models, name):
-    model, soft = models[name], Settings(reg=0.5)
+    model, soft = models[name], ProbeSettings(reg=0.5)
     data = inside(show(model, PAIRS, settings=soft).html)
     assert data["kind"] == KINDS[name]
     assert [reading[0] for reading in data["readings"]] == READINGS[KINDS[name]]
@@ -112,7 +112,7 @@ class Scripts(HTMLParser):
 def test_hostile_words_and_names_stay_text(models, tmp_path):
     folder = tiny_models.bert(tmp_path / "<img src=x onerror=alert(1)>'\"&")
     plain = Scripts(show(models["bert"], "the cat ||| le chat").html).found
-    made = show(folder, [(" ".join(HOSTILE), "le chat")], settings=Settings(by="spaces"))
+    made = show(folder, [(" ".join(HOSTILE), "le chat")], settings=ProbeSettings(by="spaces"))
     found = Scripts(made.html).found
     sums = [[attrs.pop("data-sum") for _, attrs in each if "data-sum" in attrs] for each in (found, plain)]
     assert [(len(each), each[0].isdigit()) for each in sums] == [(1, True)] * 2
@@ -156,7 +156,7 @@ def test_too_much_is_refused_before_the_model_runs(models, monkeypatch):
     with pytest.raises(ValueError, match=hint):
         show(model, [PAIRS[1]] * 500)
     monkeypatch.setattr(pages, "MOST_PAIRS", 5)
-    with pytest.raises(ValueError, match=r"^pairs must be at most 5 for a page under 0 MB, got more: show fewer$"):
+    with pytest.raises(ValueError, match=r"^pairs must be at most 5 on a page, got more: show fewer$"):
         show(model, (PAIRS[1] for _ in iter(int, 1)))  # without end
 
 
@@ -185,7 +185,7 @@ def test_verdicts():
         assert found.kind == kind
         assert found.nearest["distance"] == pytest.approx(share * 2 / 3)
         assert f": {100 * share * 2 / 3:.1f} % of the mass lies elsewhere" in found.verdict()
-        assert found.verdict().endswith("attention that knows nothing has 66.7 %.")
+        assert found.verdict().endswith("uniform attention has 66.7 %.")
     starts = "The mean over heads is transport in one layer:", "The mean over heads is transport in no layer:"
     assert hand_made(I, I / 3).verdict().startswith(starts[0])
     assert hand_made(np.roll(I, 1, 0), I / 3).verdict().startswith(starts[1])  # sharp, and wrong
@@ -218,7 +218,7 @@ def test_saving_and_the_same_again(models, tmp_path):
     assert made.save(tmp_path / "page.html").read_text(encoding="utf-8") == made.html
     assert show(models["gpt2"], [PAIRS[0]]).html == made.html
     assert re.fullmatch(r"ProbePage\(gpt2, 1 sentence pair, \d+ KB: save\(file\) writes it\)", repr(made))
-    with pytest.raises(ValueError, match=r"^file must end in \.html or \.htm, since it becomes a page, got .*page\.png'$"):
+    with pytest.raises(ValueError, match=r"^file must end in \.html or \.htm, got .*page\.png'$"):
         made.save(tmp_path / "page.png")
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from otformer.lab.translators import networks
+from otformer.lab.translators.__main__ import main
+from otformer.lab.translators.corpus import Gatherer, Sentences, divide, endless, plan_epoch, read_sides, write_sides
+from otformer.lab.translators.export import ship, small
+from otformer.lab.translators.graphs import unmasked
+from otformer.lab.translators.vocabulary import learn_pieces, learn_wordpieces, load_pieces
 from otformer.words.text.examples import examples
 from otformer.words.text.languages import LanguagePair
 from otformer.words.text.text import Pair, fold
-from otformer.words.training import networks
-from otformer.words.training.__main__ import main
-from otformer.words.training.corpus import Gatherer, Sentences, divide, endless, plan_epoch, read_sides, write_sides
-from otformer.words.training.export import ship, small
-from otformer.words.training.graphs import unmasked
-from otformer.words.training.vocabulary import learn_pieces, learn_wordpieces, load_pieces
 
 LINES = [" ".join(side) for example in examples("en-fr") for side in (example.source, example.target)]
 
@@ -189,13 +189,13 @@ def test_a_shipped_folder_is_an_ordinary_one(pieces: Path, tmp_path: Path) -> No
 def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import save_file
 
+    from otformer.lab.translators.alignment_over_training import COLUMNS, curve
     from otformer.words.text.dictionary import Dictionary
-    from otformer.words.training.alignment_over_training import COLUMNS, curve
 
     news = [Pair("the cat sleeps here", "le chat dort ici"), Pair("a dog sleeps now", "un chien dort maintenant")]
     known = Dictionary([("cat", "chat"), ("sleeps", "dort")])
-    monkeypatch.setattr("otformer.words.training.alignment_over_training.news_pairs", lambda name: news)
-    monkeypatch.setattr("otformer.words.training.alignment_over_training.muse", lambda name: known)
+    monkeypatch.setattr("otformer.lab.translators.alignment_over_training.news_pairs", lambda name: news)
+    monkeypatch.setattr("otformer.lab.translators.alignment_over_training.muse", lambda name: known)
     run, text = tmp_path / "run", tmp_path / "text"
     (run / "snapshots").mkdir(parents=True)
     text.mkdir()
@@ -221,7 +221,7 @@ def test_a_curve_has_every_snapshot(pieces: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_the_figure_of_a_curve_has_a_panel_for_each_reading() -> None:
-    from otformer.words.training.alignment_over_training import draw
+    from otformer.lab.translators.alignment_over_training import draw
 
     ways = [("attention", f"cross-{end}", layer) for end in ("input", "output") for layer in (1, 2)]
     ways += [(method, "embeddings", 0) for method in ("nearest", "transport")]

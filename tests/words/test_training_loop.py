@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from otformer.jobs.training import CHECKPOINT
+from otformer.lab.training_loop import CHECKPOINT
+from otformer.lab.translators.loop import Run, train
 from otformer.tensor_files import read_tensors
-from otformer.words.training.loop import Run, train
 
 
 def averages(folder: Path) -> dict[str, torch.Tensor]:

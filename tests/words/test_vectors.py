@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from needs import needs_data
+from otformer.lab.translators.__main__ import main
 from otformer.words.align.bilingual import VectorRecipe, train_vectors
 from otformer.words.align.vectors import WordVectors, read_vectors, write_npz_vectors
 from otformer.words.text.training_text import tokens, training_text
-from otformer.words.training.__main__ import main
 
 
 def test_vec_files_plain_and_gz(tmp_path):

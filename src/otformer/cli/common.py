@@ -13,6 +13,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from otformer.errors import ConflictError
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -34,16 +36,17 @@ def note(text: object) -> None:
 
 def refused(context: typer.Context, mode: str, *names: str) -> None:
     """Say of options that were given, and would be ignored in this mode, that they cannot be used in it."""
+    options = {param.name: param.opts[0] for param in context.command.params}
     for name in names:
         source = context.get_parameter_source(name)
         if source is not None and source.name == "COMMANDLINE":
-            option = name.replace("_", "-")
+            option = options[name]
             value = "" if context.params[name] is True else f" {context.params[name]}"
-            raise ValueError(f"{option} cannot be used with {mode}, got --{option}{value}")
+            raise ConflictError(option, mode, option + value)
 
 
 def print_to(sink: IO[str], text: str) -> None:
-    """Write to standard output, of which nobody may want the rest."""
+    """Write to stdout; exit quietly on a broken pipe."""
     try:
         sink.write(text)
         sink.flush()

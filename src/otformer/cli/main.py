@@ -8,24 +8,23 @@ commands, so that help, version and lists answer at once.
 from __future__ import annotations
 
 import os
-import re
 import sys
 import warnings
-from itertools import pairwise
+from importlib import import_module
 from typing import Annotated, Any, TextIO
 
 import typer
 
 from otformer import __version__
 from otformer.cli.common import examples, note
-from otformer.cli.explore import explore
-from otformer.cli.runs import bench, reproduce, train
-from otformer.cli.solve import solve, sort
-from otformer.cli.words import align, probe
+from otformer.errors import ArgumentError
+from otformer.extras import installed, lacks
 from otformer.memory import SAYS, lacking
 
 INTERRUPTED = 130  # exit code after Ctrl-C
-OTHER_NAMES = {"families": "family", "peers": "peer", "regs": "reg", "path": "save", "file": "html"}  # of arguments: options
+# Arguments that are called otherwise on the command line; the others have the names of their options.
+OTHER_NAMES = {"families": "family", "peers": "peer", "regs": "reg", "path": "save", "file": "html"}
+OTHER_NAMES |= {"metric (or cost)": "metric", "reg_m, or unbalanced,": "unbalanced"}
 app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -47,23 +46,49 @@ def _options(
     pass
 
 
-app.command(
-    **examples(
+# Where each command is, in the order of the help: in the library (cli), or in a package that may not be installed.
+PLACES = {
+    "solve": "cli.solve",
+    "sort": "cli.solve",
+    "align": "words.commands",
+    "probe": "words.commands",
+    "explore": "cli.explore",
+    "reproduce": "lab.commands",
+    "train": "lab.commands",
+    "bench": "lab.commands",
+}
+EXAMPLES = {
+    "solve": (
         "solve x.csv y.csv --reg 0.01 --out plan.npz",
         "solve x.csv y.csv --exact --out pairs.csv",
         "solve cost.csv --cost --a a.csv --b b.csv",
         "solve both.npz",
-    )
-)(solve)
-app.command(**examples("sort 3 1 2", "sort -- 3 -1 2", "sort < numbers.txt"))(sort)
-app.command(**examples("align 'The cat sleeps ||| Le chat dort'", "align news.de news.en -l de-en --out links"))(align)
-app.command(**examples("probe en-fr", "probe path/to/gpt2 test.txt --gold test.talp --one-based"))(probe)
-app.command(**examples("explore", "explore --save explore.html --no-open"))(explore)
-app.command(**examples("reproduce --list", "reproduce figure-3 depth", "reproduce --full --resume"))(reproduce)
-app.command(**examples("train --list", "train --recipe sort-beyond --ensemble 8 --device cuda"))(train)
-app.command(
-    **examples("bench small", "bench cpu --family uniform-2d --reg 0.001 --append", "bench exact --n 2000 --threads 2")
-)(bench)
+    ),
+    "sort": ("sort 3 1 2", "sort -- 3 -1 2", "sort < numbers.txt"),
+    "align": ("align 'The cat sleeps ||| Le chat dort'", "align news.de news.en -l de-en --out links"),
+    "probe": ("probe en-fr", "probe path/to/gpt2 test.txt --gold test.talp --one-based"),
+    "explore": ("explore", "explore --save explore.html --no-open"),
+    "reproduce": ("reproduce --list", "reproduce figure-3 depth", "reproduce --full --resume"),
+    "train": ("train --list", "train --recipe sort-beyond --ensemble 8 --device cuda"),
+    "bench": ("bench small", "bench cpu --family uniform-2d --reg 0.001 --append", "bench exact --n 2000 --threads 2"),
+}
+
+
+def _register(name: str, part: str, module: str) -> None:
+    """Add a command; in place of one whose package is not installed, a command that takes anything and says so."""
+    if part == "cli" or installed(part):
+        app.command(**examples(*EXAMPLES[name]))(getattr(import_module(f"otformer.{part}.{module}"), name))
+        return
+
+    def absent(_: typer.Context) -> None:
+        raise ValueError(lacks(name, part))
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    app.command(name, help=f"Not installed: needs the package otformer-{part}.", context_settings=anything)(absent)
+
+
+for _name, _place in PLACES.items():
+    _register(_name, *_place.split("."))
 
 
 def main() -> None:
@@ -114,47 +139,33 @@ def _one_line(error: Exception) -> str:
     """What an error that is the input's fault, or the machine's, says; any other is ours, and is raised again."""
     if hasattr(error, "format_message"):  # of click
         return _usage(error)
+    if isinstance(error, ArgumentError):
+        error = error.renamed(_options_by_argument())
     said = str(error).strip() or type(error).__name__
     first = said if any("\n" in word for word in sys.argv) else said.splitlines()[0]  # a name may be of several lines
     if lacking(error):
         return SAYS + first.removeprefix(SAYS)
     if not isinstance(error, (ValueError, OSError)):
         raise error
-    return _as_option(first)
+    return first
 
 
 def _usage(error: Any) -> str:
-    """What click says of the command line, and what to do; of a text that is no number, which one it is."""
-    said, command = str(error.format_message()), sys.argv[1]
-    wanted = re.findall(r"valid (integer|float|number)\b", said)[-1:]  # the text that came, which may say so too, is before
-    options = getattr(getattr(error, "param", None), "opts", ()) if wanted else ()
-    expected, read = ("a whole number", int) if wanted == ["integer"] else ("a number", float)
-    given = [*pairwise(sys.argv), *(word.split("=", 1) for word in sys.argv if "=" in word)]
-    for option, text in given:
-        try:
-            read(text if option in options else "0")
-        except ValueError:
-            return f"{option} must be {expected}, got {text!r}"
-    if "No such option" in said:
-        negative = command == "sort" and re.search(r": -[\d.]", said)
-        return said + " (negative numbers go behind --)" * bool(negative)
-    asked = f"otformer {command}" if command in _commands() else "otformer"
-    return said if "Did you mean" in said else f"{said.rstrip('.')}: see {asked} --help"
+    """What click says of the command line, and where to read on; of a text that is no number, which one it is."""
+    if hasattr(error.__cause__, "errors"):  # of pydantic, which reads the options
+        wrong = error.__cause__.errors()[0]
+        expected = "be a whole number" if "int" in wrong["type"] else "be a number"
+        return str(ArgumentError(error.param.opts[0], expected, repr(wrong["input"])))
+    said = str(error.format_message()).rstrip(".")
+    if sys.argv[1] == "sort" and str(getattr(error, "option_name", ""))[1:2].isdigit():
+        return f"{said} (negative numbers go behind --)"
+    command = f"otformer {error.ctx.info_name}" if error.ctx and error.ctx.parent else "otformer"
+    return f"{said} (see {command} --help)"
 
 
-def _commands() -> dict[str, Any]:
-    """Click's commands by name."""
-    return dict(getattr(typer.main.get_command(app), "commands", {}))
-
-
-def _as_option(said: str) -> str:
-    """The option that was given, where a message begins with an argument of a function: max_depth is --max-depth.
-
-    A message that begins with a word of the command line speaks of a file of that name.
-    """
-    params = getattr(_commands().get(sys.argv[1]), "params", ())
+def _options_by_argument() -> dict[str, str]:
+    """The options of the command that was given, by the arguments of functions: max_depth is --max-depth."""
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    params = getattr(commands.get(sys.argv[1]), "params", ())
     options = {param.name: param.opts[0] for param in params if param.opts[0].startswith("--")}
-    found = re.match(r"([\w-]+)(?= (?:must be|must end|cannot be|goes with|draws|is)\b)", said)
-    name = found[1].replace("-", "_") if found and found[1] not in map(os.path.normpath, sys.argv[2:]) else ""
-    option = options.get(OTHER_NAMES.get(name, name))
-    return said if option is None else option + said[len(name) :]
+    return {**options, **{name: options[option] for name, option in OTHER_NAMES.items() if option in options}}

@@ -7,11 +7,9 @@ import files, so here each becomes a function that returns what it exports, and 
 from __future__ import annotations
 
 import re
-from importlib.resources import files
 from pathlib import Path
 
-from otformer import checks
-from otformer.files import written
+from otformer.show import look
 
 LARGEST = 400_000  # bytes
 MODULES = (
@@ -29,14 +27,9 @@ def page() -> str:
     >>> text.startswith("<!doctype html>"), "https://" in text, len(text.encode()) < LARGEST
     (True, False, True)
     """
-    folder = files("otformer.explorer")
-    program = "\n".join(_bundled(name, folder.joinpath("js", f"{name}.js").read_text(encoding="utf-8")) for name in MODULES)
-    data = folder.joinpath("data.json").read_text(encoding="utf-8").strip()
-    text = folder.joinpath("page.html").read_text(encoding="utf-8")
-    style = folder.joinpath("style.css").read_text(encoding="utf-8")
-    for place, filling in (("/*STYLE*/", style), ("/*DATA*/", data.replace("</", "<\\/")), ("/*PROGRAM*/", program)):
-        text = text.replace(place, filling)
-    return text
+    program = "\n".join(_bundled(name, look.resource("explorer", "js", f"{name}.js")) for name in MODULES)
+    template, style, data = (look.resource("explorer", name) for name in ("page.html", "style.css", "data.json"))
+    return look.filled(template, STYLE=style, DATA=data.strip().replace("</", "<\\/"), PROGRAM=program)
 
 
 def _bundled(name: str, text: str) -> str:
@@ -55,9 +48,4 @@ def _bundled(name: str, text: str) -> str:
 
 def write_page(path: str | Path) -> Path:
     """Write the page, whole or not at all; returns its path."""
-    path = checks.path("path", path)
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"path must end in .html or .htm, got {str(path)!r}")
-    with written(path) as out:
-        out.write(page().encode())
-    return path
+    return look.write_page("path", path, page())

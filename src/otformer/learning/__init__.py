@@ -1,1 +1,1 @@
-"""Training a transformer to transport: the paper's section 1.2 and appendix A, and a recipe that goes beyond them."""
+"""The trainable transformer of the paper's appendix A, and the trained weights that ship. Trainings are in lab/training."""

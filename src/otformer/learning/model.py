@@ -195,8 +195,7 @@ class LearningTransformer(nn.Module):
 
     def member(self, k: int) -> LearningTransformer:
         """One of the K models, alone."""
-        if checks.count("member", k, least=0) >= self.ensemble:
-            raise ValueError(f"member must be from 0 to {self.ensemble - 1}, got {k}")
+        checks.count("member", k, least=0, most=self.ensemble - 1)
         with self.P.device:
             alone = LearningTransformer(self.architecture).to(self.P.dtype)
         alone.load_state_dict({name: t[k : k + 1] for name, t in self.state_dict().items()})

@@ -14,16 +14,16 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
 from otformer import checks
-from otformer.learning import checkpoint
-from otformer.learning.data import SPREAD
 from otformer.learning.model import Architecture, LearningTransformer
 from otformer.memory import Need, matrices, needs, shape
 from otformer.show.card import Card, Shown
 from otformer.show.coarse import CELLS
 from otformer.show.heat import Heat
-from otformer.tensor_files import check_shapes, load_weights, write_tensors
+from otformer.tensor_files import check_shapes, load_weights, read_tensors
 
 FOLDER = Path(__file__).parent / "weights"
+VERSION = 1  # of the format of models and checkpoints
+SPREAD = 6  # training draws n points from a grid of up to 6n, so that their range is at least about 1/6
 TINY = 1e-300  # in place of the size of points that are all 0
 RETIRED = ("growth", "grow_from")  # settings that files still name and no network has: loops that grew with n
 
@@ -51,9 +51,9 @@ class Trained(nn.Module, Shown):
         """
         x, y = (self._points(name, value) for name, value in (("x", x), ("y", y)))
         if x.shape != y.shape:
-            raise ValueError(f"x and y must have the same shape, got {tuple(x.shape)} and {tuple(y.shape)}")
+            raise checks.ArgumentError("x and y", "have the same shape", f"{tuple(x.shape)} and {tuple(y.shape)}")
         if x.shape[-2] < 2:
-            raise ValueError(f"x must hold at least 2 points, got {x.shape[-2]}")
+            raise checks.ArgumentError("x", "hold at least 2 points", x.shape[-2])
         known = self._known(x, y)
         x, y = (torch.where(known, t, self._mapped(t)).to(self.net.P) for t in (x, y))
         return self.net(x, y).attention[0] if x.ndim == 3 else self.net(x[None], y[None]).attention[0, 0]
@@ -86,7 +86,7 @@ class Trained(nn.Module, Shown):
             raise ValueError(f"{'x' if x is None else 'y'} is missing: points are given on both sides, or not at all")
         A = self(x, y).double().cpu().numpy()
         if A.ndim != 2 or len(A) > CELLS:
-            raise ValueError(f"x must be one list of at most {CELLS} points to be drawn, got shape {np.shape(x)}")
+            raise checks.ArgumentError("x", f"be one list of at most {CELLS} points to be drawn", f"shape {np.shape(x)}")
         inner = self._points("y", y) @ self._points("x", x).mT  # [n, n]: rows y, columns x
         right = linear_sum_assignment(inner.cpu().numpy(), maximize=True)[1]
         title = f"{100 * (A.argmax(1) == right).mean():.0f} % of {len(A)} rows right"
@@ -136,7 +136,7 @@ def trained_models() -> dict[str, str]:
     >>> "sort-beyond" in trained_models()
     True
     """
-    return {path.stem: checkpoint.read(path)[1]["about"] for path in sorted(FOLDER.glob("*.safetensors"), key=_natural)}
+    return {path.stem: read_file(path)[1]["about"] for path in sorted(FOLDER.glob("*.safetensors"), key=_natural)}
 
 
 def _natural(path: Path) -> list[str | int]:
@@ -144,13 +144,21 @@ def _natural(path: Path) -> list[str | int]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)]
 
 
-def _read(name: str | Path) -> tuple[Path, dict[str, Tensor], dict[str, str]]:
+def read_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of a file of this format's version: a model, or a checkpoint of its training."""
+    tensors, metadata = read_tensors(path)
+    if metadata.get("version") != str(VERSION):
+        raise checks.ArgumentError(path, f"be of version {VERSION}", f"version {metadata.get('version', 'none')}")
+    return tensors, metadata
+
+
+def read_model(name: str | Path) -> tuple[Path, dict[str, Tensor], dict[str, str]]:
     """Path, tensors and metadata of a shipped model by its name, or of a file (a `Path`, or text ending in .safetensors)."""
     if isinstance(name, Path) or str(name).endswith(".safetensors"):
         path = Path(name)
     else:
         path = FOLDER / f"{checks.choice('name', name, trained_models())}.safetensors"
-    tensors, metadata = checkpoint.read(path)
+    tensors, metadata = read_file(path)
     if "step" in metadata:
         raise ValueError(f"{path} is a checkpoint, not a model")
     missing = [each for each in ("name", "about", "architecture", "ensemble") if each not in metadata]
@@ -161,7 +169,7 @@ def _read(name: str | Path) -> tuple[Path, dict[str, Tensor], dict[str, str]]:
 
 def load_ensemble(name: str | Path) -> LearningTransformer:
     """All members of a shipped model, or of a ``model.safetensors`` that `train` has written."""
-    path, tensors, metadata = _read(name)
+    path, tensors, metadata = read_model(name)
     try:
         fields = {key: value for key, value in json.loads(metadata["architecture"]).items() if key not in RETIRED}
         architecture, ensemble = Architecture(**fields), checks.count("ensemble", int(metadata["ensemble"]))
@@ -174,19 +182,6 @@ def load_ensemble(name: str | Path) -> LearningTransformer:
         net = LearningTransformer(architecture, ensemble)
     load_weights(net, {each: t.float() for each, t in tensors.items()}, path)
     return net.requires_grad_(False)
-
-
-def ship(model: Path, folder: Path = FOLDER) -> Path:
-    """Copy a ``model.safetensors`` that `train` has written to where shipped models lie, under its recipe's name.
-
-    Models of many layers go in half precision, which moves the scores in docs/results/learning.md by at most 0.3 points.
-    """
-    _, tensors, metadata = _read(model)
-    if json.loads(metadata["architecture"])["tied"] is False:
-        tensors = {each: t.half() for each, t in tensors.items()}
-    path = folder / f"{metadata['name']}.safetensors"
-    write_tensors(path, tensors, dict(metadata))
-    return path
 
 
 def load_trained(name: str | Path, member: int = 0) -> Trained:
@@ -216,7 +211,7 @@ def load_trained(name: str | Path, member: int = 0) -> Trained:
     >>> module([30.0, -10.0, 20.0], [1.0, 2.0, 3.0]).argmax(1)
     tensor([1, 2, 0])
     """
-    _, _, metadata = _read(name)
+    _, _, metadata = read_model(name)
     net = load_ensemble(name).member(member).double().requires_grad_(False)
     clouds = "clouds" in json.loads(metadata.get("recipe", "{}")).get("problems", {}).get("kinds", ())
     return Trained(net, metadata["name"], metadata["about"], clouds)

@@ -70,7 +70,7 @@ class CostLayer(nn.Module):
     def _read(self, name: str, points: Tensor, W: Tensor, b: Tensor) -> Tensor:
         if bool((points < self.low.to(points)).any() or (points > self.high.to(points)).any()):
             box = f"[{self.low.tolist()}, {self.high.tolist()}]"
-            raise ValueError(f"{name} must lie in the layer's box {box}, got {points.min():g} to {points.max():g}")
+            raise checks.ArgumentError(name, f"lie in the layer's box {box}", f"{points.min():g} to {points.max():g}")
         hidden = torch.relu(points @ self.W_1.to(points) + self.b_1.to(points))
         return hidden @ W.to(points) + b.to(points)
 
@@ -178,7 +178,7 @@ class SmoothCost(CostLayer):
         knots = torch.linspace(float(low_), float(high_), K + 1, dtype=torch.float64, device="cpu")
         C = checks.tensor("cost_function(x, y)", cost_function(knots[:, None], knots[None, :])).double()
         if tuple(C.shape) != (K + 1, K + 1):
-            raise ValueError(f"cost_function must broadcast to shape {(K + 1, K + 1)}, got {tuple(C.shape)}")
+            raise checks.ArgumentError("cost_function", f"broadcast to shape {(K + 1, K + 1)}", tuple(C.shape))
         eye = torch.eye(K, K + 1, dtype=torch.float64, device="cpu")
         hats = K / float(high_ - low_) * _ramps(K) @ (eye.roll(1, 1) - eye)  # hidden units → hats
         W = torch.cat([hats, eye[:1]])  # and behind them the constants: hat_0 = 1 − r_0
@@ -202,8 +202,8 @@ def _box(low: Any, high: Any, dim: int) -> tuple[Tensor, Tensor]:
     for name, value in (("low", low), ("high", high)):
         shape = tuple(checks.tensor(name, value).shape)
         if shape not in ((), (1,), (dim,)):
-            raise ValueError(f"{name} must be a number or {dim} numbers, got shape {shape}")
+            raise checks.ArgumentError(name, f"be a number or {dim} numbers", f"shape {shape}")
     low, high = (torch.as_tensor(value, dtype=torch.float64, device="cpu").expand(dim).clone() for value in (low, high))
     if bool((low >= high).any()):
-        raise ValueError(f"low must be below high, got {low.tolist()} and {high.tolist()}")
+        raise checks.ArgumentError("low", "be below high", f"{low.tolist()} and {high.tolist()}")
     return low, high

@@ -48,10 +48,10 @@ class CountingSorter(nn.Module):
     def __init__(self, bits: int = 53) -> None:
         super().__init__()
         if checks.count("bits", bits) > 53:
-            raise ValueError(f"bits must be at most 53 (float64 holds no more), got {bits}")
+            raise checks.ArgumentError("bits", "be at most 53 (float64 holds no more)", bits)
         self.bits = bits
-        one, sink, place, place_sq, self.rank = range(bits, bits + 5)
-        self.one, self.place = one, place
+        one, sink, place, place_sq, rank = range(bits, bits + 5)  # columns after the bits
+        self.one, self.sink, self.place, self.place_sq, self.rank = one, sink, place, place_sq, rank
         P = torch.zeros(bits, bits + 5, bits + 5, dtype=torch.float64, device="cpu")
         for t in range(bits):  # bits before t: t of them, so the constant is t + 2
             P[t, range(t), range(t)] = SHARP
@@ -66,9 +66,9 @@ class CountingSorter(nn.Module):
         """Z₀ [B, n+1, bits + 5] of numbers (n,) or (B, n) in [0, 1)."""
         x = checks.tensor("values", values).double()
         if x.ndim not in (1, 2) or x.shape[-1] == 0:
-            raise ValueError(f"values must have shape (n,) or (B, n), n ≥ 1, got {tuple(x.shape)}")
+            raise checks.ArgumentError("values", "have shape (n,) or (B, n), n ≥ 1", tuple(x.shape))
         if not bool(((x >= 0) & (x < 1)).all()):
-            raise ValueError(f"values must be in [0, 1), got {float(x.min()):g} to {float(x.max()):g}")
+            raise checks.ArgumentError("values", "be in [0, 1)", f"{float(x.min()):g} to {float(x.max()):g}")
         x = x.reshape(-1, x.shape[-1])
         whole = (x * 2.0**self.bits).long()[..., None]
         digits = (whole >> torch.arange(self.bits - 1, -1, -1, device=x.device)) & 1
@@ -76,8 +76,8 @@ class CountingSorter(nn.Module):
         Z = x.new_zeros(len(x), n + 1, self.bits + 5)
         Z[:, :n, : self.bits] = 2.0 * digits - 1
         Z[:, :n, self.one] = 1
-        Z[:, n, self.one + 1] = 1
-        Z[:, :n, self.place], Z[:, :n, self.place + 1] = places, places**2
+        Z[:, n, self.sink] = 1
+        Z[:, :n, self.place], Z[:, :n, self.place_sq] = places, places**2
         return Z
 
     def count(self, Z: Tensor) -> Tensor:

@@ -61,17 +61,17 @@ def mahalanobis(x: Any, y: Any, W: Any) -> Features:
     d = x.shape[-1]
     W = checks.tensor("W", W).to(x)
     if tuple(W.shape) != (d, d):
-        raise ValueError(f"W must have shape ({d}, {d}), got {tuple(W.shape)}")
+        raise checks.ArgumentError("W", f"have shape ({d}, {d})", tuple(W.shape))
     if not torch.allclose(W, W.mT, atol=1e-6 * float(W.abs().max())):
-        raise ValueError("W must be symmetric")
+        raise checks.ArgumentError("W", "be symmetric")
     try:
         values, vectors = torch.linalg.eigh(W)
     except torch.linalg.LinAlgError:  # it did not converge; or it did, to nan
         values = vectors = W.new_full((d, d), torch.nan)
     if not bool(values.isfinite().all() and vectors.isfinite().all()):
-        raise ValueError(f"W must have eigenvalues in the range of {W.dtype}, got entries to {float(W.abs().max()):g}")
+        raise checks.ArgumentError("W", f"have eigenvalues within {W.dtype}", f"entries to {float(W.abs().max()):g}")
     if float(values.min()) < -1e-6 * float(values.abs().max()):
-        raise ValueError(f"W must be positive semi-definite, got an eigenvalue of {values.min().item():g}")
+        raise checks.ArgumentError("W", "be positive semi-definite", f"an eigenvalue of {values.min().item():g}")
     L = values.clamp_min(0).sqrt()[:, None] * vectors.mT  # W = LᵀL
     return squared_euclidean(x @ L.mT, y @ L.mT)
 
@@ -82,7 +82,7 @@ def _in_range(made: Features) -> Features:
     p, q, f, g = (float(t) for t in parts)
     if not p + q + f * g * 2 * made.x.shape[-1] <= torch.finfo(made.x.dtype).max:
         kind = str(made.x.dtype).removeprefix("torch.")
-        raise ValueError(f"x and y must have costs within {kind}, got coordinates to {max(f, g):g}")
+        raise checks.ArgumentError("x and y", f"have costs within {kind}", f"coordinates to {max(f, g):g}")
     return made
 
 
@@ -116,7 +116,7 @@ def cost_matrix(M: Any) -> Features:
     """Any cost matrix, [n, m] or [batch, n, m]: token i is told apart by a one-hot vector, so d = n."""
     M = checks.tensor("M", M)
     if M.ndim not in (2, 3):
-        raise ValueError(f"M must have shape (n, m) or (batch, n, m), got {tuple(M.shape)}")
+        raise checks.ArgumentError("M", "have shape (n, m) or (batch, n, m)", tuple(M.shape))
     eye = torch.eye(M.shape[-2], dtype=M.dtype, device=M.device).expand(*M.shape[:-1], M.shape[-2])
     return Features(eye, -M.mT / 2, M.new_zeros(M.shape[:-1]), M.new_zeros(*M.shape[:-2], M.shape[-1]))
 
@@ -131,5 +131,5 @@ def pair(x: Any, y: Any, dim: int | None = None) -> tuple[Tensor, Tensor]:
         (x.device == y.device, "be on the same device", (x.device, y.device)),
     ):
         if not same:
-            raise ValueError(f"x and y must {what}, got {kinds[0]} and {kinds[1]}")
+            raise checks.ArgumentError("x and y", f"{what}", f"{kinds[0]} and {kinds[1]}")
     return x, y

@@ -1,11 +1,8 @@
 r"""Where a trace is going: the plan P*_λ of its prompt, by Sinkhorn from the potentials of its last layer.
 
-With L_ij = −K_ij/λ, the logarithm of the plan at u = v = 0, Sinkhorn makes the marginals right in turn,
-
-    f_i ← log a_i − log Σ_j exp(L_ij + g_j),      g_j ← log b_j − log Σ_i exp(L_ij + f_i),      P_ij = exp(L_ij + f_i + g_j),
-
-and its limit is the limit of the network's layers. A trace that has converged is there after a few steps. One that has not
-may be far away; then this gives up, and says so, for a picture is not worth minutes.
+Sinkhorn's iteration (alternating.py) makes the marginals right in turn, and its limit is the limit of the network's layers.
+A trace that has converged is there after a few steps. One that has not may be far away; then this gives up, and says so,
+for a picture is not worth minutes.
 """
 
 from __future__ import annotations
@@ -14,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+from otformer.network.alternating import alternated
 
 if TYPE_CHECKING:
     from otformer.network.trace import Trace
@@ -40,14 +39,11 @@ def goal(trace: Trace, problem: int) -> Tensor | None:
     prompt = trace.prompt
     a, b = prompt.a[problem].double(), prompt.b[problem].double()
     u, v = (t.reshape(-1, t.shape[-1])[problem].double() for t in trace.potentials())
-    L = -costs(trace, problem) / _reg(trace)
-    L = L.masked_fill(~(prompt.x_present[problem][:, None] & prompt.y_present[problem]), -torch.inf)
-    f, g = torch.where(a > 0, u / _reg(trace), 0.0), torch.where(b > 0, v / _reg(trace), 0.0)
-    for step in range(min(MOST, 10 + WORK // max(L.numel(), 1))):
-        f = torch.where(a > 0, a.log() - torch.logsumexp(L + g, 1), 0.0)
-        g = torch.where(b > 0, b.log() - torch.logsumexp(L + f[:, None], 0), 0.0)
+    there = (prompt.x_present[problem] & (a > 0))[:, None] & prompt.y_present[problem] & (b > 0)
+    X = (u[:, None] + v - costs(trace, problem)) / _reg(trace)
+    for step, X in enumerate(alternated(X, there, a, b, min(MOST, 10 + WORK // max(X.numel(), 1)))):  # noqa: B020
         if step % 10 == 0:
-            P = (L + f[:, None] + g).exp()  # its columns are right
+            P = X.exp()  # its columns are right
             if float((P.sum(1) - a).abs().sum()) <= CLOSE * float(a.sum()):
                 return P
     return None

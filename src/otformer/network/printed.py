@@ -102,7 +102,7 @@ def printed_network(x: Tensor, y: Tensor, reg: float, step: float, mended: Colle
     reg, step = checks.positive("reg", reg), checks.positive("step", step)
     unknown = sorted(set(mended) - set(MISPRINTS))
     if unknown:
-        raise ValueError(f"mended must hold errata from 1 to 4, got {unknown[0]}")
+        raise checks.ArgumentError("mended", "hold errata from 1 to 4", unknown[0])
     registers = Registers(x.shape[-1], marginals=False)
     P = tuple(table(registers.dim, reg, misprint=k not in mended) for k, table in ((2, printed_rows), (3, printed_columns)))
     Z = engineered(squared_euclidean(x, y), registers).Z[0]

@@ -65,7 +65,7 @@ def engineered(features: Features, registers: Registers, a: Any = None, b: Any =
     batched = features.x.ndim == 3
     n, m = features.x.shape[-2], features.y.shape[-2]
     if n == 0 or m == 0:
-        raise ValueError(f"x and y must hold at least one point each, got {n} and {m}")
+        raise checks.ArgumentError("x and y", "hold at least one point each", f"{n} and {m}")
     a_, b_ = fill_weights(features, a, b)
     f, scale = features, None
     if not batched:
@@ -136,6 +136,6 @@ def fill_weights(f: Features, a: Any = None, b: Any = None) -> tuple[Tensor, Ten
     a = (b.sum(-1, keepdim=True) / n).expand(shape_a) if a is None else a
     for name, weight in (("a", a), ("b", b)):
         if bool((weight.sum(-1) <= 0).any()):
-            raise ValueError(f"{name} must have a positive sum, got all zeros")
+            raise checks.ArgumentError(name, "have a positive sum", "all zeros")
     checks.same_mass(a, b)
     return a, b

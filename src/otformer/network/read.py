@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from otformer.errors import ArgumentError
 from otformer.memory import Need, matrices, shape
 from otformer.network.features import Features, pair
 from otformer.network.prompt import ABSENT, Prompt, engineered, fill_weights
@@ -33,7 +34,7 @@ class Prompted(nn.Module):
             features, a, b = _ragged(x, y, a, b, self.scale)
         elif isinstance(x, Features):
             if y is not None:
-                raise ValueError("y must be left out when x is a Features value, which holds both sides")
+                raise ArgumentError("y", "be left out when x is a Features value, which holds both sides")
             features = x
         elif y is None:
             raise ValueError("y is missing: give points x and y, or one Features value")
@@ -41,11 +42,11 @@ class Prompted(nn.Module):
             features = _squared_euclidean(x, y, self.scale)
         x, reg = features.x, float(self.reg.min())
         if x.shape[-1] != self.registers.dim:
-            raise ValueError(f"x must have {self.registers.dim} coordinates, got shape {tuple(x.shape)}")
+            raise ArgumentError("x", f"have {self.registers.dim} coordinates", f"shape {tuple(x.shape)}")
         if x.device != self.reg.device:
             raise ValueError(f"x is on {x.device}, the network on {self.reg.device}: move one of them")
         if self.reg.dtype not in (torch.float32, torch.float64):
-            raise ValueError(f"the network must be float32 or float64, got {str(self.reg.dtype).removeprefix('torch.')}")
+            raise ArgumentError("the network", "be float32 or float64", str(self.reg.dtype).removeprefix("torch."))
         if not ABSENT / reg < torch.finfo(x.dtype).max / 4:
             raise ValueError(f"reg is too small for {x.dtype}: {ABSENT:g}/reg must be a number, got reg = {reg:g}")
         prompt = engineered(features, self.registers, a, b, auto=self.scale == "auto")
@@ -54,7 +55,7 @@ class Prompted(nn.Module):
             raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
         if float(self.reg.max()) > ABSENT / 1e3 and not prompt.complete:  # up to there exp(−ABSENT/λ) is 0
             most, got = f"at most {ABSENT / 1e3:g} where points are absent or n ≠ m", f"{float(self.reg.max()):g}"
-            raise ValueError(f"reg must be {most}, got {got}: an absent point would be attended to")
+            raise ArgumentError("reg", f"be {most}", got, "an absent point would be attended to")
         return prompt
 
     def _need(self, x: Any, y: Any, held: int) -> Need:
@@ -86,18 +87,18 @@ def _ragged(x: Sequence[Any], y: Any, a: Any, b: Any, scale: Scale) -> tuple[Fea
     """Lists of problems as one padded batch; each keeps its own default weights."""
     if all(isinstance(each, Features) for each in x):
         if y is not None:
-            raise ValueError("y must be left out when x lists Features values, which hold both sides")
+            raise ArgumentError("y", "be left out when x lists Features values, which hold both sides")
         problems = list(x)
     else:
         if y is None or len(y) != len(x):
-            raise ValueError(f"y must list as many problems as x ({len(x)}), got {'nothing' if y is None else len(y)}")
+            raise ArgumentError("y", f"list as many problems as x ({len(x)})", "nothing" if y is None else len(y))
         problems = [_squared_euclidean(one, other, scale) for one, other in zip(x, y, strict=True)]
     for name, weights in (("a", a), ("b", b)):
         if weights is not None and len(weights) != len(x):
-            raise ValueError(f"{name} must list one weight vector per problem ({len(x)}), got {len(weights)}")
+            raise ArgumentError(name, f"list one weight vector per problem ({len(x)})", len(weights))
     kinds = {(f.x.shape[-1], f.x.dtype, f.x.device) for f in problems}
     if len(kinds) > 1:
-        raise ValueError(f"problems must agree in dimension, dtype and device, got {sorted(map(str, kinds))}")
+        raise ArgumentError("problems", "agree in dimension, dtype and device", sorted(map(str, kinds)))
     filled = [fill_weights(f, None if a is None else a[k], None if b is None else b[k]) for k, f in enumerate(problems)]
     sides = zip(*((f.x, f.y, f.x_sq, f.y_sq, *weights) for f, weights in zip(problems, filled, strict=True)), strict=True)
     *padded, a, b = (pad_sequence(list(side), batch_first=True) for side in sides)  # with zeros: weight 0 is absent

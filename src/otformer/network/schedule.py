@@ -123,7 +123,7 @@ class Annealed:
 
 def _omega(omega: float) -> None:
     if not 0 < checks.positive("omega", omega) < 2:
-        raise ValueError(f"omega must be between 0 and 2, got {omega!r}: longer steps do not converge")
+        raise checks.ArgumentError("omega", "be between 0 and 2", repr(omega), "longer steps do not converge")
 
 
 def turns(reg: float, omega: float, depth: int) -> tuple[Layer, ...]:
@@ -139,7 +139,7 @@ def best_omega(sigma: float) -> float:
     (1.0, 1.753)
     """
     if not 0 <= checks.not_negative("sigma", sigma) < 1:
-        raise ValueError(f"sigma must be in [0, 1), got {sigma!r}")
+        raise checks.ArgumentError("sigma", "be in [0, 1)", repr(sigma))
     return 2 / (1 + math.sqrt(1 - sigma * sigma))
 
 
@@ -152,5 +152,5 @@ def named(schedule: str | Schedule) -> Schedule:
         found: Schedule = SCHEDULES[checks.choice("schedule", schedule, SCHEDULES)]()
         return found
     if not hasattr(schedule, "layers") or isinstance(schedule, type):
-        raise ValueError(f"schedule must be a name or have a method layers(reg, depth), got {type(schedule).__name__}")
+        raise checks.ArgumentError("schedule", "be a name or have a method layers(reg, depth)", type(schedule).__name__)
     return schedule

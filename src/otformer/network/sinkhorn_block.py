@@ -53,7 +53,7 @@ def relu_atanh(width: int, reach: float = REACH) -> tuple[Tensor, Tensor, Tensor
     tensor(True)
     """
     if checks.count("width", width, least=2, most=MOST_UNITS) % 2:
-        raise ValueError(f"width must be even (the same knots on both sides of 0), got {width}")
+        raise checks.ArgumentError("width", "be even (the same knots on both sides of 0)", width)
     s = torch.linspace(0, checks.positive("reach", reach), width // 2 + 1, dtype=torch.float64, device="cpu")
     knots = torch.tanh(s)
     slopes = s.diff() / knots.diff()

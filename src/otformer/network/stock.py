@@ -53,7 +53,7 @@ class StockRun(Run):
         """Attention of one head reading Z_layer, the sink as last column: [(B,) n, m+1], or [(B,) m, n+1] for columns."""
         number = layer_number("layer", layer, self.depth)
         if number not in self.weights:
-            raise ValueError(f"layer must be one whose attention was asked for, {sorted(self.weights)}, got {layer!r}")
+            raise checks.ArgumentError("layer", f"be one whose attention was asked for, {sorted(self.weights)}", repr(layer))
         return self.prompt.out(self._of_head(self.weights[number], head, sink=True))
 
     def plan(self, layer: int = -1) -> Tensor:
@@ -75,7 +75,7 @@ class Stock(Prompted):
     ) -> None:
         super().__init__()
         if type(net) is not AligningTransformer:  # a subclass may hold more than attention
-            raise ValueError(f"net must be an AligningTransformer, got {type(net).__name__}")
+            raise checks.ArgumentError("net", "be an AligningTransformer", type(net).__name__)
         self.heads = checks.count("heads", heads, least=2, most=MOST_HEADS)
         self.registers = replace(net.registers, extra=extra)
         self.sink, self.scale, self.about = net.sink, net.scale, net.extra_repr()
@@ -94,7 +94,7 @@ class Stock(Prompted):
         prompt = super().prompt(x, y, a, b)
         if prompt.Z.dtype != self.reg.dtype:
             given, wanted = (str(t.dtype).removeprefix("torch.") for t in (prompt.Z, self.reg))
-            raise ValueError(f"x must be {wanted}, the dtype of the modules, got {given}")
+            raise checks.ArgumentError("x", f"be {wanted}, the dtype of the modules", given)
         return prompt
 
     def widen(self, Z: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class StockTransformer(Stock):
     def __init__(self, net: AligningTransformer, heads: int = 2) -> None:
         super().__init__(net, heads)
         if net.sink != "frozen":
-            raise ValueError(f"net must have a frozen sink (a key and value of its own), got sink={net.sink!r}")
+            raise checks.ArgumentError("net", "have a frozen sink (a key and value of its own)", f"sink={net.sink!r}")
         self.attention = nn.ModuleList()
         sign = self.registers["sign"]
         for k in range(len(net.reg)):

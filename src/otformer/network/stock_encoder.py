@@ -87,7 +87,7 @@ class StockEncoder(Stock):
         super().__init__(net, heads, checks.choice("dtype", dtype, ANCHOR), extra=("anchor_plus", "anchor_minus"))
         self.anchor = ANCHOR[dtype] if anchor is None else checks.not_negative("anchor", anchor)
         if self.sink == "frozen" and not self.registers.marginals:
-            raise ValueError("net must have marginals=True: an encoder's sink is frozen through log_a and log_b")
+            raise checks.ArgumentError("net", "have marginals=True", advice="the sink is frozen through log_a and log_b")
         self.null_square = NULL_SQUARE * float(net.reg.max())
         self.layers, eps = nn.ModuleList(), checks.positive("eps", eps)
         for k in range(len(net.reg)):

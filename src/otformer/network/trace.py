@@ -36,7 +36,7 @@ def layer_number(name: str, layer: Any, depth: int) -> int:
     600
     """
     if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)) or not -depth - 1 <= layer <= depth:
-        raise ValueError(f"{name} must be from 0 to {depth}, or negative to count from the end, got {layer!r}")
+        raise checks.ArgumentError(name, f"be from 0 to {depth}, or negative to count from the end", repr(layer))
     return int(layer) % (depth + 1)
 
 
@@ -213,8 +213,6 @@ class Trace(Run, Shown):
         """
         from otformer.network.trace_page import write_trace_page
 
-        if checks.path("path", path).suffix.lower() not in (".html", ".htm"):
-            raise ValueError(f"path must end in .html or .htm (a trace is saved as a page), got {str(path)!r}")
         write_trace_page(self, path, labels, goal)
 
     def plot(self, layer: int = -1, head: HeadName = "rows", *, labels: Any = None, problem: int = 0, ax: Any = None) -> Any:

@@ -9,14 +9,12 @@ import numpy as np
 import torch
 
 from otformer import checks
-from otformer.network.trace_page import spread
-from otformer.network.trace_points import points_of
 from otformer.network.weights import HEADS, HeadName
 from otformer.show.card import Card, Picture
 from otformer.show.coarse import CELLS, Array, block_size, blocks
 from otformer.show.curve import Curve
 from otformer.show.heat import Heat, checked_labels
-from otformer.show.points import Points
+from otformer.show.points import MOST, Points
 
 if TYPE_CHECKING:
     from otformer.network.trace import Trace
@@ -36,7 +34,7 @@ def card(
 ) -> Card:
     """The card of one problem; ``layers``: those that are drawn, four from the first to the last if None."""
     *batch, n, m = trace.shape
-    k = checked_problem(trace, problem)
+    k = checks.count("problem", problem, least=0, most=len(trace.prompt.a) - 1)
     small = n * m <= LARGEST
     chosen = (spread(trace.layers, MAPS) if layers is None else layers) if small else ()
     texts = checked_labels(labels, (n, m))
@@ -60,17 +58,9 @@ def card(
     return Card("Trace", facts, pictures, verdict, trace.converged, note)
 
 
-def checked_problem(trace: Trace, problem: Any) -> int:
-    """The number of a problem of a batch, from 0."""
-    batch = len(trace.prompt.a)
-    if checks.count("problem", problem, least=0) >= batch:
-        raise ValueError(f"problem must be from 0 to {batch - 1}, got {problem}")
-    return int(problem)
-
-
 def heat(trace: Trace, layer: int, head: HeadName, k: int, labels: Any, cells: int = CELLS) -> Heat:
     """Attention of a head as a picture, its own side on the rows; blocks of it are means over rows, so still shares."""
-    A = _of(trace, trace.attention(layer, checks.choice("head", head, HEADS)), k)
+    A = attention(trace, layer, k, checks.choice("head", head, HEADS))
     sums, rows = blocks(A, cells), np.diff([*range(0, len(A), block_size(len(A), cells)), len(A)])
     assert sums is not None  # A is below LARGEST
     sides, texts = ("x", "y"), labels
@@ -83,11 +73,43 @@ def heat(trace: Trace, layer: int, head: HeadName, k: int, labels: Any, cells: i
 def lines(trace: Trace, layer: int, k: int, points: tuple[Array, Array]) -> Points:
     """The points, and lines as strong as attention after a layer."""
     there = trace.prompt.x_present[k].cpu().numpy(), trace.prompt.y_present[k].cpu().numpy()
-    A = _of(trace, trace.attention(layer), k)[there[0]][:, there[1]]
-    return Points(
-        *points, A, f"the points, layer {trace.layers[trace._kept(layer)]}", "x filled, y open; lines: where x looks"
-    )
+    title = f"the points, layer {trace.layers[trace._kept(layer)]}"
+    return Points(*points, attention(trace, layer, k)[np.ix_(*there)], title, "x filled, y open; lines: where x looks")
 
 
-def _of(trace: Trace, t: torch.Tensor, k: int) -> Array:
-    return (t[k] if trace.prompt.batched else t).double().cpu().numpy()
+def attention(trace: Trace, layer: int, k: int, head: HeadName = "rows") -> Array:
+    """Attention of a head in problem k, [n, m] or [m, n]."""
+    A = trace.attention(layer, head)
+    return (A[k] if trace.prompt.batched else A).double().cpu().numpy()
+
+
+def spread(kept: Sequence[int], count: int) -> list[int]:
+    """At most ``count`` ≥ 2 of the kept layers, first and last among them, closer together at the start.
+
+    >>> spread(list(range(101)), 6)
+    [0, 4, 16, 36, 64, 100]
+    """
+    last = len(kept) - 1
+    if last < count:
+        return list(kept)
+    return [kept[k] for k in sorted({round(last * (i / (count - 1)) ** 2) for i in range(count)})]
+
+
+def points_of(trace: Trace, problem: int) -> tuple[Array, Array] | None:
+    """x [n, d] and y [m, d] of one problem, absent points left out; None if they are not points of 1 or 2 dimensions.
+
+    Features of another cost (features.py) are not points: their squares are not ‖x‖² and ‖y‖². With ``scale="auto"`` points
+    are centred and scaled, which leaves the picture as it is.
+    """
+    prompt, r = trace.prompt, trace.network.registers
+    if r.dim > 2:
+        return None
+    sides = []
+    for name, present in (("x", prompt.x_present[problem]), ("y", prompt.y_present[problem])):
+        Z = prompt.Z[problem, : len(present)][present].double().cpu()
+        t = Z[:, r[name]]
+        squares = f"{name}_sq" in r and Z[:, r.column(f"{name}_sq")]
+        if not 0 < len(t) <= MOST or (squares is not False and not torch.allclose(squares, t.square().sum(1), rtol=1e-4)):
+            return None
+        sides.append(t.numpy())
+    return sides[0], sides[1]

@@ -13,11 +13,10 @@ import torch
 
 from otformer import checks, figures
 from otformer.files import written
-from otformer.network.trace_card import LARGEST, checked_problem, heat, lines
-from otformer.network.trace_page import spread
-from otformer.network.trace_points import points_of
+from otformer.network.trace_card import LARGEST, heat, lines, points_of, spread
+from otformer.show.curve import Curve
 from otformer.show.heat import checked_labels
-from otformer.show.look import HEAT, MARK
+from otformer.show.look import MARK
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,14 +31,12 @@ COLOURS = 64  # of a GIF
 
 def write_film(trace: Trace, path: str | Path, seconds: float, frames: int, labels: Any, problem: Any) -> None:
     """Write the film, whole or not at all."""
-    file = checks.path("path", path)
-    if file.suffix.lower() not in (".gif", ".mp4"):
-        raise ValueError(f"path must end in .gif or .mp4, got {str(path)!r}")
+    file = checks.path("path", path, ".gif", ".mp4")
     if file.suffix.lower() == ".mp4" and shutil.which("ffmpeg") is None:
-        raise ValueError(f"path must end in .gif where ffmpeg is not installed, got {str(path)!r}")
-    if checks.count("frames", frames, least=2) > MOST_FRAMES:
-        raise ValueError(f"frames must be at most {MOST_FRAMES}, got {frames}")
-    seconds, k, (n, m) = checks.positive("seconds", seconds), checked_problem(trace, problem), trace.shape[-2:]
+        raise checks.ArgumentError("path", "end in .gif where ffmpeg is not installed", repr(str(path)))
+    checks.count("frames", frames, least=2, most=MOST_FRAMES)
+    k = checks.count("problem", problem, least=0, most=len(trace.prompt.a) - 1)
+    seconds, (n, m) = checks.positive("seconds", seconds), trace.shape[-2:]
     if len(trace) < 2:
         raise ValueError('animate needs layers to show, got a trace of the last alone: run the network with keep="all"')
     if n * m > LARGEST:
@@ -75,9 +72,8 @@ def _frames(trace: Trace, layers: list[int], k: int, labels: Any) -> list[Image]
         heat(trace, layer, "rows", k, labels).draw(left)
         left.set_title(f"layer {layer} of {trace.depth}")
         if points is None:
-            right.semilogy(layers, errors, color=HEAT)
+            Curve(layers, errors, "marginal error").draw(right)
             right.plot(layer, errors[at], "o", color=MARK)
-            right.set(title="marginal error", xlabel="layer")
         else:
             lines(trace, layer, k, points).draw(right)
             right.set_title(f"marginal error {errors[at]:.1e}")

@@ -1,4 +1,3 @@
-const data = /*DATA*/null;
 const $ = id => document.getElementById(id);
 const css = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const TOKENS = 100;                       // most rows in the table of registers

@@ -7,10 +7,8 @@ the page holds K once, u and v of every layer it shows, and does the softmax its
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +17,10 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.files import written
 from otformer.network.goal import costs, goal
-from otformer.network.trace_points import points_of
+from otformer.network.trace_card import attention, points_of, spread
+from otformer.show import look
 from otformer.show.heat import checked_labels
-from otformer.show.look import variables
 
 if TYPE_CHECKING:
     from otformer.network.trace import Trace
@@ -32,7 +29,6 @@ LAYERS_SHOWN = 601  # most layers on a page
 LARGEST_PAGE = 20_000_000  # bytes
 ENTRIES_READ = 2**26  # of the plans that errors and distances are computed from, over all layers
 COORDINATES = 4  # of a point, up to which the table of registers shows x and y
-PARTS = ("html", "js")  # of the page's template
 _BYTES = 4 / 3  # of base64 per byte
 
 
@@ -44,7 +40,7 @@ def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: 
     Shows at most 601 of the kept layers, closer together at the start where that are not all, and fewer of large problems.
     Of a batch, the first problems that fit (one at least). ValueError if the costs alone are too large for a page.
     """
-    n, m = trace.shape[-2:]
+    file, (n, m) = look.checked_page("path", path), trace.shape[-2:]
     batch = len(trace.prompt.a)
     texts, plans = _labels(trace, labels), _goals(trace, goals)
     entry, layer = (8 + 4) * _BYTES * n * m, 8 * _BYTES * (n + m)
@@ -56,7 +52,7 @@ def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: 
     fit = min(ENTRIES_READ // (n * m), int((LARGEST_PAGE - entry) / layer))
     layers = spread(trace.layers, max(2, min(LAYERS_SHOWN, fit)))
     shown = max(1, min(batch, int(LARGEST_PAGE / (entry + layer * len(layers)))))
-    net = trace.network
+    net, errors = trace.network, trace.marginal_errors(layers).reshape(len(layers), -1)
     data = {
         "layers": layers,
         "kept": len(trace),
@@ -64,25 +60,11 @@ def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: 
         "reg": [float(net.reg[net.layer[min(each, net.depth - 1)]]) for each in layers],  # λ of what reads Z_layer
         "batch": batch,
         "registers": [name for name, place in net.registers.slices.items() if place.stop - place.start <= COORDINATES],
-        "problems": [_problem(trace, layers, k, texts[k], plans[k]) for k in range(shown)],
+        "problems": [_problem(trace, layers, k, texts[k], plans[k], errors[:, k].tolist()) for k in range(shown)],
     }
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
-    page, script = (files("otformer.network").joinpath(f"trace_page.{kind}").read_text(encoding="utf-8") for kind in PARTS)
-    with written(Path(path)) as out:
-        out.write(page.replace("/*LOOK*/", variables()).replace("/*SCRIPT*/", script).replace("/*DATA*/null", text).encode())
-    return Path(path)
-
-
-def spread(kept: Sequence[int], count: int) -> list[int]:
-    """At most ``count`` ≥ 2 of the kept layers, first and last among them, closer together at the start.
-
-    >>> spread(list(range(101)), 6)
-    [0, 4, 16, 36, 64, 100]
-    """
-    last = len(kept) - 1
-    if last < count:
-        return list(kept)
-    return [kept[k] for k in sorted({round(last * (i / (count - 1)) ** 2) for i in range(count)})]
+    template, script = (look.resource("network", f"trace_page.{kind}") for kind in ("html", "js"))
+    parts = {"LOOK": look.variables(), "SCRIPT": script, "DATA": look.script_json(data)}
+    return look.write_page("path", file, look.filled(template, **parts))
 
 
 def _labels(trace: Trace, labels: Any) -> list[Any]:
@@ -91,7 +73,7 @@ def _labels(trace: Trace, labels: Any) -> list[Any]:
     if labels is None or not batch:
         return [checked_labels(labels, (n, m))] * len(trace.prompt.a)
     if not isinstance(labels, Sequence) or isinstance(labels, str) or len(labels) != batch[0]:
-        raise ValueError(f"labels must be a list of {batch[0]} pairs of lists, one for each problem")
+        raise checks.ArgumentError("labels", f"be a list of {batch[0]} pairs of lists, one for each problem")
     there = zip(trace.prompt.x_present.sum(1).tolist(), trace.prompt.y_present.sum(1).tolist(), strict=True)
     return [checked_labels(each, shape) for each, shape in zip(labels, there, strict=True)]
 
@@ -102,12 +84,14 @@ def _goals(trace: Trace, goals: Any) -> list[Tensor | None]:
         return [None] * len(trace.prompt.a)
     t = checks.tensor("goal", goals).detach().double().cpu()
     if tuple(t.shape) != trace.shape or bool((t < 0).any()):
-        raise ValueError(f"goal must be a plan of shape {trace.shape}, no number below 0, got shape {tuple(t.shape)}")
+        raise checks.ArgumentError("goal", f"be a plan of shape {trace.shape}, no number below 0", f"shape {tuple(t.shape)}")
     return list(t.reshape(-1, *t.shape[-2:]))
 
 
 @torch.no_grad()
-def _problem(trace: Trace, layers: list[int], k: int, labels: Any, given: Tensor | None) -> dict[str, Any]:
+def _problem(
+    trace: Trace, layers: list[int], k: int, labels: Any, given: Tensor | None, errors: list[float]
+) -> dict[str, Any]:
     """What the page shows of problem k, absent points left out."""
     prompt, registers = trace.prompt, trace.network.registers
     x, y = prompt.x_present[k].cpu(), prompt.y_present[k].cpu()
@@ -115,7 +99,6 @@ def _problem(trace: Trace, layers: list[int], k: int, labels: Any, given: Tensor
     P = None if found is None else found.cpu()[x][:, y]
     u, v = (t.reshape(len(trace), -1, t.shape[-1])[:, k].double().cpu() for t in trace.all_potentials())
     places = [trace.layers.index(each) for each in layers]
-    errors, distances = _errors(trace, layers, k, found)
     points = points_of(trace, k)
     Z, duals = prompt.Z[k].double().cpu(), [registers.column(name) for name in "uv"]
     tokens = [i for i in range(prompt.tokens) if (i < len(x) and x[i]) or (i < len(y) and y[i])]
@@ -128,7 +111,7 @@ def _problem(trace: Trace, layers: list[int], k: int, labels: Any, given: Tensor
         "v": _pack(v[places][:, y], "<f8"),
         "goal": None if P is None else _pack(P, "<f4"),
         "error": [_number(each) for each in errors],
-        "distance": None if distances is None else [_number(each) for each in distances],
+        "distance": None if found is None else [_number(each) for each in _distances(trace, layers, k, found)],
         "points": None if points is None else [[[_number(c) for c in row] for row in side.tolist()] for side in points],
         "labels": None if labels is None else [_present(side, at) for side, at in zip(labels, (x, y), strict=True)],
         "at": [x.nonzero()[:, 0].tolist(), y.nonzero()[:, 0].tolist()],
@@ -143,19 +126,11 @@ def _present(side: list[str], present: Tensor) -> list[str]:
     return side if len(side) == int(present.sum()) else [side[i] for i in present.nonzero()[:, 0].tolist()]
 
 
-def _errors(trace: Trace, layers: list[int], k: int, P: Tensor | None) -> tuple[list[float], list[float] | None]:
-    """The marginal error after every layer, and the mean over x of ½ Σ_j |attention − goal|, goal rows summing to 1."""
-    a, b, there = trace.prompt.a[k], trace.prompt.b[k], trace.prompt.x_present[k]
-    rows = None if P is None else (P / P.sum(1, keepdim=True).clamp_min(1e-300)).to(a.device)
-    errors, distances = [], []
-    for layer in layers:
-        H = trace._logits(layer, "rows", sink=True)[k : k + 1]
-        plan = trace.network.log_plan(H)[0].exp() * there[:, None] * trace.prompt.y_present[k]
-        errors.append(float((plan.sum(1) - a).abs().sum() + (plan.sum(0) - b).abs().sum()))
-        if rows is not None:
-            gap = (H[0, :, :-1].softmax(-1) - rows).abs().sum(1)[there]
-            distances.append(float(gap.mean()) / 2)
-    return errors, None if rows is None else distances
+def _distances(trace: Trace, layers: list[int], k: int, P: Tensor) -> list[float]:
+    """The mean over x of ½ Σ_j |attention − goal| after every layer, goal rows summing to 1."""
+    there = trace.prompt.x_present[k].cpu().numpy()
+    rows = (P / P.sum(1, keepdim=True).clamp_min(1e-300)).cpu().numpy()
+    return [float(np.abs(attention(trace, layer, k) - rows).sum(1)[there].mean() / 2) for layer in layers]
 
 
 def _pack(t: Tensor, kind: str) -> str:

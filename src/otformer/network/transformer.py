@@ -104,9 +104,7 @@ class AligningTransformer(Prompted):
         chosen = named(schedule)
         lam = checks.positive("reg", reg)
         if not LEAST_REG <= lam <= 1 / LEAST_REG:
-            raise ValueError(
-                f"reg must lie from {LEAST_REG:g} to {1 / LEAST_REG:g}, where float32 has λ and 1/λ, got {lam:g}"
-            )
+            raise checks.ArgumentError("reg", f"lie from {LEAST_REG:g} to {1 / LEAST_REG:g} in float32", f"{lam:g}")
         layers = chosen.layers(lam, checks.count("depth", depth, most=DEEPEST))
         self._describe(checks.count("dim", dim, most=MOST_COORDINATES), marginals, sink, scale, repr(chosen))
         distinct = list(dict.fromkeys(layers))
@@ -221,7 +219,7 @@ class AligningTransformer(Prompted):
     def save(self, path: str | Path) -> None:
         """Write the weights, and what `from_file` needs to know besides, as safetensors."""
         if not checks.path("path", path).parent.is_dir():
-            raise ValueError(f"path must be in an existing folder, got {str(path)!r}")
+            raise checks.ArgumentError("path", "be in an existing folder", repr(str(path)))
         write_tensors(Path(path), self.state_dict(), {"network": type(self).__name__, "settings": self._settings()})
 
     @classmethod
@@ -231,7 +229,7 @@ class AligningTransformer(Prompted):
         kinds = {each.__name__: each for each in (cls, *cls.__subclasses__())}
         found = about.get("network", "weights without a description: build the network and use load")
         if found not in kinds or "settings" not in about:
-            raise ValueError(f"{path} must hold a network of class {' or '.join(kinds)}, got {found}")
+            raise checks.ArgumentError(path, f"hold a network of class {' or '.join(kinds)}", found)
         net = kinds[found].__new__(kinds[found])
         nn.Module.__init__(net)
         try:
@@ -256,5 +254,5 @@ def _layers_to_keep(keep: Keep, depth: int) -> set[int]:
     if keep == "last":
         return {depth}
     if isinstance(keep, str) or not isinstance(keep, Iterable):
-        raise ValueError(f"keep must be 'all', 'last' or layer numbers, got {keep!r}")
+        raise checks.ArgumentError("keep", "be 'all', 'last' or layer numbers", repr(keep))
     return {layer_number("keep", k, depth) for k in keep} | {depth}

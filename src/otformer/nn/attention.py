@@ -72,9 +72,9 @@ class SinkhornAttention(nn.MultiheadAttention):
     ) -> None:
         checks.count("embed_dim", embed_dim, most=MOST_CHANNELS)
         if embed_dim % checks.count("num_heads", num_heads):
-            raise ValueError(f"num_heads must divide embed_dim = {embed_dim}, got {num_heads}")
+            raise checks.ArgumentError("num_heads", f"divide embed_dim = {embed_dim}", num_heads)
         if not 0 <= checks.not_negative("dropout", dropout) < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {dropout!r}")
+            raise checks.ArgumentError("dropout", "be at least 0 and below 1", repr(dropout))
         super().__init__(
             embed_dim, num_heads, dropout, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
         )
@@ -142,7 +142,8 @@ class SinkhornAttention(nn.MultiheadAttention):
         checks.positive("temperature", self.temperature)  # it is an attribute that can be set
         weight = self.out_proj.weight
         if given.query.dtype != weight.dtype and not torch.is_autocast_enabled(given.query.device.type):
-            raise ValueError(f"query must be {weight.dtype} as the weights are, or under autocast, got {given.query.dtype}")
+            expected = f"be {weight.dtype} as the weights are, or under autocast"
+            raise checks.ArgumentError("query", expected, given.query.dtype)
         if not given.causal:
             return
         if self.unbalanced is None and given.query.shape[1] <= given.key.shape[1] and not self._added:
@@ -191,7 +192,7 @@ class SinkhornAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Sequences of different lengths; the output is nested again, and there are no weights, as torch has none."""
         if padding is not None or mask is not None or need_weights:
-            raise ValueError("nested tensors go without key_padding_mask and attn_mask, and with need_weights=False")
+            raise checks.ConflictError("a nested query", "key_padding_mask, attn_mask or need_weights=True")
         padded, absent = attention_inputs.nested(query, key, value)
         given = padded if self.batch_first else padded.transpose(0, 1)
         out, _ = self.forward(given, given, given, absent, need_weights=False, is_causal=is_causal)

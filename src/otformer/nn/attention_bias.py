@@ -39,16 +39,16 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer import callers
+from otformer.network.alternating import iterate
 from otformer.nn.attention_passes import Passes
 from otformer.nn.functions import Gradient, merged
-from otformer.transport.derivatives.implicit import CG_RESIDUAL, CG_STEPS
-from otformer.transport.solvers.anderson import Anderson
+from otformer.transport.costs.plan import SINGLE_RESIDUAL
+from otformer.transport.derivatives.implicit import CG_RESIDUAL, conjugate_gradients
+from otformer.transport.solvers.anderson import Least, Safeguarded
 from otformer.transport.solvers.annealing import temperatures
-from otformer.transport.streaming.plan import SINGLE_RESIDUAL
-from otformer.transport.streaming.solve import PATIENCE
+from otformer.transport.solvers.precision import PATIENCE
 
 SINGLE_ERROR = 1e-5  # of column sums, as a factor: as far as passes in float32 go
-BIAS_MEMORY = 32  # residuals that are mixed
 SINGLE_ROUNDING = 2**-24  # of a logit in float32, as a share of it
 STUCK = 300  # passes in float64 without a better error, after which there is none
 STAGE_OFF = 0.1  # error of a column sum, as a factor, at which a stage above the final temperature ends
@@ -135,24 +135,23 @@ def _mixed(
     passes: Passes, g: Tensor, log_b: Tensor, rho: float, heat: float, tol: float, most: int, patience: int
 ) -> tuple[Tensor, Tensor, int]:
     """The best g seen, from g on, in float64, its error [B], and the passes taken."""
-    slack, there = 1 / rho, passes.reached
-    mixing = Anderson(log_b.exp(), BIAS_MEMORY)
-    best, least, step_from_best = g, torch.full_like(g[:, 0], torch.inf), torch.zeros_like(g)
-    seen = 0  # the pass that last brought a better error
-    for depth in range(1, most + 1):
+    slack, b, best = 1 / rho, log_b.exp(), Least(g)
+
+    def step(g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         f = passes.residual(g, slack, heat)
         error = f.abs().amax(1)
         f = f / (1 + slack)
         if rho == math.inf:  # a constant is free
-            f = torch.where(there, f - (f * log_b.exp()).sum(1, keepdim=True) / log_b.exp().sum(1, keepdim=True), 0.0)
-        better = error < least
-        lost = ~(error <= 2 * least)
-        least, seen = torch.where(better, error, least), depth if bool(better.any()) else seen
-        best, step_from_best = (torch.where(better[:, None], new, old) for new, old in ((g, best), (f, step_from_best)))
-        if bool((least <= tol).all()) or depth - seen >= patience:
+            f = torch.where(passes.reached, f - (f * b).sum(1, keepdim=True) / b.sum(1, keepdim=True), 0.0)
+        return g + f, error, error, g
+
+    seen = 0  # the pass that last brought a better error
+    for depth, (g, (_, error, _, _)) in enumerate(iterate(step, g, Safeguarded(b), most), 1):  # noqa: B020
+        if best.see(error, g):
+            seen = depth
+        if bool((best.error <= tol).all()) or depth - seen >= patience:
             break
-        g = torch.where(lost[:, None], best + step_from_best, mixing.step(g, f, lost))
-    return best, least, depth
+    return best.state[0], best.error, depth
 
 
 def _pull(passes: Passes, g: Tensor, y: Tensor, rho: float) -> tuple[Tensor, ...]:
@@ -160,7 +159,7 @@ def _pull(passes: Passes, g: Tensor, y: Tensor, rho: float) -> tuple[Tensor, ...
     double = passes.x.dtype == torch.float64
     passes = passes.to(torch.float64 if double else torch.float32)
     g, y = g.to(passes.own.dtype), y.to(passes.own.dtype)
-    w = _conjugate_gradients(passes, g, y, 1 / rho, CG_RESIDUAL if double else SINGLE_RESIDUAL)
+    w = _solve_columns(passes, g, y, 1 / rho, CG_RESIDUAL if double else SINGLE_RESIDUAL)
     in_x, in_own = torch.empty_like(passes.x), torch.zeros_like(passes.own)
     in_y = None if passes.y is None else torch.zeros_like(passes.y)
     for rows, A in passes.blocks(g):
@@ -172,31 +171,12 @@ def _pull(passes: Passes, g: Tensor, y: Tensor, rho: float) -> tuple[Tensor, ...
     return (in_x, in_own) if in_y is None else (in_x, in_own, in_y)
 
 
-def _conjugate_gradients(passes: Passes, g: Tensor, y: Tensor, slack: float, enough: float) -> Tensor:
-    """w [B, m] with S w = y; 0 for keys without attention. What is done stands still."""
+def _solve_columns(passes: Passes, g: Tensor, y: Tensor, slack: float, enough: float) -> Tensor:
+    """w [B, m] with S w = y; 0 for keys without attention."""
     c = passes.columns(g).to(g)
     scale = torch.where(c > 0, ((1 + slack) * c.clamp_min(torch.finfo(c.dtype).tiny)).rsqrt(), 0.0)
-    null = c.sqrt() / c.sum(1, keepdim=True).sqrt() if slack == 0 else torch.zeros_like(c)
-
-    def project(z: Tensor) -> Tensor:
-        return z - null * (null * z).sum(1, keepdim=True)
-
-    residual = direction = project(scale * y)
-    z, size = torch.zeros_like(y), residual.square().sum(1, keepdim=True)
-    start, target, going = size, enough**2 * size, size > 0
-    for _ in range(CG_STEPS):
-        image = project(direction - scale * passes.gram(g, scale * direction))
-        bend = (direction * image).sum(1, keepdim=True)
-        going = going & (bend > torch.finfo(c.dtype).eps * direction.square().sum(1, keepdim=True))
-        if not bool(going.any()):
-            break
-        step = torch.where(going, size / bend, 0.0)
-        z, residual = z + step * direction, residual - step * image
-        size, before = residual.square().sum(1, keepdim=True), size
-        direction = residual + torch.where(going, size / before, 0.0) * direction
-        going = going & (size > target)
-    share = torch.where(start > 0, size / start, 0.0)
-    if bool((share > (1e3 * enough) ** 2).any()):
-        left = float(share.max()) ** 0.5
-        callers.warn(f"gradient not accurate: conjugate gradients left {left:.2g} of the residual; raise the temperature")
-    return scale * z
+    null = c.sqrt() / c.sum(1, keepdim=True).sqrt() if slack == 0 else None
+    return scale * conjugate_gradients(
+        lambda z: scale * passes.gram(g, scale * z), scale * y, null, enough, worst=1e3 * enough,
+        instead="raise the temperature",
+    )  # fmt: skip

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from otformer import callers
+from otformer.errors import ArgumentError
 from otformer.nn.attention_bias import KeyBias, Wanted
 from otformer.nn.attention_passes import Passes
 from otformer.nn.balance import balance
@@ -57,7 +58,7 @@ def heads_attend(heads: Heads, module: Any, need_weights: bool) -> tuple[Tensor,
     """Outputs [B, n, d], 0 for queries that are not there; and the matrices [B, n, m], where needed."""
     for name, t in (("query", heads.q), ("key", heads.k), ("value", heads.v)):
         if not bool(t.isfinite().all()):
-            raise ValueError(f"{name} must be finite, and its projection within {t.dtype}, got nan or inf in the projection")
+            raise ArgumentError(name, f"be finite, and its projection within {t.dtype}", "nan or inf in the projection")
     _check_products(heads)
     dropout = module.dropout if module.training else 0.0
     rho = torch.inf if module.unbalanced is None else module.unbalanced / module.temperature
@@ -128,14 +129,14 @@ def _check_logits(X: Tensor) -> None:
         k, i = (top == -torch.inf).nonzero()[0].tolist()
         raise ValueError(NO_KEY.format(i, k))
     if not bool(top.isfinite().all()):
-        raise ValueError(f"query and key must have finite products, got some beyond {X.dtype}: scale them down")
+        raise ArgumentError("query and key", "have finite products", f"some beyond {X.dtype}", "scale them down")
 
 
 def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
     """A V [B, n, d], no A formed but a block of rows at a time, or a tile in torch's kernels."""
     passes = Passes(heads.q, heads.k, heads.own, heads.rows, heads.causal)
     if not math.isfinite(passes.to(torch.promote_types(heads.q.dtype, torch.float32)).spread()):
-        raise ValueError(f"query and key must have finite products, got some beyond {heads.q.dtype}: scale them down")
+        raise ArgumentError("query and key", "have finite products", f"some beyond {heads.q.dtype}", "scale them down")
     if heads.causal:
         _check_first_keys(heads)
     g = KeyBias.apply(heads.q, heads.k, heads.own, heads.rows, heads.causal, wanted)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from otformer.errors import ArgumentError
 from otformer.nn.inputs import kind
 
 # Added to a logit, this is meant to forbid: −1e4, −1e9 and the least of a dtype are in use. Softmax gives such keys nothing;
@@ -48,12 +49,12 @@ def read(
     for name, t, dim in zip(("query", "key", "value"), (query, key, value), dims, strict=True):
         order = "L, E" if alone else "N, L, E" if batch_first else "L, N, E"
         if not isinstance(t, Tensor) or not t.is_floating_point() or t.ndim != 3 - alone or t.shape[-1] != dim:
-            raise ValueError(f"{name} must be a tensor of floats of shape ({order}) with E = {dim}, got {kind(t)}")
+            raise ArgumentError(name, f"be a tensor of floats of shape ({order}) with E = {dim}", kind(t))
     query, key, value = (t[None] if alone else t if batch_first else t.transpose(0, 1) for t in (query, key, value))
     (N, L), S = query.shape[:2], key.shape[1]
     if key.shape[0] != N or value.shape[:2] != (N, S):
         shapes = ", ".join(str(tuple(t.shape[:2])) for t in (query, key, value))
-        raise ValueError(f"query, key and value must have one batch, key and value one length, got (N, L) = {shapes}")
+        raise ArgumentError("query, key and value", "have one batch, key and value one length", f"(N, L) = {shapes}")
     own = query.new_zeros(N, S, dtype=torch.float32)
     if key_padding_mask is not None:
         own = _added("key_padding_mask", key_padding_mask, ((S,) if alone else (N, S),), query).reshape(N, S)
@@ -76,13 +77,13 @@ def _added(name: str, mask: Any, shapes: tuple[tuple[int, ...], ...], like: Tens
     fits = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.is_floating_point())
     if not fits or tuple(mask.shape) not in shapes:
         expected = " or ".join(map(str, shapes))
-        raise ValueError(f"{name} must be a boolean or float tensor of shape {expected}, got {kind(mask)}")
+        raise ArgumentError(name, f"be a boolean or float tensor of shape {expected}", kind(mask))
     if mask.device != like.device:
-        raise ValueError(f"{name} must be on {like.device}, got {mask.device}")
+        raise ArgumentError(name, f"be on {like.device}", mask.device)
     if mask.dtype == torch.bool:
         return torch.zeros(mask.shape, device=like.device).masked_fill(mask, -torch.inf)
     if bool((mask.isnan() | mask.isposinf()).any()):
-        raise ValueError(f"{name} must be finite, or -inf where attention is forbidden, got nan or inf")
+        raise ArgumentError(name, "be finite, or -inf where attention is forbidden", "nan or inf")
     forbids = mask <= mask.new_tensor(FORBIDS)  # as its dtype rounds it: −9984 in bfloat16
     return mask.to(torch.promote_types(mask.dtype, torch.float32)).masked_fill(forbids, -torch.inf)
 
@@ -99,7 +100,7 @@ def _present(query: Tensor, key: Tensor, value: Tensor, own: Tensor, rows: Tenso
     if not rows.shape[1]:  # nothing attends
         return query, key, value
     if not keys.shape[1]:
-        raise ValueError("key must have a token to attend to, got a sequence of length 0")
+        raise ArgumentError("key", "have a token to attend to", "a sequence of length 0")
     if not bool(keys.any(1).all()):
         raise ValueError(f"key_padding_mask leaves no key of sequence {int((~keys.any(1)).nonzero()[0, 0])}")
     if not bool(rows.any(1).all()):

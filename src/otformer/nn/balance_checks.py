@@ -18,6 +18,14 @@ def refuse(bad: Tensor, message: str) -> None:
         raise ValueError(f"problem {int(bad.nonzero()[0, 0])}: {message}" if bad.ndim and len(bad) > 1 else message)
 
 
+def check_weights(name: str, w: Tensor, top: float) -> None:
+    """Weights [..., n], 0 for what is absent: an entry of a plan may be as large as one of them."""
+    refuse(~w.isfinite().all(-1), f"{name} must be finite, got nan or inf among what is there")
+    refuse((w < 0).any(-1), f"{name} must not be negative")
+    refuse(w.amax(-1) <= 0, f"{name} must have a positive sum over what is there, got all zeros")
+    refuse(w.amax(-1) > top, f"{name} must be at most {top:g}, the greatest number of the plan's dtype")
+
+
 def ordinary(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """Whether `check_before` has nothing to say, as a tensor: its conditions on weights, in one."""
     fine = (temperature.isfinite() & (temperature > LEAST_TEMPERATURE)).all()
@@ -30,14 +38,11 @@ def check_before(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, name
     """Temperatures [H] and weights [A, n], [A', m] before anything is solved; ``name``: "logits", or "values" to sort."""
     if not bool((temperature.isfinite() & (temperature > LEAST_TEMPERATURE)).all()):
         wrong = temperature[~(temperature.isfinite() & (temperature > LEAST_TEMPERATURE))][0].item()
-        raise ValueError(f"temperature must be a positive, finite number, got {wrong:g}")
+        raise checks.ArgumentError("temperature", "be a positive, finite number", f"{wrong:g}")
     for weight, w in (("a" if name == "logits" else "weights", a), ("b", b)):
         if name != "logits" and w is b:  # pieces of [0, 1]: only too large a k makes one negative
             refuse((w < 0).any(1), "k is more than the values that are there")
-        refuse(~(w.isfinite().all(1) & (w.sum(1) > 0)), f"{weight} must be finite, with a positive sum over what is there")
-        refuse((w < 0).any(1), f"{weight} must not be negative")
-        top = torch.finfo(logits.dtype).max
-        refuse(w.amax(1) > top, f"{weight} must fit the dtype of the logits, {logits.dtype}: at most {top:g}")
+        check_weights(weight, w, torch.finfo(logits.dtype).max)
     sums = (t.double().sum(1) for t in (a, b))
     total_a, total_b = torch.broadcast_tensors(*sums)
     bad = ~checks.masses_agree(total_a, total_b)
@@ -65,10 +70,10 @@ def check_logits(
     for wrong, what in ((X.isnan(), "nan"), (X.isposinf(), "inf")):
         if bool(wrong.any()):
             if name != "logits":  # which were made of them
-                raise ValueError(f"{name} must be finite, got nan or inf among them")
+                raise checks.ArgumentError(name, "be finite", "nan or inf among them")
             k, i, j = wrong.nonzero()[0].tolist()
             place = f"({i}, {j})" + (f" of problem {int(left[k])}" if len(logits) > 1 else "")
-            raise ValueError(f"logits must be finite, or -inf for a forbidden entry, got {what} at {place}")
+            raise checks.ArgumentError("logits", "be finite, or -inf for a forbidden entry", f"{what} at {place}")
     X = X / temperature[left % len(temperature)].to(X)[:, None, None]
     if bool((most <= X).any()) or bool(((-most >= X) & X.isfinite()).any()):
         raise ValueError(f"temperature is too small: {name} / temperature overflows")

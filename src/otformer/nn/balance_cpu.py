@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from otformer.nn.small import solve_marginals_small, solve_small
-from otformer.transport.problem.problem import Array
 from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.types import Array
 
 CHUNK_ENTRIES = 2**17  # entries of a chunk: 1 MiB in float64
 

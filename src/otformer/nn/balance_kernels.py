@@ -20,7 +20,7 @@ rows or columns with mass all of whose entries are forbidden, make the error ∞
 
 from __future__ import annotations
 
-from otformer.transport.executors.gpu.pass_kernels import LEAST
+from otformer.transport.costs.gpu.pass_kernels import LEAST
 
 try:
     import triton

@@ -1,26 +1,25 @@
 r"""Problems of `balance` that are not small, or not done: the stacks of the batch engine, then one by one.
 
 With C = (max L − L)/τ and λ = 1 the plan is P = exp(u + v − C − 1), so f = u − 1 and g = v. Forbidden entries
-have C = ∞. The gradient's system has the matrix S + c cᵀ/Σc, see small.py.
+have C = ∞.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.nn.small import SMALL_RIDGE
+from otformer.network.alternating import iterate
 from otformer.transport.choose import choose, solve_problem
-from otformer.transport.problem.problem import ABSENT_WEIGHT, Goal
+from otformer.transport.derivatives.implicit import decompose_marginals
 from otformer.transport.problem.read import read_cost
-from otformer.transport.ragged.stacked import ALONE_ABOVE, STACK_ENTRIES, WIDEST_SPREAD, annealing_steps, solve_stacked
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.mixed import Mixed
-from otformer.transport.solvers.newton import TINY
+from otformer.transport.solvers.stacked import ALONE_ABOVE, STACK_ENTRIES, WIDEST_SPREAD, annealing_steps, solve_stacked
+from otformer.transport.types import ABSENT_WEIGHT, Goal
 
 LAST_STEPS = 100  # Sinkhorn steps for what nothing else has solved
 NEAR_LAYERS = 200  # of mixed blocks from where most of the mass is in place: then Newton steps, of which few are needed
@@ -101,10 +100,13 @@ def _near(C: Tensor, a: Tensor, b: Tensor) -> bool:
 
 def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, g: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """f, g after some steps from g, with logarithms: never a row or column without mass, whatever X is."""
-    f = torch.zeros_like(a)
-    for _ in range(min(steps, LAST_STEPS)):
+
+    def step(g: Tensor) -> tuple[Tensor, Tensor]:  # each side anew, not by its change: rounding must not add up
         f = torch.where(a > 0, a.log() - (X + g[:, None, :]).logsumexp(2), 0.0)
-        g = torch.where(b > 0, b.log() - (X + f[:, :, None]).logsumexp(1), 0.0)
+        return torch.where(b > 0, b.log() - (X + f[:, :, None]).logsumexp(1), 0.0), f
+
+    for _, (g, f) in iterate(step, g, most=min(steps, LAST_STEPS)):  # noqa: B007, B020
+        pass
     return f, g
 
 
@@ -117,32 +119,12 @@ def backward(
         X, tau, *_ = _read(logits, temperature, a, b, k)
         P = _plan(X, f[k].double(), g[k].double())
         M = torch.where(P > 0, P * G[k], 0.0)
-        u, v = _solve_marginals(P, M.sum(2), M.sum(1))
+        u, v = decompose_marginals(P, M.sum(2), M.sum(1))
         w_u[k], w_v[k] = u.to(w_u), v.to(w_v)
         M -= P.mul_(u[:, :, None] + v[:, None, :])
         M /= tau[:, None, None]
         heat[k] = -X.masked_fill_(M == 0, 0.0).mul_(M).sum((1, 2)).to(heat)
         Y[k] = M.to(Y)
-
-
-def _solve_marginals(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tensor]:
-    """w with H w = g for plans P [B, n, m]; the smaller side is left in the system."""
-    if P.shape[1] < P.shape[2]:
-        w_v, w_u = _solve_marginals(P.mT, g_v, g_u)
-        return w_u, w_v
-    r, c = P.sum(2).clamp_min(TINY), P.sum(1)
-    K = P / r.sqrt()[:, :, None]
-    S = c[:, :, None] * (c / c.sum(1, keepdim=True).clamp_min(TINY))[:, None, :] - _gram(K)
-    S.diagonal(dim1=1, dim2=2).add_(torch.where(c > 0, (1 + SMALL_RIDGE) * c, 1.0))
-    y = g_v - (P.mT @ (g_u / r)[:, :, None])[:, :, 0]
-    w_v = torch.linalg.solve_ex(S, y)[0]
-    return (g_u - (P @ w_v[:, :, None])[:, :, 0]) / r, w_v
-
-
-@np.errstate(under="ignore")
-def _gram(K: Tensor) -> Tensor:
-    """KᵀK [B, m, m]; numpy knows that it is symmetric and computes one half."""
-    return K.mT @ K if K.is_cuda else torch.from_numpy(K.mT.numpy() @ K.numpy())
 
 
 def _room(logits: Tensor) -> int:

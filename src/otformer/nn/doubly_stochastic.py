@@ -57,7 +57,7 @@ class DoublyStochastic(nn.Module):
         several = temperature.ndim == 1 if isinstance(temperature, Tensor) else isinstance(temperature, (list, tuple))
         each: Any = temperature if several else [temperature]
         if not len(each):
-            raise ValueError("temperature must be a positive number, or one for each head, got none")
+            raise checks.ArgumentError("temperature", "be a positive number, or one for each head", "none")
         log_temperature = torch.tensor([math.log(checks.positive("temperature", t)) for t in each], dtype=torch.float64)
         log_temperature = log_temperature if several else log_temperature[0]
         if learnable:
@@ -120,8 +120,8 @@ class DoublyStochastic(nn.Module):
             return temperature[None]
         if not lead or lead[-1] != len(temperature):
             shape = f"(..., {len(temperature)}, n, m)"
-            raise ValueError(
-                f"logits must have shape {shape}, a matrix for each temperature, got axes {tuple(lead)} in front"
+            raise checks.ArgumentError(
+                "logits", f"have shape {shape}, a matrix for each temperature", f"axes {tuple(lead)} in front"
             )
         return temperature
 

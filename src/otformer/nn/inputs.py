@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from otformer.errors import ArgumentError
 from otformer.memory import Need, matrices
 
 SMALLER = "give smaller batches, or fewer points at once"
@@ -27,7 +28,7 @@ def kind(t: Any) -> str:
 def matrix(name: str, t: Any) -> Tensor:
     """A tensor of floats with two axes or more."""
     if not isinstance(t, Tensor) or not t.is_floating_point() or t.ndim < 2:
-        raise ValueError(f"{name} must be a tensor of floats of shape (..., n, m), got {kind(t)}")
+        raise ArgumentError(name, "be a tensor of floats of shape (..., n, m)", kind(t))
     return t
 
 
@@ -47,9 +48,9 @@ def _placed(name: str, t: Any, shape: tuple[int, ...], like: Tensor, boolean: bo
     fits = isinstance(t, Tensor) and t.ndim >= 1 and (t.dtype == torch.bool if boolean else t.is_floating_point())
     sizes = zip(reversed(t.shape), reversed(shape), strict=False) if fits else ()
     if not fits or t.ndim > len(shape) or any(own not in (1, whole) for own, whole in sizes):
-        raise ValueError(f"{name} must be {expected} that broadcasts to {shape}, got {kind(t)}")
+        raise ArgumentError(name, f"be {expected} that broadcasts to {shape}", kind(t))
     if t.device != like.device:
-        raise ValueError(f"{name} must be on {like.device}, got {t.device}")
+        raise ArgumentError(name, f"be on {like.device}", t.device)
     return t
 
 
@@ -70,10 +71,16 @@ def sums(
     if (a is None) != (b is None):
         total_a, total_b = w_a.sum(-1, keepdim=True), w_b.sum(-1, keepdim=True)
         if a is None:
-            w_a = w_a * (total_b / total_a)
+            w_a = w_a * (total_b / divisor(w_a))
         else:
-            w_b = w_b * (total_a / total_b)
+            w_b = w_b * (total_a / divisor(w_b))
     return w_a, w_b
+
+
+def divisor(w: Tensor) -> Tensor:
+    """The sums [..., 1] of weights; 1 where there is none to divide by, so that weights of 0 are not lost before a check."""
+    total = w.sum(-1, keepdim=True)
+    return torch.where(total > 0, total, 1.0)
 
 
 def stacked(w: Tensor, lead: tuple[int, ...]) -> Tensor:

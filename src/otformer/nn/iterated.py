@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.library import custom_op
 
+from otformer.network.alternating import alternated
 from otformer.nn.balance_checks import check_before, check_logits
 from otformer.nn.functions import merged
 
-FORBIDDEN = -1e30  # stands for −∞ where a difference of two of them is taken
 FURTHEST = 1e20  # that logits/τ may be from 0: their derivatives are squares in float32
 
 
@@ -27,17 +27,9 @@ def iterated(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, iteratio
     temperature = temperature * Checked.apply(logits.detach(), temperature.detach(), a.detach(), b.detach())
     there = (a > 0)[:, :, None] & (b > 0)[:, None, :] & ~logits.isneginf()
     tau = temperature.to(kind).repeat(len(logits) // len(temperature))[:, None, None]
-    X = torch.where(there, torch.where(there, logits, 0.0).to(kind) / tau, FORBIDDEN)
-    for _ in range(iterations):
-        X = X - _excess(X, a, 2)
-        X = X - _excess(X, b, 1)
-    return torch.where(there, X.exp(), 0.0).to(logits.dtype)
-
-
-def _excess(X: Tensor, w: Tensor, axis: int) -> Tensor:
-    """log of the sums over an axis in units of what they should be, w [B, size]; 0 for what is absent."""
-    w = w.unsqueeze(axis)
-    return torch.where(w > 0, X.logsumexp(axis, keepdim=True) - torch.where(w > 0, w, 1.0).log().to(X), 0.0)
+    for X in alternated(torch.where(there, logits, 0.0).to(kind) / tau, there, a, b, iterations):  # noqa: B007
+        pass
+    return X.exp().to(logits.dtype)
 
 
 def _checked(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:

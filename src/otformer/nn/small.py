@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from otformer.transport.problem.problem import Array
+from otformer.transport.derivatives.implicit import DIRECT_RIDGE
 from otformer.transport.solvers.newton import TINY
+from otformer.transport.solvers.stacked import Stack, run_stack
+from otformer.transport.types import Array
 
 SMALL_SIDE = 32  # rows and columns at most
 SMALL_SINKHORN, SMALL_STEPS = 6, 64  # Sinkhorn steps, and all steps, at most
-SMALL_RIDGE = 1e-14  # share of the diagonal of S added to it: parts that exchange no mass must not make it singular
-PACK_BELOW = 0.6  # share of the problems still going, below which the others are left behind
 
 
 def solve_small(X: Array, a: Array, b: Array, tol: float, most: int) -> tuple[Array, Array]:
@@ -38,30 +38,37 @@ def solve_small(X: Array, a: Array, b: Array, tol: float, most: int) -> tuple[Ar
     if X.shape[0] < X.shape[1]:  # the Newton system is as large as the side of the columns
         g, f = solve_small(X.swapaxes(0, 1), b, a, tol, most)
         return f, g
-    f, g = _start(X, a, b)
-    scale = np.maximum(a.max(0), b.max(0))
-    out = np.empty_like(a), np.empty_like(b)
-    active, last = np.arange(X.shape[2]), max(1, min(most, SMALL_STEPS))
-    for step in range(1, last + 1):
-        P = X + f[:, None]
-        P += g
+    (f, g), *_ = run_stack(_Logs(X, a, b), np.full(X.shape[2], tol), max(1, min(most, SMALL_STEPS)))
+    return f, g
+
+
+class _Logs(Stack):
+    """Plans exp(X + f + g), [n, m, B]; f [n, B] and g [m, B]."""
+
+    axis, pack = -1, 0.6
+
+    def __init__(self, X: Array, a: Array, b: Array) -> None:
+        self.X, self.a, self.b, self.P = X, a, b, X
+        self.f, self.g = _start(X, a, b)
+        self.scale = np.maximum(a.max(0), b.max(0))
+
+    @property
+    def state(self) -> tuple[Array, Array]:
+        return self.f, self.g
+
+    def rows(self, step: int, last: bool) -> Array:
+        P = self.X + self.f[:, None]
+        P += self.g
         np.exp(P, out=P)
-        ratio = np.where(a > 0, a / np.maximum(P.sum(1), TINY), 1.0)
-        f = f + np.log(ratio)
+        ratio = np.where(self.a > 0, self.a / np.maximum(P.sum(1), TINY), 1.0)
+        self.f = self.f + np.log(ratio)
         P *= ratio[:, None]
-        c = P.sum(0)
-        going = ~(np.abs(b - c).max(0) <= tol * scale)
-        count = np.count_nonzero(going)
-        if count == 0 or step == last:
-            break
-        if count < PACK_BELOW * len(active):
-            for whole, part in zip(out, (f, g), strict=True):
-                whole[:, active[~going]] = part[:, ~going]
-            active, X, a, b, scale, f, g, P, c = (t[..., going] for t in (active, X, a, b, scale, f, g, P, c))
-        g = g + (_sinkhorn(b, c) if step <= SMALL_SINKHORN else _newton(P, a, b, c))
-    for whole, part in zip(out, (f, g), strict=True):
-        whole[:, active] = part
-    return out
+        self.P, self.c = P, P.sum(0)
+        return np.abs(self.b - self.c).max(0) / self.scale
+
+    def columns(self, step: int) -> None:
+        a, b, c = self.a, self.b, self.c
+        self.g = self.g + (_sinkhorn(b, c) if step <= SMALL_SINKHORN else _newton(self.P, a, b, c))
 
 
 def solve_marginals_small(P: Array, g_u: Array, g_v: Array) -> tuple[Array, Array]:
@@ -101,7 +108,7 @@ def _solve(P: Array, r: Array, c: Array, y: Array) -> Array:
     for row in P / np.sqrt(r)[:, None]:
         S -= row[:, None] * row
     diagonal = np.arange(m)
-    S[diagonal, diagonal] += np.where(c > 0, (1 + SMALL_RIDGE) * c, 1.0)  # an absent column has d = y = 0
+    S[diagonal, diagonal] += np.where(c > 0, (1 + DIRECT_RIDGE) * c, 1.0)  # an absent column has d = y = 0
     for k in range(m - 1):
         factor = S[k + 1 :, k] / S[k, k]
         S[k + 1 :, k + 1 :] -= factor[:, None] * S[k, k + 1 :]

@@ -109,7 +109,7 @@ class SoftSort(Sorting):
         x, a, count = _read(values, weights, mask)
         if not isinstance(columns, Tensor) or columns.shape[:-1] != values.shape or not columns.is_floating_point():
             expected = f"a tensor of floats of shape {(*values.shape, 'c')}"
-            raise ValueError(f"columns must be {expected}, got {inputs.kind(columns)}")
+            raise checks.ArgumentError("columns", f"be {expected}", inputs.kind(columns))
         P = self._places(x, a, count)
         table = torch.where(P.sum(2, keepdim=True) > 0, columns.reshape(*x.shape, columns.shape[-1]).to(P), 0.0)
         return _means(P.mT, table).to(columns.dtype).reshape(columns.shape)
@@ -151,7 +151,7 @@ class SoftTopK(Sorting):
         """values (..., n) → (..., n), k of them or more there."""
         x, a, count = _read(values, weights, mask)
         if self.k > x.shape[1]:
-            raise ValueError(f"k is {self.k}, but there are {x.shape[1]} values")
+            raise checks.ArgumentError("k", f"be at most the {x.shape[1]} values", self.k)
         share = self.k / count
         cut = 1 - share if self.largest else share
         edges = torch.cat([torch.zeros_like(cut), cut, torch.ones_like(cut)], 1)
@@ -181,7 +181,7 @@ class SoftQuantile(Sorting):
         each: Any = q if self.several else [q]
         numbers = [checks.not_negative("q", level) for level in each]
         if not numbers or max(numbers) > 1:
-            raise ValueError(f"q must be a number from 0 to 1, or several, got {q!r}")
+            raise checks.ArgumentError("q", "be a number from 0 to 1, or several", repr(q))
         self.register_buffer("levels", torch.tensor(numbers, dtype=torch.float64), persistent=False)
 
     @needs(lambda self, values, **_: self._need(values, 3 * len(self.levels)))
@@ -204,7 +204,7 @@ class SoftQuantile(Sorting):
 def _read(values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
     """x [B, n], 0 for what is not there; a [B, n] of sum 1; count [B, 1], how many are there; in float64."""
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim == 0 or values.shape[-1] == 0:
-        raise ValueError(f"values must be a tensor of floats of shape (..., n), n at least 1, got {inputs.kind(values)}")
+        raise checks.ArgumentError("values", "be a tensor of floats of shape (..., n), n at least 1", inputs.kind(values))
     shape = tuple(values.shape)
     there = inputs.mask("mask", mask, shape, values)
     x, a = values.double(), torch.ones_like(values, dtype=torch.float64)
@@ -213,7 +213,7 @@ def _read(values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]
     if there is not None:
         x, a = torch.where(there, x, 0.0), torch.where(there, a, 0.0)
     x, a = x.reshape(-1, shape[-1]), a.reshape(-1, shape[-1])
-    a = a / a.sum(1, keepdim=True)
+    a = a / inputs.divisor(a)
     a = torch.where(a.abs() < LEAST_SHARE, 0.0, a)
     x = torch.where(a > 0, x, 0.0)  # nor may what is absent overflow beside values that are much smaller
     return x, a, (a > 0).sum(1, keepdim=True).double()

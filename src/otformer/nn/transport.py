@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.memory import needs
-from otformer.nn.balance_checks import refuse
+from otformer.nn.balance_checks import check_weights, refuse
 from otformer.nn.inputs import SMALLER, kind
-from otformer.transport.derivatives.implicit import moving_squares
+from otformer.transport.costs.distances import moving_squares
 from otformer.transport.needs import VARIANT, of_cost, of_points
 from otformer.transport.ragged.plans import plans
 from otformer.transport.solve import eager
@@ -77,7 +77,7 @@ class Transport(nn.Module):
         if n == m == 0:  # no points have an empty plan
             return first.new_zeros(*batch, 0, 0 if self.output == "plan" else first.shape[-1])
         rows, columns = _mask("x_mask", x_mask, (*batch, n), first), _mask("y_mask", y_mask, (*batch, m), first)
-        top = torch.finfo(first.dtype).max if self.output == "plan" else math.inf  # an entry may be as large as a weight
+        top = torch.finfo(first.dtype).max if self.output == "plan" else math.inf
         w_a, w_b = _weights("a", a, rows, top), _weights("b", b, columns, top)
         checks.same_mass(w_a, w_b)
         there = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
@@ -108,19 +108,19 @@ def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | Non
     sets: list[Tensor] = []
     for name, t in given.items():
         if not isinstance(t, Tensor) or not t.is_floating_point():
-            raise ValueError(f"{name} must be a tensor of floats, got {getattr(t, 'dtype', type(t).__name__)}")
+            raise checks.ArgumentError(name, "be a tensor of floats", getattr(t, "dtype", type(t).__name__))
         if t.ndim not in (2, 3):
             last = "m" if name == "cost" else "d"
-            raise ValueError(f"{name} must have shape (n, {last}) or (batch, n, {last}), got {tuple(t.shape)}")
+            raise checks.ArgumentError(name, f"have shape (n, {last}) or (batch, n, {last})", tuple(t.shape))
         sets.append(t)
     if len({(*t.shape[:-2], t.shape[-1]) for t in sets}) > 1:
         shapes = " and ".join(str(tuple(t.shape)) for t in sets)
-        raise ValueError(f"x and y must have the same batch and dimension, got {shapes}")
+        raise checks.ArgumentError("x and y", "have the same batch and dimension", shapes)
     dtype, device = sets[0].dtype, sets[0].device
     for name, t in {**given, **others}.items():
         if isinstance(t, Tensor) and (t.device != device or (name in given and t.dtype != dtype)):
             expected = f"x's {dtype} on {device}" if name in given else f"on {device}"
-            raise ValueError(f"{name} must be {expected}, got {t.dtype} on {t.device}")
+            raise checks.ArgumentError(name, f"be {expected}", f"{t.dtype} on {t.device}")
     return sets
 
 
@@ -128,7 +128,7 @@ def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) 
     """Boolean, by default all there; a side with nothing there is an error."""
     mask = torch.ones(shape, dtype=torch.bool, device=like.device) if mask is None else mask
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
-        raise ValueError(f"{name} must be a boolean tensor of shape {shape}, got {kind(mask)}")
+        raise checks.ArgumentError(name, f"be a boolean tensor of shape {shape}", kind(mask))
     refuse(~mask.any(-1), f"{name} leaves no point: mass has nowhere to go")
     return mask
 
@@ -138,11 +138,9 @@ def _weights(name: str, weights: Tensor | None, there: Tensor, top: float) -> Te
     if weights is None:
         return there / there.sum(-1, keepdim=True, dtype=torch.float64)
     if not isinstance(weights, Tensor) or weights.shape != there.shape:
-        raise ValueError(f"{name} must be a tensor of shape {tuple(there.shape)}, got {kind(weights)}")
-    weights = _present(name, weights[..., None], there[..., None])[..., 0]
-    refuse((weights < 0).any(-1), f"{name} must not be negative")
-    refuse(weights.sum(-1) <= 0, f"{name} must have a positive sum, got all zeros")
-    refuse((weights > top).any(-1), f"{name} must be at most {top:g}, the greatest number of the plan's dtype")
+        raise checks.ArgumentError(name, f"be a tensor of shape {tuple(there.shape)}", kind(weights))
+    weights = torch.where(there, weights.double(), 0.0)
+    check_weights(name, weights, top)
     return weights
 
 

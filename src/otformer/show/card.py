@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otformer import checks, figures
-from otformer.files import written
 from otformer.show import look
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -26,8 +28,8 @@ class Picture(Protocol):
         """An ``<svg>`` element that is legible on light and dark, larger for a page; outside text in it is escaped."""
         ...
 
-    def text(self) -> list[str]:
-        """Lines of characters, none where that cannot be."""
+    def text(self) -> Text:
+        """Characters for a terminal, none where that cannot be."""
         ...
 
     def draw(self, axes: Any) -> None:
@@ -59,12 +61,10 @@ class Card:
         names = {name: f'<dt style="opacity:.75;font-weight:normal;margin:0">{escape(name)}</dt>' for name in self.facts}
         rows = "".join(f'{names[name]}<dd style="margin:0">{escape(value)}</dd>' for name, value in self.facts.items())
         facts = f'<dl style="display:grid;grid-template-columns:max-content 1fr;gap:0 1em;margin:.3em 0 .6em">{rows}</dl>'
-        drawn = ((picture, picture.svg()) for picture in self.pictures)
         shown = "".join(
             f'<figure style="margin:0"><div style="margin-bottom:.3em">{escape(picture.title)}</div>{svg}'
             f'<figcaption style="opacity:.75;font-size:11px">{escape(picture.caption)}</figcaption></figure>'
-            for picture, svg in drawn
-            if svg
+            for picture, svg in self._drawn(page=False)
         )
         row = f'<div style="display:flex;flex-wrap:wrap;gap:1em 1.6em;overflow-x:auto">{shown}</div>' if shown else ""
         note = f'<div style="opacity:.75">{escape(self.note)}</div>' if self.note else ""
@@ -75,16 +75,18 @@ class Card:
         title = self.heading or self.title
         verdict = f'<p class="verdict">{self._mark()}{escape(self.verdict)}</p>' if self.verdict else ""
         facts = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in self.facts.items())
-        drawn = ((picture, picture.svg(page=True)) for picture in self.pictures)
         cards = "".join(
             f'<figure class="card"><h2>{escape(picture.title)}</h2>{svg}<figcaption>{escape(picture.caption)}'
             f"{'; point at one for its number' if '<title>' in svg else ''}</figcaption></figure>"
-            for picture, svg in drawn
-            if svg
+            for picture, svg in self._drawn(page=True)
         )
         about, note = (f"<p>{escape(text)}</p>" if text else "" for text in (self.about, self.note))
         body = f'<h1>{escape(title)}</h1>{about}{verdict}<dl>{facts}</dl><div class="grid">{cards}</div>{note}'
         return look.page(f"otformer: {title}", body)
+
+    def _drawn(self, page: bool) -> list[tuple[Picture, str]]:
+        """Pictures and their SVG; not those that are empty."""
+        return [(picture, svg) for picture in self.pictures if (svg := picture.svg(page))]
 
     def _mark(self) -> str:
         """A tick, a cross, or nothing."""
@@ -103,9 +105,8 @@ class Card:
         lines += [Text.assemble((f"{name:<{wide}}  ", "dim"), value) for name, value in self.facts.items()]
         pictures = []
         for picture in self.pictures:
-            drawn = [Text(line, style="blue", no_wrap=True) for line in picture.text()]
             head = [Text(""), Text(picture.title, style="bold"), Text(picture.caption, style="dim")]
-            pictures += [Group(*head, *drawn)] if drawn else []
+            pictures += [Group(*head, drawn)] if (drawn := picture.text()) else []
         note = [Text(self.note, style="dim")] if self.note else []
         return Group(*lines, *([Columns(pictures, padding=(0, 3))] if pictures else []), *note)
 
@@ -136,18 +137,8 @@ class Shown:
 
     def _save(self, path: str | Path, **options: Any) -> None:
         """A page (.html), or the first picture (.png, .svg, .pdf); written whole or not at all."""
-        file = checks.path("path", path)
-        suffix = file.suffix.lower()
-        if suffix in (".html", ".htm"):
-            card = self._card(**options)
-            with written(file) as out:
-                out.write(card.page().encode())
-        elif suffix in PICTURES:
-            figures.save(lambda: self._picture(**options), file)
+        file = checks.path("path", path, ".html", ".htm", *PICTURES)
+        if file.suffix.lower() in (".html", ".htm"):
+            look.write_page("path", file, self._card(**options).page())
         else:
-            raise ValueError(f"path must end in .html, {', '.join(PICTURES[:-1])} or {PICTURES[-1]}, got {str(path)!r}")
-
-    def _picture(self, **options: Any) -> Any:
-        made, axes = figures.figure(4.6, 4.2)
-        self._plot(axes, **options)
-        return made
+            figures.save(lambda: self._plot(figures.figure(4.6, 4.2)[1], **options).figure, file)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from otformer.show.look import HEAT, TEXT, svg
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 WIDE, TALL = 232, 150  # px
 BARS = "▁▂▃▄▅▆▇█"
@@ -48,14 +51,16 @@ class Curve:
         ends = f"{self.values[0]:.2g} at layer {self.layers[0]}, {self.values[-1]:.2g} at layer {self.layers[-1]}"
         return svg(WIDE, TALL, f"{self.title}: {ends}", f"{grid}{line}{first}{end}", page)
 
-    def text(self) -> list[str]:
+    def text(self) -> Text:
         """One line of bars, the tallest for the largest number."""
+        from rich.text import Text
+
         logs = [t for _, t in self._logs()]
         if not logs:
-            return []
+            return Text()
         low, span = min(logs), max(max(logs) - min(logs), 1e-9)
         bars = "".join(BARS[round((t - low) / span * (len(BARS) - 1))] for t in logs)
-        return [f"{bars}  {10 ** logs[0]:.1e} → {10 ** logs[-1]:.1e}"]
+        return Text(f"{bars}  {10 ** logs[0]:.1e} → {10 ** logs[-1]:.1e}", style="blue", no_wrap=True)
 
     def draw(self, axes: Any) -> None:
         """On axes of matplotlib."""

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from otformer.figures import SEQUENTIAL
 from otformer.show.coarse import Array, block_size
-from otformer.show.look import HEAT, MARK, PAGE_SIDE, SIDE, TEXT, svg
+from otformer.show.look import HEAT, MARK, PAGE_SIDE, SIDE, TEXT, printable, svg
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 SHADES = " ░▒▓█"
 LEVELS = 20  # of opacity
+FAINT, DARK = np.array([222, 235, 247]), np.array([8, 48, 107])  # grounds of 0 and 1 in a terminal
 LETTERS = 14  # of a label; the rest is cut off
 TIPS = 1024  # most cells of a page that say their number when pointed at
 BAR, GAP = 0.1, 4  # of the longer side: the longest bar; px between the matrix and the bars
@@ -64,7 +69,7 @@ class Heat:
         """The label of every row (side 0) or column, cut to length; none where there are none or too many."""
         if self.labels is None or self.matrix.shape[side] > LABELLED or self.shape[side] != self.matrix.shape[side]:
             return []
-        return [text if len(text) <= LETTERS else text[: LETTERS - 1] + "…" for text in map(str, self.labels[side])]
+        return [printable(str(text), LETTERS) for text in self.labels[side]]
 
     def svg(self, page: bool = False) -> str:
         """One path for each level of opacity, on a transparent ground; on a page one for each cell, with its number."""
@@ -79,13 +84,12 @@ class Heat:
         parts += [_outline(i, j) for i, j in enumerate(self.marked or ())]
         parts += ["</g>", f'<rect x="{left:g}" y="{top:.4g}" width="{wide:.4g}" height="{tall:.4g}" {FRAME}/>']
         parts += self._bars(left, top, cell, bar) if self.sums else []
-        for k, text in enumerate(rows):
-            parts.append(f'<text x="{left - 4:g}" y="{top + (k + 0.5) * cell:.4g}" {END} dy=".35em">{escape(text)}</text>')
+        for k, text in enumerate(rows or self.sides[:1]):
+            y = top + (k + 0.5) * tall / max(len(rows), 1)
+            parts.append(f'<text x="{left - 4:g}" y="{y:.4g}" {END} dy=".35em">{escape(text)}</text>')
         for k, text in enumerate(columns):
             at = f"translate({left + (k + 0.5) * cell:.4g} {top + tall + 5:.4g}) rotate(-90)"
             parts.append(f'<text transform="{at}" {END} dy=".35em">{escape(text)}</text>')
-        if not rows:
-            parts.append(f'<text x="{left - 5:g}" y="{top + tall / 2:.4g}" {END} dy=".35em">{escape(self.sides[0])}</text>')
         if not columns:
             place = f'x="{left + wide / 2:.4g}" y="{top + tall + 12:.4g}" text-anchor="middle"'
             parts.append(f"<text {place} {TEXT}>{escape(self.sides[1])}</text>")
@@ -134,16 +138,49 @@ class Heat:
         ]
         return [f'<path fill="currentColor" opacity=".4" d="{"".join(lines)}"/>']
 
-    def text(self) -> list[str]:
-        """Two characters a cell, with labels where there are any."""
+    def text(self, width: int = 80) -> Text:
+        """Per cent below the labels of columns, if there are labels and the top is 1; else two characters per cell."""
+        from rich.text import Text
+
+        if self.labels is not None and self._top == 1 and self.shape == self.matrix.shape:
+            return self._per_cent(*self.labels, width)
         rows = self._texts(0)
-        left = max([0, *(len(text) for text in rows)])
+        left, wide = max([0, *(len(text) for text in rows)]), 2 * self.matrix.shape[1]
         shades = np.round(self.shades() * (len(SHADES) - 1)).astype(int).tolist()
         drawn = ["".join(2 * SHADES[k] for k in row) for row in shades]
-        wide = 2 * self.matrix.shape[1]
         body = [f"{rows[k] if rows else '':>{left}}▕{line}▏" for k, line in enumerate(drawn)]
         edges = [" " * (left + 1) + "▁" * wide, " " * (left + 1) + "▔" * wide]
-        return [edges[0], *body, edges[1]]
+        return Text("\n".join([edges[0], *body, edges[1]]), style="blue", no_wrap=True)
+
+    def _per_cent(self, beside: Sequence[str], above: Sequence[str], width: int) -> Text:
+        """Numbers on a ground that is the darker the larger they are.
+
+        Column labels stand upright where they would make it wider than ``width``; columns that do not fit then go into
+        blocks below each other.
+
+        >>> print(Heat(np.array([[0.02, 0.98]]), "", (1, 2), 1.0, labels=(["chat"], ["the", "cat"])).text())
+              the cat
+        chat    2  98
+        """
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        above, beside = list(map(printable, above)), list(map(printable, beside))
+        left = max(map(cell_len, beside), default=0) + 1
+        wide = [max(4, cell_len(word) + 1) for word in above]
+        upright = left + sum(wide) > width
+        step = max(1, (width - left) // 4) if upright else max(1, len(above))
+        text = Text(no_wrap=True, end="")
+        for first in range(0, len(above), step):
+            block = slice(first, first + step)
+            room = [4] * len(above[block]) if upright else wide
+            head = list(zip_longest(*(word[::-1] for word in above[block]), fillvalue=" "))[::-1] if upright else [above]
+            text.append("\n\n" if first else "").append("\n".join(_cells(" " * left, line, room) for line in head))
+            for word, row, shades in zip(beside, self.matrix[:, block], self.shades()[:, block], strict=True):
+                text.append("\n" + word + " " * (left - cell_len(word)))
+                for x, shade, space in zip(row.tolist(), shades.tolist(), room, strict=True):
+                    text.append(f"{100 * x:>{space}.0f}", _ground(shade) if x >= 0.005 else "dim")
+        return text
 
     def draw(self, axes: Any) -> None:
         """On axes of matplotlib, points counted from 1."""
@@ -183,3 +220,16 @@ def checked_labels(labels: Any, shape: tuple[int, int]) -> tuple[list[str], list
 def _outline(i: int, j: int) -> str:
     place = f'x="{j + 0.06:g}" y="{i + 0.06:g}" width=".88" height=".88"'
     return f'<rect {place} fill="none" stroke="{MARK}" stroke-width=".12"/>'
+
+
+def _cells(start: str, parts: Sequence[str], wide: Sequence[int]) -> str:
+    """Parts, each at the right end of its column."""
+    from rich.cells import cell_len
+
+    return start + "".join(" " * (room - cell_len(part)) + part for part, room in zip(parts, wide, strict=True))
+
+
+def _ground(shade: float) -> str:
+    """A ground from light to dark blue, and the ink that is legible on it."""
+    red, green, blue = (FAINT + shade * (DARK - FAINT)).astype(int)
+    return f"{'white' if shade > 0.5 else 'black'} on rgb({red},{green},{blue})"

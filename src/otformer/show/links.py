@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from otformer.show.look import HEAT, svg
+import numpy as np
+
+from otformer.figures import CYCLE
+from otformer.show.look import HEAT, printable, svg
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 WORDS = 60  # most of a side
-LONGEST = 24  # letters of a word; the rest is cut off
 STEP, GAP = 20, 90  # px between two words, and between the two columns
+LINES_WIDE = 24  # characters between the two columns in a terminal
+WEAK = 0.5  # links of a lower score are dim there
+BRAILLE = 0x2800  # the character without a dot; DOTS[y][x] are those of its 4 × 2
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
 @dataclass(frozen=True)
@@ -28,9 +37,9 @@ class Links:
         most = max(len(self.left), len(self.right))
         return f"the first {WORDS} words of {most}" if most > WORDS else "the stronger, the higher the score"
 
-    def _shown(self) -> tuple[list[str], list[str], dict[tuple[int, int], float]]:
-        left, right = ([_cut(word) for word in side[:WORDS]] for side in (self.left, self.right))
-        return left, right, {(i, j): score for (i, j), score in self.scores.items() if max(i, j) < WORDS}
+    def _shown(self, most: int = WORDS) -> tuple[list[str], list[str], dict[tuple[int, int], float]]:
+        left, right = ([printable(word) for word in side[:most]] for side in (self.left, self.right))
+        return left, right, {(i, j): score for (i, j), score in self.scores.items() if max(i, j) < most}
 
     def svg(self, page: bool = False) -> str:
         """Curves between the words; a word without a link is pale. Pointing at a curve names its words and score."""
@@ -56,14 +65,36 @@ class Links:
         inside = f'{curves}<g font-size="13" fill="currentColor">{"".join(words)}</g>'
         return svg(b + wide[1] + 8, STEP * max(len(left), len(right), 1) + 8, name, inside, page)
 
-    def text(self) -> list[str]:
-        """A line per word on the left, with the words it is linked to."""
-        left, right, links = self._shown()
-        wide = max([1, *map(len, left)])
-        found = [", ".join(f"{right[j]} {score:.2f}" for (k, j), score in links.items() if k == i) for i in range(len(left))]
-        lines = [f"{word:>{wide}} {'━━ ' + to if to else ''}".rstrip() for word, to in zip(left, found, strict=True)]
-        alone = [word for j, word in enumerate(right) if j not in {link[1] for link in links}]
-        return lines + ([f"{'':>{wide}}    without a link: {', '.join(alone)}"] if alone else [])
+    def text(self, most: int = WORDS) -> Text:
+        """Two columns of at most so many words, and lines of Braille dots between them, dim for a low score.
+
+        >>> print(Links(["black", "cat"], ["chat", "noir"], {(0, 1): 0.9, (1, 0): 0.8}, "links").text())
+        black ⠤⠤⠤⣀⣀⣀⣀⣀⣀⠀⠀⠀⠀⠀⠀⣀⣀⣀⣀⣀⣀⠤⠤⠤ chat
+          cat ⠤⠤⠤⠒⠒⠒⠒⠒⠒⠉⠉⠉⠉⠉⠉⠒⠒⠒⠒⠒⠒⠤⠤⠤ noir
+        """
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        *sides, links = self._shown(most)
+        lines = max(map(len, sides))
+        at = [[int((k + 0.5) * lines / len(side)) for k in range(len(side))] for side in sides]  # the line of every word
+        dots, looks = np.zeros((lines, LINES_WIDE), dtype=int), dict[tuple[int, int], str]()
+        for (i, j), score in links.items():
+            for cell, dot in _line(4 * at[0][i] + 2, 4 * at[1][j] + 2):
+                dots[cell] |= dot
+                looks[cell] = CYCLE[i % len(CYCLE)] + (" dim" if score < WEAK else "")
+        words = []
+        for side, texts in enumerate(sides):
+            linked = {link[side] for link in links}
+            words.append({at[side][k]: (word, "" if k in linked else "dim") for k, word in enumerate(texts)})
+        wide, text = max(map(cell_len, sides[0]), default=0), Text(no_wrap=True, end="")
+        for line in range(lines):
+            word, look = words[0].get(line, ("", ""))
+            text.append(" " * (wide - cell_len(word)) + word + " ", look)
+            for k, dot in enumerate(dots[line].tolist()):
+                text.append(chr(BRAILLE + dot), looks.get((line, k), ""))
+            text.append(" ").append(*words[1].get(line, ("", ""))).append("" if line == lines - 1 else "\n")
+        return text
 
     def draw(self, axes: Any) -> None:
         """On axes of matplotlib, the first word at the top."""
@@ -77,5 +108,9 @@ class Links:
         axes.set_axis_off()
 
 
-def _cut(word: str) -> str:
-    return word if len(word) <= LONGEST else word[: LONGEST - 1] + "…"
+def _line(start: int, end: int) -> list[tuple[tuple[int, int], int]]:
+    """The characters, as (line, column), and dots of a straight line from height ``start`` to ``end``, in dots."""
+    steps = max(2 * LINES_WIDE - 1, abs(end - start))
+    x = np.rint(np.linspace(0, 2 * LINES_WIDE - 1, steps + 1)).astype(int)
+    y = np.rint(np.linspace(start, end, steps + 1)).astype(int)
+    return [((v // 4, u // 2), DOTS[v % 4][u % 2]) for u, v in zip(x.tolist(), y.tolist(), strict=True)]

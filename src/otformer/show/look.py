@@ -1,4 +1,4 @@
-"""The look of pages: colours for light and dark from the palette of the figures, and the frame of an HTML page.
+"""The look of pages and terminals: colours from the palette of the figures, the frame of an HTML page, words that are safe.
 
 A card in a notebook lies on a page of someone else's, light or dark, whose styles it may not touch and which may strip style
 sheets. So its text has the colour of the text around it, and all else one of the colours below that are legible on both: at
@@ -7,10 +7,21 @@ least 3 : 1 against white and against a dark page (tests/show/test_look.py).
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import sys
 from html import escape
 from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from otformer import checks
 from otformer.figures import BLUE, GREEN, INK, ORANGE, SKY, YELLOW
+from otformer.files import written
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 SIDE, PAGE_SIDE = 208, 400  # px of the longer side of a picture: in a notebook, and on a page of its own
 TEXT = 'font-size="11" fill="currentColor"'  # of every word in an SVG
@@ -33,11 +44,44 @@ def variables() -> str:
 
 def page(title: str, body: str) -> str:
     """A whole HTML page around a body that is HTML; the title is text."""
-    template = files("otformer.show").joinpath("page.html").read_text(encoding="utf-8")
-    texts = {"LOOK": variables(), "HEAT": HEAT, "MARK": MARK, "TITLE": escape(title), "BODY": body}  # the body last
-    for name, text in texts.items():
-        template = template.replace(f"/*{name}*/", text)
-    return template
+    return filled(resource("show", "page.html"), LOOK=variables(), HEAT=HEAT, MARK=MARK, TITLE=escape(title), BODY=body)
+
+
+def resource(room: str, *path: str) -> str:
+    """The text of a file that ships with a room of the package."""
+    return files(f"otformer.{room}").joinpath(*path).read_text(encoding="utf-8")
+
+
+def filled(template: str, **parts: str) -> str:
+    """The template with each ``/*NAME*/`` replaced by its part, in one pass: no part is searched for places of others.
+
+    >>> filled("<p>/*A*/</p>/*B*/", A="/*B*/", B="!")
+    '<p>/*B*/</p>!'
+    """
+    return re.sub(rf"/\*({'|'.join(parts)})\*/", lambda place: parts[place[1]], template)
+
+
+def script_json(value: Any) -> str:
+    """JSON in ASCII that is nothing but text inside ``<script>``, whatever strings it holds.
+
+    >>> script_json("</script>&")
+    '"\\\\u003c/script\\\\u003e\\\\u0026"'
+    """
+    plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", plain)
+
+
+def checked_page(name: str, file: Any) -> Path:
+    """The file of a page, if its name says that it is one."""
+    return checks.path(name, file, ".html", ".htm")
+
+
+def write_page(name: str, file: Any, html: str) -> Path:
+    """Write a page, whole or not at all; returns its path. ``name`` is what errors call the file."""
+    path = checked_page(name, file)
+    with written(path) as out:
+        out.write(html.encode())
+    return path
 
 
 def svg(wide: float, tall: float, label: str, inside: str, page: bool) -> str:
@@ -45,3 +89,38 @@ def svg(wide: float, tall: float, label: str, inside: str, page: bool) -> str:
     box = f'viewBox="0 0 {wide:.4g} {tall:.4g}" role="img" aria-label="{escape(label, quote=True)}"'
     size = f'style="width:min(100%,{wide * 4 / 3:.0f}px)"' if page else f'width="{wide:.4g}" height="{tall:.4g}"'
     return f"<svg {size} {box}>{inside}</svg>"
+
+
+def visible(text: str) -> str:
+    """The text with nothing in it that a terminal obeys: what is not printable becomes U+FFFD.
+
+    >>> visible("ca" + chr(27) + "[2Jt")
+    'ca�[2Jt'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() else "�" for c in text)
+
+
+def printable(word: str, most: int = 24) -> str:
+    """The word, `visible`, cut to ``most`` characters.
+
+    >>> printable("Donaudampfschifffahrtsgesellschaft")
+    'Donaudampfschifffahrtsg…'
+    """
+    plain = visible(word[: most + 1])
+    return plain if len(plain) <= most else plain[: most - 1] + "…"
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, 80 where there is none."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def rendered(*texts: Text | str) -> str:
+    """The texts one below the other as standard output can have them: with colours if it is a terminal."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    with console.capture() as made:
+        for text in texts:
+            console.print(text, soft_wrap=True)
+    return made.get()

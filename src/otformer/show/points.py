@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from otformer import checks
 from otformer.show.coarse import ENTRIES, Array
 from otformer.show.look import HEAT, MARK, PAGE_SIDE, SIDE, svg
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 LINES = 400  # most lines, the heaviest
 MOST = 1000  # points of a side in a picture; of more, this many are drawn, evenly spaced in their order
@@ -71,9 +74,11 @@ class Points:
         )
         return svg(room + 16, room + 16, name, inside, page)
 
-    def text(self) -> list[str]:
+    def text(self) -> Text:
         """Nothing: a terminal has too few characters for a plane."""
-        return []
+        from rich.text import Text
+
+        return Text()
 
     def draw(self, axes: Any) -> None:
         """On axes of matplotlib, in the points' own coordinates."""

@@ -131,7 +131,7 @@ def residual_bound(reg: float, distance: float, depth: int, step: float | None =
     reg, distance = checks.positive("reg", reg), checks.not_negative("distance", distance)
     g = 0.5 if step is None else checks.positive("step", step) / (2 * reg)
     if g >= 1:
-        raise ValueError(f"step must be below 2 reg = {2 * reg:g}, got {step!r}")
+        raise checks.ArgumentError("step", f"be below 2 reg = {2 * reg:g}", repr(step))
     return distance / (reg * math.sqrt(math.pi * checks.count("depth", depth) * g * (1 - g)))
 
 

@@ -39,8 +39,7 @@ def start_distance(C: Tensor, reg: float, a: Tensor | None = None, b: Tensor | N
     1.75
     """
     reg = checks.positive("reg", reg)
-    if C.ndim != 2 or not C.numel() or not bool(C.isfinite().all()):
-        raise ValueError(f"C must be a finite matrix of shape (n, m), got shape {tuple(C.shape)}")
+    _check_cost(C)
     rows, columns = (_weights(*named) for named in (("a", a, len(C)), ("b", b, C.shape[1])))
     low, high = float(C.min()), float(C.max())
     half = 0.5 * (1 + math.log(rows.sum()))
@@ -99,7 +98,7 @@ def descent_constant(omega: float) -> float:
     """
     omega = checks.positive("omega", omega)
     if omega > LARGEST_OMEGA:
-        raise ValueError(f"omega must be at most {LARGEST_OMEGA}, got {omega!r}: above it the dual is not proved to fall")
+        raise checks.ArgumentError("omega", f"be at most {LARGEST_OMEGA}", repr(omega), "above it nothing is proved")
     nodes, parts = np.polynomial.legendre.leggauss(24)
     s, parts = (nodes + 1) / 2, parts / 2
     w = parts * (1 - 2 * omega * (1 - s))
@@ -127,7 +126,7 @@ def divergence_after(
     distance, start = checks.not_negative("distance", distance), checks.not_negative("start", start)
     c = descent_constant(omega)
     if turns and omega > 1:
-        raise ValueError(f"omega must be at most 1 for heads in turn, got {omega!r}: longer steps may expand distances")
+        raise checks.ArgumentError("omega", "be at most 1 for heads in turn", repr(omega), "longer steps may expand")
     if not distance or not start:
         return 0.0
     whole = (5 if turns else 4) * mass * distance / reg
@@ -149,11 +148,15 @@ def arrival_depth(
     """
     reg, step, error = checks.positive("reg", reg), checks.positive("step", step), checks.not_negative("error", error)
     if error >= 1:
-        raise ValueError(f"error must be below 1, got {error!r}")
-    if C.ndim != 2 or not C.numel() or not bool(C.isfinite().all()):
-        raise ValueError(f"C must be a finite matrix of shape (n, m), got shape {tuple(C.shape)}")
+        raise checks.ArgumentError("error", "be below 1", repr(error))
+    _check_cost(C)
     needed = C.amin(1).double().numpy() + reg * (1 + np.log((1 - error) * _weights("a", a, len(C)) / C.shape[1]))
     return max(0.0, float(needed.max())) / (2 * step if both else step)
+
+
+def _check_cost(C: Tensor) -> None:
+    if C.ndim != 2 or not C.numel() or not bool(C.isfinite().all()):
+        raise checks.ArgumentError("C", "be a finite matrix of shape (n, m)", f"shape {tuple(C.shape)}")
 
 
 def _weights(name: str, given: Tensor | None, n: int) -> np.ndarray:
@@ -161,5 +164,5 @@ def _weights(name: str, given: Tensor | None, n: int) -> np.ndarray:
     if given is None:
         return np.ones(n)
     if given.shape != (n,) or not bool((given.isfinite() & (given > 0)).all()):
-        raise ValueError(f"{name} must be {n} positive, finite weights, got shape {tuple(given.shape)}")
+        raise checks.ArgumentError(name, f"be {n} positive, finite weights", f"shape {tuple(given.shape)}")
     return given.double().numpy()

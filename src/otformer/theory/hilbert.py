@@ -63,16 +63,6 @@ def inverse_gap(log_phi: float) -> float:
     return (1 + exp(log_phi / 2)) / 2
 
 
-def normalise_columns(A: Tensor) -> Tensor:
-    """The paper's f: every column divided by its sum."""
-    return A / A.sum(-2, keepdim=True)
-
-
-def normalise_rows(A: Tensor) -> Tensor:
-    """The paper's g: every row divided by its sum."""
-    return A / A.sum(-1, keepdim=True)
-
-
 def doubly_stochastic_gap(A: Tensor) -> Tensor:
     """The smallest ε for which A is in the paper's set S_ε: max(‖A1 − 1‖_∞, ‖Aᵀ1 − 1‖_∞)."""
     rows, columns = (A.sum(-1) - 1).abs().amax(-1), (A.sum(-2) - 1).abs().amax(-1)

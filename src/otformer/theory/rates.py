@@ -27,7 +27,7 @@ def second_singular_value(P: Tensor) -> float:
     0.8
     """
     if P.ndim != 2:
-        raise ValueError(f"P must have shape (n, m), got {tuple(P.shape)}")
+        raise checks.ArgumentError("P", "have shape (n, m)", tuple(P.shape))
     if min(P.shape) < 2:
         return 0.0
     a, b = P.sum(1), P.sum(0)
@@ -69,7 +69,7 @@ def relaxed_rate(omega: float, sigma: float) -> float:
     """
     sigma = _check(sigma)
     if not 0 < omega < 2:
-        raise ValueError(f"omega must be between 0 and 2, got {omega!r}")
+        raise checks.ArgumentError("omega", "be between 0 and 2", repr(omega))
     discriminant = (omega * sigma) ** 2 - 4 * (omega - 1)
     if discriminant <= 0:
         return omega - 1
@@ -88,7 +88,7 @@ def measured_rate(errors: Sequence[float] | Tensor, floor: float = 1e-11) -> flo
     """
     e = torch.as_tensor(errors, dtype=torch.float64, device="cpu")
     if e.ndim != 1 or len(e) < 8 or not bool(torch.isfinite(e).all()) or bool((e < 0).any()):
-        raise ValueError(f"errors must be at least 8 finite numbers, none below zero, got shape {tuple(e.shape)}")
+        raise checks.ArgumentError("errors", "be at least 8 finite numbers, none below zero", f"shape {tuple(e.shape)}")
     below = (e <= floor * e.max()).nonzero()
     stop = int(below[0]) if len(below) else len(e)
     log = e[:stop].log()
@@ -96,7 +96,7 @@ def measured_rate(errors: Sequence[float] | Tensor, floor: float = 1e-11) -> flo
     peaks = (log == later).nonzero()[:, 0]
     peaks = peaks[peaks >= stop // 2]
     if len(peaks) < 2:
-        raise ValueError(f"errors must fall over a window of at least 8 steps, got {stop} steps above the floor")
+        raise checks.ArgumentError("errors", "fall over a window of at least 8 steps", f"{stop} steps above the floor")
     steps = np.arange(int(peaks[0]), int(peaks[-1]) + 1)
     slope, _ = np.polyfit(steps, np.interp(steps, peaks.numpy(), log[peaks].numpy()), 1)
     return math.exp(slope)
@@ -104,5 +104,5 @@ def measured_rate(errors: Sequence[float] | Tensor, floor: float = 1e-11) -> flo
 
 def _check(sigma: float) -> float:
     if not 0 <= sigma < 1:
-        raise ValueError(f"sigma must be in [0, 1), got {sigma!r}")
+        raise checks.ArgumentError("sigma", "be in [0, 1)", repr(sigma))
     return float(sigma)

@@ -130,9 +130,9 @@ def annealing(reg: float, tol: float) -> tuple[Layer, ...]:
     (128, True)
     """
     if checks.positive("reg", reg) > 0.5:
-        raise ValueError(f"reg must be at most 0.5, got {reg!r}")
+        raise checks.ArgumentError("reg", "be at most 0.5", repr(reg))
     if not 1e-12 <= checks.positive("tol", tol) <= 1:
-        raise ValueError(f"tol must be from 1e-12 to 1, got {tol!r}")
+        raise checks.ArgumentError("tol", "be from 1e-12 to 1", repr(tol))
     first = 2 * math.ceil(math.log(tol * reg / 10) / math.log(PAIR)) + 2
     halvings = math.ceil(-math.log2(reg))
     falling = [layer for k in range(1, halvings) for layer in turns(2.0**-k, 1.0, 2)]

@@ -2,12 +2,12 @@ r"""Which solver runs for which problem, on one page.
 
     read      what the caller has ─▶ Problem                                                 problem/read.py
     choose    Problem ─▶ solver, unless one was given:
-                  points that are never formed into a matrix     Mixed, streamed             streaming/solve.py
-                  n·m·min(n, m) ≤ 200³                           Newton                      solvers/newton.py
-                  all others                                     Mixed                       solvers/mixed.py
-                  (`solve_batch` and the layers of otformer.nn stack small problems:         ragged/stacked.py)
+                  marginals that are penalised                   Damped                      solvers/damped.py
+                  a matrix with n·m·min(n, m) ≤ 200³             Newton                      solvers/newton.py
+                  all others                                     Mixed                       solvers/mixed.py, precision.py
+                  (`solve_batch` and the layers of otformer.nn stack small problems:         solvers/stacked.py)
     run       solver ─▶ potentials (u, v)
-    finish    (u, v) ─▶ Result: the computed marginal error, value, derivatives, a warning   problem/finish.py
+    finish    (u, v) ─▶ Result: the computed marginal error, value, derivatives, a warning   result/finish.py
 
 All solvers climb the dual of min Σ P C + λ Σ P log P over plans with marginals a and b, in the potentials of
 P_ij = exp((u_i + v_j − C_ij)/λ − 1). **Sinkhorn** [1] makes rows and columns exact in turn,
@@ -40,16 +40,16 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-
+from otformer.errors import ArgumentError, ConflictError
 from otformer.network.schedule import SCHEDULES
-from otformer.transport.problem.finish import Solved, finish
-from otformer.transport.problem.problem import Goal, Problem, Sides
 from otformer.transport.problem.read import is_small
-from otformer.transport.problem.result import Result
+from otformer.transport.result.finish import finish
+from otformer.transport.result.result import Result
+from otformer.transport.solvers.damped import Damped
 from otformer.transport.solvers.mixed import Mixed
 from otformer.transport.solvers.network import Network
 from otformer.transport.solvers.newton import Newton
+from otformer.transport.types import Goal, Problem, Solved
 
 
 class Solver(Protocol):
@@ -63,15 +63,15 @@ class Solver(Protocol):
 def solve_problem(problem: Problem, goal: Goal, solver: Solver | None = None, warn: bool = True) -> Result:
     """Problem → solver → result."""
     if not len(problem.a):
-        return finish(problem, Solved(problem.a, problem.b, 0, "no layers: no points"), goal, warn)
+        return finish(problem, Solved(problem.a, problem.b, 0, "no layers: no points", error=0.0), goal, warn)
     return finish(problem, (solver or choose(problem)).run(problem, goal), goal, warn)
 
 
 def choose(problem: Problem) -> Solver:
     """The solver for a problem where the caller has none in mind."""
-    if isinstance(problem.cost, np.ndarray) or (not isinstance(problem.cost, Sides) and is_small(*problem.cost.shape)):
-        return Newton()
-    return Mixed()
+    if problem.penalty is not None:
+        return Damped()
+    return Newton() if problem.cost.formed and is_small(*problem.cost.shape) else Mixed()
 
 
 def given_solver(solver: Any, schedule: Any) -> Solver | None:
@@ -79,13 +79,13 @@ def given_solver(solver: Any, schedule: Any) -> Solver | None:
     if solver is not None:
         if not hasattr(solver, "run") or isinstance(solver, type):
             came = f"the class {solver.__name__}" if isinstance(solver, type) else repr(solver)
-            raise ValueError(f"solver must be a value such as Newton(), Mixed() or Network('relaxed'), got {came}")
+            raise ArgumentError("solver", "be a value such as Newton(), Mixed() or Network('relaxed')", came)
         if schedule != "auto":
-            raise ValueError("solver and schedule must not both be given: Network(schedule) is a solver")
+            raise ConflictError("solver", "schedule", advice="Network(schedule) is a solver")
         return solver
     if isinstance(schedule, str):
         if schedule == "auto":
             return None
         if schedule not in SCHEDULES:
-            raise ValueError(f"schedule must be one of auto, {', '.join(SCHEDULES)}, got {schedule!r}")
+            raise ArgumentError("schedule", f"be one of auto, {', '.join(SCHEDULES)}", repr(schedule))
     return Network(schedule)

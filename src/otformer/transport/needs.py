@@ -10,7 +10,7 @@ from typing import Any
 
 from otformer.memory import Need, matrices, shape
 from otformer.network.features import Features
-from otformer.transport.problem.read import STREAM_ABOVE
+from otformer.transport.problem.read_points import STREAM_ABOVE
 
 SOLVE = 4  # matrices as large as the cost that a solve holds at once
 VARIANT = 6  # of an unbalanced or partial problem, or of a layer

@@ -6,24 +6,26 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.errors import ConflictError
 from otformer.memory import needs
 from otformer.network.features import Features
 from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
 from otformer.transport.needs import of_cost, of_sample
-from otformer.transport.problem.asked import told
-from otformer.transport.problem.problem import Goal, Problem
-from otformer.transport.problem.read import ANY_REG, exact_executor, read_cost, read_points
-from otformer.transport.problem.result import Result
-from otformer.transport.variants.unbalanced import solve_unbalanced
+from otformer.transport.problem.read import read_cost
+from otformer.transport.problem.read_points import exact_executor, read_points
+from otformer.transport.result.description import KEPT_POINTS, Description
+from otformer.transport.result.result import Result
+from otformer.transport.types import Goal, Problem
+from otformer.transport.variants.unbalanced import read_penalty
 
 F = TypeVar("F", bound=Callable[..., Any])
 MAX_DEPTH = 10_000  # layers, unless others are asked for
-NO_TIME_LIMIT = "max_time goes with reg = 0 only, got max_time = {!r}: layers are limited by max_depth"
 
 
 def eager(function: F) -> F:
@@ -60,7 +62,7 @@ def solve(
 
     Parameters
     ----------
-    M : array (n, m) or Features
+    M : array (n, m), Features or GraphCost
         Cost: numpy, a tensor or lists; +inf, or the mask of a masked array of numpy, forbids a pair. Results are float32 if
         it is, and if it is float16 or bfloat16: a plan of entries about 1/(n m) is rounded too much there to have the
         marginals it is said to have.
@@ -111,18 +113,18 @@ def solve(
     ([1, 0], 1.0, 0.0)
     """
     if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
-        _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
+        _alone("reg=0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         _no_layers(max_depth)
-        return told(_exact(read_cost(M, a, b, ANY_REG, potentials, mask), tol, max_time), 0.0, M)
-    if max_time is not None:
-        raise ValueError(NO_TIME_LIMIT.format(max_time))
+        problem = read_cost(M, a, b, None, potentials=potentials, mask=mask)
+        return described(_exact(problem, tol, max_time), 0.0, M)
+    _no_time_limit(max_time)
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
-        result = solve_unbalanced(M, a, b, reg=reg, reg_m=unbalanced, tol=tol, max_depth=max_depth, mask=mask)
-        return told(result, reg, M, unbalanced=unbalanced)
-    problem = read_cost(M, a, b, reg, potentials, mask)
+        problem = read_cost(M, a, b, reg, mask=mask, penalty=read_penalty(unbalanced))
+        return described(solve_problem(problem, Goal.read(tol, max_depth)), reg, M, unbalanced=unbalanced)
+    problem = read_cost(M, a, b, reg, potentials=potentials, mask=mask)
     chosen = None if solver is None and isinstance(schedule, str) and schedule == "auto" else given_solver(solver, schedule)
-    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, M)
+    return described(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, M)
 
 
 @eager
@@ -183,25 +185,24 @@ def solve_sample(
     if executor not in ("auto", "dense", "stream"):
         checks.choice("executor", executor, ("auto", "dense", "stream"))
     ordinary = solver is None and mask is None and isinstance(schedule, str) and schedule == "auto"
-    if executor == "stream" and not ordinary:
-        raise ValueError("executor 'stream' goes with neither schedule nor solver or mask")
+    if executor == "stream":
+        _alone("executor='stream'", schedule=schedule, solver=solver, mask=mask)
     executor = executor if ordinary else "dense"
+    how: dict[str, Any] = {"mask": mask, "metric": metric, "executor": executor, "labels": labels, "allow": allow}
     if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
-        _alone("reg = 0", schedule=schedule, unbalanced=unbalanced, solver=solver)
+        _alone("reg=0", schedule=schedule, unbalanced=unbalanced, solver=solver)
         _no_layers(max_depth)
-        executor = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
-        problem = read_points(X_a, X_b, a, b, ANY_REG, potentials, mask, metric, executor, labels=labels, allow=allow)
-        return told(_exact(problem, tol, max_time), 0.0, metric, X_a, X_b)
-    if max_time is not None:
-        raise ValueError(NO_TIME_LIMIT.format(max_time))
+        how["executor"] = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
+        problem = read_points(X_a, X_b, a, b, None, potentials=potentials, **how)
+        return described(_exact(problem, tol, max_time), 0.0, metric, X_a, X_b)
+    _no_time_limit(max_time)
     if unbalanced is not None:
         _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
-        problem = read_points(X_a, X_b, a, b, reg, None, mask, metric, executor, False, labels, allow)
-        result = solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
-        return told(result, reg, metric, X_a, X_b, unbalanced)
-    problem = read_points(X_a, X_b, a, b, reg, potentials, mask, metric, executor, labels=labels, allow=allow)
+        problem = read_points(X_a, X_b, a, b, reg, penalty=read_penalty(unbalanced), **how)
+        return described(solve_problem(problem, Goal.read(tol, max_depth)), reg, metric, X_a, X_b, unbalanced)
+    problem = read_points(X_a, X_b, a, b, reg, potentials=potentials, **how)
     chosen = None if ordinary else given_solver(solver, schedule)
-    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, metric, X_a, X_b)
+    return described(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, metric, X_a, X_b)
 
 
 @eager
@@ -220,7 +221,7 @@ def solve_streamed(
     allow: str = "equal",
     unbalanced: float | tuple[float, float] | None = None,
 ) -> Result:
-    """`solve_sample` in O(n + m) memory: ``plan`` is a `StreamedPlan`, an operator, not a matrix (streaming/solve.py).
+    """`solve_sample` in O(n + m) memory: ``plan`` is a `StreamedPlan`, an operator, not a matrix (solvers/precision.py).
 
     Parameters
     ----------
@@ -245,18 +246,17 @@ def solve_streamed(
     >>> r.plan.argmax(1).tolist(), r.map([5.0, 7.0]).round(6).tolist()
     ([0, 1], [5.0, 7.0])
     """
+    how: dict[str, Any] = {"metric": cost, "executor": "stream", "labels": labels, "allow": allow}
     if unbalanced is not None:
-        if potentials is not None:
-            raise ValueError("unbalanced goes without potentials")
-        problem = read_points(X_a, X_b, a, b, reg, None, None, cost, "stream", False, labels, allow)
-        result = solve_unbalanced(problem, reg_m=unbalanced, tol=tol, max_depth=max_depth)
-        return told(result, reg, cost, X_a, X_b, unbalanced)
-    problem = read_points(X_a, X_b, a, b, reg, potentials, None, cost, "stream", labels=labels, allow=allow)
-    return told(solve_problem(problem, Goal.read(tol, max_depth, problem.mass)), reg, cost, X_a, X_b)
+        _alone("unbalanced", potentials=potentials)
+        problem = read_points(X_a, X_b, a, b, reg, penalty=read_penalty(unbalanced), **how)
+        return described(solve_problem(problem, Goal.read(tol, max_depth)), reg, cost, X_a, X_b, unbalanced)
+    problem = read_points(X_a, X_b, a, b, reg, potentials=potentials, **how)
+    return described(solve_problem(problem, Goal.read(tol, max_depth, problem.mass)), reg, cost, X_a, X_b)
 
 
 def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:
-    from otformer.transport.exact.solve import solve_exact
+    from otformer.transport.result.exact_finish import solve_exact
 
     return solve_exact(problem, checks.not_negative("tol", tol), checks.seconds("max_time", max_time))
 
@@ -264,9 +264,35 @@ def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:
 def _no_layers(max_depth: Any) -> None:
     """An exact solve has no layers to limit; the default is no request."""
     if max_depth != MAX_DEPTH:
-        raise ValueError(f"max_depth goes with reg > 0 only, got max_depth = {max_depth!r}: an exact solve has max_time")
+        raise ConflictError("max_depth", "reg=0", repr(max_depth), "an exact solve has max_time")
+
+
+def _no_time_limit(max_time: Any) -> None:
+    if max_time is not None:
+        raise ConflictError("max_time", "reg > 0", repr(max_time), "layers are limited by max_depth")
 
 
 def _alone(name: str, **others: Any) -> None:
-    if any(value is not None and value != "auto" for value in others.values()):
-        raise ValueError(f"{name} goes with neither {', '.join(list(others)[:-1])} nor {list(others)[-1]}")
+    """Refuse the others; None and "auto" are no requests."""
+    given = [other for other, value in others.items() if not (value is None or (isinstance(value, str) and value == "auto"))]
+    if given:
+        raise ConflictError(name, " and ".join(given))
+
+
+def described(result: Result, reg: Any, cost: Any, X_a: Any = None, X_b: Any = None, unbalanced: Any = None) -> Result:
+    """The result with what was solved in words, of arguments that a solve has accepted.
+
+    λ and points are copied, as whoever gave them may change them. All in one function: every small solve goes through it.
+    """
+    reg = reg.detach().clone() if isinstance(reg, Tensor) else reg
+    if X_a is None:
+        found = Description(cost if isinstance(cost, Features) else None, reg, unbalanced is None)
+    else:
+        x, y = (t if isinstance(t, (np.ndarray, Tensor)) else checks.tensor("points", t) for t in (X_a, X_b))
+        dim, points = x.shape[-1], None
+        if dim <= 2 and max(len(x), len(y)) <= KEPT_POINTS:
+            x, y = (t.detach().clone() if isinstance(t, Tensor) else t.copy() for t in (x, y))
+            points = x, y
+        found = Description(cost, reg, unbalanced is None, dim, points)
+    result.parts["asked"] = found
+    return result

@@ -33,8 +33,8 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.memory import Need, needs, shape
-from otformer.transport.executors.absorbed import Absorbed
-from otformer.transport.problem.problem import squared_distances
+from otformer.transport.costs.absorbed import Absorbed
+from otformer.transport.costs.distances import squared_distances
 from otformer.transport.solvers.blocks import Blocks
 
 ROUNDS = 6  # plans in which a short list is sorted, the soft ranks of one being the values of the next
@@ -75,9 +75,9 @@ def argsort(values: Any) -> Any:
     """
     x = checks.tensor("values", values)
     if x.ndim != 1:
-        raise ValueError(f"values must be a list of numbers, got shape {tuple(x.shape)}")
+        raise checks.ArgumentError("values", "be a list of numbers", f"shape {tuple(x.shape)}")
     if x.dtype == torch.float64 and bool((x.abs() >= 2**53).any()) and not _is_float(values):
-        raise ValueError("values must be whole numbers below 2**53 or floats: larger whole numbers are not exact in float64")
+        raise checks.ArgumentError("values", "be floats or whole numbers below 2**53, exact in float64", "larger ones")
     order = _order(x)
     return order if isinstance(values, Tensor) else order.numpy()
 
@@ -112,7 +112,7 @@ def _order(x: Tensor) -> Tensor:
     counts = torch.tensor([len(where) for where in groups], device=x.device)
     if len(distinct) and not bool(torch.isfinite(distinct.max() - distinct.min())):
         ends = f"{distinct.min().item()} to {distinct.max().item()}"
-        raise ValueError(f"values must span less than the largest float, got {ends}")
+        raise checks.ArgumentError("values", "span less than the largest float", ends)
     order = [i for k in _ordered(distinct, counts) for i in groups[k]]
     return torch.tensor(order, dtype=torch.long, device=x.device)
 
@@ -145,7 +145,7 @@ def _transport(distinct: Tensor, counts: Tensor) -> Tensor | None:
     x, y = _scaled(distinct), torch.linspace(0, 1, n, dtype=distinct.dtype, device=distinct.device)
     start, tol = 1.0, 1e-2
     for _ in range(ROUNDS):
-        problem = Absorbed(squared_distances(x[:, None], y[:, None]), counts.log(), torch.zeros_like(y))
+        problem = Absorbed(squared_distances(x[:, None], y[:, None]), counts.log(), torch.zeros_like(y), 1.0)
         for lam, u, v in _anneal(problem, start, 1 / n, tol):  # noqa: B007
             pick = (u[:, None] - problem.C).argmax(0)  # for every place a value; v_j is constant in a column
             if torch.equal(torch.bincount(pick, minlength=len(x)), counts) and bool((distinct[pick].diff() >= 0).all()):
@@ -158,7 +158,7 @@ def _bands(values: Tensor, counts: Tensor, m: int) -> list[Tensor]:
     """Indices of the values in at most m lists, those of one less than those of the next."""
     y = (torch.arange(m, dtype=values.dtype, device=values.device) + 0.5) / m
     share = counts * (m / counts.sum())
-    problem = Absorbed(squared_distances(_scaled(values)[:, None], y[:, None]), share.log(), torch.zeros_like(y))
+    problem = Absorbed(squared_distances(_scaled(values)[:, None], y[:, None]), share.log(), torch.zeros_like(y), 1.0)
     *_, (lam, _, v) = _anneal(problem, 1.0, 1 / m, 1e-2)
     band = (_soft_rank(problem, v, lam, y) * m).long().clamp(0, m - 1)
     least = values.new_full((m,), torch.inf).scatter_reduce(0, band, values, "amin")
@@ -178,7 +178,7 @@ def _anneal(problem: Absorbed, start: float, gap: float, tol: float) -> Iterator
     v, lam = torch.zeros_like(problem.log_b), 4 * start
     while lam > 0.4 * gap**2:
         lam /= 4
-        steps = islice(Blocks(problem, lam, v, spread=1.0), 20)
+        steps = islice(Blocks(problem, lam, v), 20)
         for u, v, error in steps:  # noqa: B007
             if float(error.max()) < tol:
                 break

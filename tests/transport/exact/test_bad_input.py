@@ -56,7 +56,7 @@ OTHERS = {
     "reg must be": lambda: of.solve_batch([EYE], reg=False),
     "max_time must be a positive": lambda: of.assignment(POINTS, POINTS, max_time=0),
     "costs must lie less than 1e300 apart": lambda: of.solve([[1e308, -1e308], [0, 0]], reg=0),
-    "M must hold costs that lie": lambda: of.emd([], [], scipy.sparse.csr_array([[1e308, -1e308], [1.0, 1.0]])),
+    "costs must lie less than 1e300": lambda: of.emd([], [], scipy.sparse.csr_array([[1e308, -1e308], [1.0, 1.0]])),
     "problem 0: costs must lie": lambda: of.solve_batch(np.array([[[1e308, -1e308], [0, 0]]]), reg=0),
     "problems must be a list": lambda: of.solve_batch(None, reg=0),
     "problems must be a list of": lambda: of.solve_batch({"a": EYE}, reg=0),
@@ -74,10 +74,10 @@ OTHERS = {
     "p is too large": lambda: of.wasserstein_1d([0.0, 100.0], [1.0, 3000.0], p=1e6),
     "rounded is for results with reg > 0": lambda: of.solve(EYE, reg=0).rounded(),
     "metric must be one of": lambda: of.assignment(POINTS, POINTS, metric=3),
-    "reg = 0 goes with neither": lambda: of.solve(EYE, reg=np.float64(0), unbalanced=1.0),
-    "reg = 0 goes with neither schedule": lambda: of.solve(EYE, reg=0, schedule="relaxed"),
-    "reg = 0 goes with neither schedule, unbalanced nor solver": lambda: of.solve(EYE, reg=0, solver=of.Newton()),
-    "max_time goes with reg = 0": lambda: of.solve(EYE, max_time=1.0),
+    "reg=0 cannot be combined with unbalanced": lambda: of.solve(EYE, reg=np.float64(0), unbalanced=1.0),
+    "reg=0 cannot be combined with schedule": lambda: of.solve(EYE, reg=0, schedule="relaxed"),
+    "reg=0 cannot be combined with solver": lambda: of.solve(EYE, reg=0, solver=of.Newton()),
+    "max_time cannot be combined with reg > 0, got 1.0": lambda: of.solve(EYE, max_time=1.0),
     "executor must be one of": lambda: of.solve_sample(POINTS, POINTS, reg=0, executor="fast"),
 }
 

@@ -10,8 +10,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 import otformer as of
-from otformer.transport.exact import batch
-from otformer.transport.exact.batch import ON_MATRIX
+from otformer.transport.ragged import exact_stacks as batch
+from otformer.transport.ragged.exact_stacks import ON_MATRIX
 
 KINDS = {
     "uniform": lambda rng, shape: rng.random(shape),

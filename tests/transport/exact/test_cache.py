@@ -14,11 +14,11 @@ import pytest
 from numba.core import config
 from numba.core.caching import IndexDataCacheFile
 
-from otformer.transport.exact import cache
-from otformer.transport.exact.compiled import compiled
+from otformer.transport import compiled_cache as cache
+from otformer.transport.compiled import compiled
 
 SOURCE = "from helper import one\n\ndef double(x):\n    return 2 * x + one(x)\n"
-HELPER = "from otformer.transport.exact.compiled import compiled\n\n@compiled\ndef one(x):\n    return {}\n"
+HELPER = "from otformer.transport.compiled import compiled\n\n@compiled\ndef one(x):\n    return {}\n"
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 import otformer as of
-from otformer.transport.exact.graphs import Matching, Tree
+from otformer.transport.exact.flow_graph import Matching, Tree
 from otformer.transport.exact.rounds import NO_TIME
-from otformer.transport.exact.small import ON_MATRIX
+from otformer.transport.exact.small_assignments import ON_MATRIX
 
 
 @pytest.mark.parametrize("uniform", [True, False])

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from otformer.transport.exact.pairs import AllPairs, MatrixPairs
-from otformer.transport.exact.point_pairs import PointPairs
-from otformer.transport.executors.clouds import Rule
+from otformer.transport.costs.clouds import Rule
+from otformer.transport.costs.pairs import AllPairs, MatrixPairs
+from otformer.transport.costs.point_pairs import PointPairs
 
 RULES = [(root, same) for root in (False, True) for same in (None, True, False)]  # None: no labels
 

@@ -99,7 +99,7 @@ def test_points_that_differ_are_not_merged():
     grid = np.stack(np.meshgrid(np.arange(25.0), np.arange(24.0)), -1).reshape(-1, 2)  # coordinates repeat, points do not
     for points in (x, grid):
         t = torch.from_numpy(points)
-        assert repeated._side(t, None).first.size == 600
+        assert repeated._side(t).first.size == 600
         assert "shortest paths" in of.solve_sample(points, points[::-1] + 0.3, reg=0).method
 
 

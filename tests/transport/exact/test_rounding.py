@@ -15,8 +15,8 @@ from scipy.spatial.distance import cdist
 import otformer as of
 from helpers.streams import Sizes
 from oracles import marginal_error
-from otformer.transport.exact.rounded_plan import RoundedPlan
-from otformer.transport.exact.rounding import Rounded
+from otformer.transport.costs.rounded_plan import RoundedPlan
+from otformer.transport.costs.rounding import Rounded
 
 ROUGH = 1e-3  # a marginal error far above rounding
 

@@ -13,9 +13,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import otformer as of
+from otformer.transport.costs.pairs import MatrixPairs
 from otformer.transport.exact import digits, rounds, whole_numbers
-from otformer.transport.exact.graphs import Clock
-from otformer.transport.exact.pairs import MatrixPairs
+from otformer.transport.exact.flow_graph import Clock
 
 
 def value_of(row: np.ndarray, exponent: int) -> Fraction:
@@ -86,7 +86,7 @@ def test_a_must_link_leaves_the_rest_optimal(link, how):
 def test_an_entropic_solve_that_would_lose_the_digits_is_refused():
     C = np.random.default_rng(4).random((20, 20))
     C[3, 7] = -1e16
-    with pytest.raises(ValueError, match=r"M must not lie so far below .* least entry is -1e\+16.* reg is 0\.1"):
+    with pytest.raises(ValueError, match=r"M must have no entry so low .* got -1e\+16.* reg is 0\.1"):
         of.solve(C, reg=0.1)
     assert of.solve(C, reg=1e12).converged  # nothing is lost beside a λ as large
 

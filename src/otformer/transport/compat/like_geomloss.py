@@ -26,12 +26,9 @@ from torch import Tensor
 from otformer import checks
 from otformer.memory import Need, needs, shape
 from otformer.network.features import pair
-from otformer.transport.derivatives.envelope import Envelope
-from otformer.transport.derivatives.implicit import moving_squares
+from otformer.transport.costs.distances import moving_squares, root_of
 from otformer.transport.needs import DIVERGENCE, of_points, of_stream
-from otformer.transport.problem.read import root_of
-from otformer.transport.variants.debiased import phi, self_transport, transport
-from otformer.transport.variants.debiased_streamed import Losses
+from otformer.transport.variants.debiased import Loss, PointsLoss, matrix_losses
 
 Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]
 Pair = tuple[Tensor, Tensor]
@@ -117,11 +114,12 @@ class SamplesLoss(torch.nn.Module):
         tol = _tol(self.tol, x)
         large = {"auto": _large(x, y), "tensorized": False}.get(self.backend, True)
         if large and self.cost is None:
-            loss = Losses(0.5 if self.p == 2 else 1.0, self.p == 1, self.eps, self.rho, tol, self.debias)
+            scale = 0.5 if self.p == 2 else 1.0
+            loss = PointsLoss(self.eps, self.rho, tol, self.debias, scale, self.p == 1)
             F, G, value = _streamed_losses(points, weights, loss)
         else:
             cost = self.cost or (_distance if self.p == 1 else _half_squares)
-            F, G, value = _losses(points, weights, cost, self.eps, self.rho, tol, self.debias)
+            F, G, value = _losses(points, weights, cost, Loss(self.eps, self.rho, tol, self.debias))
         if self.potentials:
             checks.no_tangents("potentials have no derivatives", x=x, y=y, α=a, β=b)
             F, G = F.to(x), G.to(x)
@@ -154,9 +152,10 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
         return p.sum() + q.sum() if isinstance(x, Tensor) or isinstance(y, Tensor) else 0.0
     checks.same_mass(w_a, w_b)
     if _large(p, q):
-        _, _, values = _streamed_losses((p[None], q[None]), weights, Losses(1.0, False, reg, None, tol, debias=True))
+        loss = PointsLoss(reg, None, tol, debias=True, scale=1.0, root=False)
+        _, _, values = _streamed_losses((p[None], q[None]), weights, loss)
     else:
-        _, _, values = _losses((p[None], q[None]), weights, moving_squares, reg, None, tol, debias=True)
+        _, _, values = _losses((p[None], q[None]), weights, moving_squares, Loss(reg, None, tol, debias=True))
     moving = isinstance(x, Tensor) or isinstance(y, Tensor) or checks.derivative_wanted(values)
     return values[0].to(p) if moving else float(values[0])
 
@@ -168,42 +167,20 @@ def _need(x: Any, y: Any, backend: str = "auto", cost: Any = None) -> Need:
     return of_stream(x, y) if large and cost is None else of_points(x, y, DIVERGENCE, instead)
 
 
-def _losses(
-    points: Pair,
-    weights: Pair,
-    cost: Cost,
-    eps: float,
-    rho: float | None,
-    tol: float,
-    debias: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _losses(points: Pair, weights: Pair, cost: Cost, loss: Loss) -> tuple[Tensor, Tensor, Tensor]:
     """(F [B, N], G [B, M], losses [B]) of batches [B, N, D], [B, M, D] in float64; the losses are differentiable."""
     (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
-    costs = [_cost(cost, *pair) for pair in (((x, y), (x, x), (y, y)) if debias else ((x, y),))]
-    α, β, *C = (t.detach() for t in (a, b, *costs))
-    F, G = transport(C[0], α, β, eps, rho, tol)
-    at_a, at_b = phi(F, eps, rho), phi(G, eps, rho)
-    plans = [_plan(C[0], α, β, F, G, eps)]
-    if debias:
-        f, g = self_transport(C[1], α, eps, rho, tol), self_transport(C[2], β, eps, rho, tol)
-        at_a, at_b = at_a - phi(f, eps, rho), at_b - phi(g, eps, rho)
-        plans += [-0.5 * _plan(C[1], α, α, f, f, eps), -0.5 * _plan(C[2], β, β, g, g, eps)]
-        F, G = F - f, G - g
-    value = (α * at_a[0]).sum(-1) + (β * at_b[0]).sum(-1)
-    return F, G, Envelope.apply(value, [at_a[1], at_b[1], *plans], a, b, *costs)
+    pairs = ((x, y), (x, x), (y, y)) if loss.debias else ((x, y),)
+    return matrix_losses(loss, [_cost(cost, *pair) for pair in pairs], a, b)
 
 
-def _streamed_losses(points: Pair, weights: Pair, loss: Losses) -> tuple[Tensor, Tensor, Tensor]:
+def _streamed_losses(points: Pair, weights: Pair, loss: PointsLoss) -> tuple[Tensor, Tensor, Tensor]:
     """`_losses` without matrices; the problems of a batch one by one."""
     (x, y), (a, b) = points, weights
     checks.no_tangents("use torch.autograd.grad, or a loss on matrices (backend='tensorized')", x=x, y=y, a=a, b=b)
     found = [loss(*one) for one in zip(*points, *weights, strict=True)]
     F, G, values = (torch.stack(t) for t in zip(*found, strict=True))
     return F, G, values
-
-
-def _plan(C: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, eps: float) -> Tensor:
-    return a[..., :, None] * b[..., None, :] * ((f[..., :, None] + g[..., None, :] - C) / eps).exp()
 
 
 def _tol(given: float | None, points: Tensor) -> float:

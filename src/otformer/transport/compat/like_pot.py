@@ -24,16 +24,16 @@ from torch import Tensor
 
 from otformer import callers, checks
 from otformer.memory import needs
-from otformer.transport.executors.absorbed import Watched
+from otformer.transport.costs.absorbed import Watched
 from otformer.transport.needs import of_cost
-from otformer.transport.problem.finish import Solved, finish
 from otformer.transport.problem.forbidden import unmasked
-from otformer.transport.problem.problem import Array, Goal, Problem, to_numpy
 from otformer.transport.problem.read import read_cost
-from otformer.transport.problem.result import Result
+from otformer.transport.result.finish import finish
+from otformer.transport.result.result import Result
 from otformer.transport.solvers.annealing import direct_then_annealed
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.newton import TINY, newton
+from otformer.transport.types import Array, Goal, Problem, Solved, to_numpy
 
 METHODS = ("sinkhorn", "sinkhorn_log", "greenkhorn", "sinkhorn_stabilized", "sinkhorn_epsilon_scaling")
 METHODS_2 = ("sinkhorn", "sinkhorn_log", "sinkhorn_stabilized")
@@ -96,7 +96,7 @@ def sinkhorn(
     starts = _starts(warmstart, len(histograms), several, units)
     limits = _Limits(numItermax, stopThr / math.sqrt(len(histograms)), verbose)  # POT's norm is that of all histograms
     found = [_solve(M, a, h, reg, start, limits) for h, start in zip(histograms, starts, strict=True)]
-    form, lam = found[0].problem.form, found[0].problem.reg
+    form, lam = found[0].problem.form, found[0].problem.entropy
     error = math.hypot(*(f.errors[-1] for f in found))
     if warn and not error < stopThr:
         advice = "You might want to increase the number of iterations `numItermax` or the regularization parameter `reg`"
@@ -174,17 +174,18 @@ def _columns(b: Any) -> tuple[Any, ...]:
     """Histograms (m, k), one by one."""
     found = b.unbind(1) if isinstance(b, Tensor) else tuple(checks.array("b", b).T)
     if not found:
-        raise ValueError(f"b must have shape (m,) or (m, k) with k of at least 1, got {tuple(b.shape)}")
+        raise checks.ArgumentError("b", "have shape (m,) or (m, k) with k of at least 1", tuple(b.shape))
     return found
 
 
 def _solve(M: Any, a: Any, b: Any, reg: Any, start: Tensor | None, limits: _Limits) -> _Found:
     """Iterations until an L2 error of the columns; the plan has exact rows."""
     problem = read_cost(M, a, b, reg)
+    problem.cost.matrix("sinkhorn")  # which only a matrix has
     errors: list[float]
     if not len(problem.a):
-        solved, errors = Solved(problem.a, problem.b, 0, "no layers: no points", problem.cost), []
-    elif start is None and isinstance(problem.cost, np.ndarray):
+        solved, errors = Solved(problem.a, problem.b, 0, "no layers: no points", problem.cost.C), []
+    elif start is None and isinstance(problem.cost.C, np.ndarray):
         solved, errors = _newton(problem, limits)
     else:
         problem = problem.as_tensors()
@@ -200,7 +201,7 @@ def _solve(M: Any, a: Any, b: Any, reg: Any, start: Tensor | None, limits: _Limi
 def _log_scalings(found: _Found) -> tuple[Array, Array]:
     """log u and log v with P = diag(u) exp(−M/λ) diag(v) and max u = max v, in float64."""
     problem, solved, *_ = found
-    log_u, log_v = (solved.u + problem.low) / problem.reg - 1, solved.v / problem.reg
+    log_u, log_v = (solved.u + problem.cost.low) / problem.entropy - 1, solved.v / problem.entropy
     half = (float(log_u.max()) - float(log_v.max())) / 2 if len(log_u) else 0.0
     return to_numpy(problem.whole(log_u - half, 0)), to_numpy(problem.whole(log_v + half, 1))
 
@@ -212,10 +213,10 @@ def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:
     Where n < m, `newton` makes columns exact, not rows: a row block ends it. What rows are wrong by moves to columns, so
     ‖Pᵀ1 − b‖₂ ≤ ‖Pᵀ1 − b‖₁ after the block ≤ ‖P1 − a‖₁ before it, which is the error that then counts on the way.
     """
-    C, a, b, reg = problem.cost, problem.a, problem.b, problem.reg
+    C, a, b, reg = problem.cost.C, problem.a, problem.b, problem.entropy
     wide = C.shape[0] < C.shape[1]
     layers, size = LAYERS * limits.iterations, None if wide else _l2
-    found = newton(C, a, b, reg, limits.error, layers, size=size, spread=problem.spread)
+    found = newton(C, a, b, reg, limits.error, layers, size=size, spread=problem.cost.spread)
     if limits.verbose:
         for step, error in enumerate(found.errors):
             logger.info("iteration %d: error %.6e", step, error)
@@ -231,15 +232,15 @@ def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:
 
 def _iterate(problem: Problem, start: Tensor | None, limits: _Limits) -> tuple[Solved, list[float]]:
     """The plan and potentials of least error, and the errors at the final λ."""
-    b, reg, first = problem.b, problem.reg, None
+    b, reg, first = problem.b, problem.entropy, None
     if start is not None:
         if tuple(start.shape) != problem.shape[1:]:
-            raise ValueError(f"warmstart must fit b of shape {problem.shape[1:]}, got {tuple(start.shape)}")
-        at = slice(None) if problem.kept is None else checks.local(problem.kept.columns)
+            raise checks.ArgumentError("warmstart", f"fit b of shape {problem.shape[1:]}", tuple(start.shape))
+        at = slice(None) if problem.support is None else checks.local(problem.support.columns)
         first = reg * checks.tensor("warmstart", start.to(b)[at])
-    executor = Watched(problem.cost, problem.a.log(), b.log())
+    executor = Watched(problem.cost.C, problem.a.log(), b.log(), problem.cost.spread)
     best, least, errors, depth = (torch.zeros_like(problem.a), torch.zeros_like(b)), math.inf, [], 0
-    for u, v, _, depth in direct_then_annealed(executor, first, problem.spread, reg, 0.0, LAYERS * limits.iterations):
+    for u, v, _, depth in direct_then_annealed(executor, first, reg, 0.0, LAYERS * limits.iterations):
         errors.append(float(executor.gaps.norm()))
         if limits.verbose:
             logger.info("iteration %d: error %.6e", depth // LAYERS - 1, errors[-1])
@@ -266,7 +267,7 @@ def _starts(warmstart: Any, count: int, several: bool, scale: float) -> list[Ten
             logs = list(logs[0].unbind(-1))
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
         shown = " ".join(repr(warmstart).split())
-        raise ValueError(f"warmstart must be a pair of arrays (log u, log v), got {shown}") from None
+        raise checks.ArgumentError("warmstart", "be a pair of arrays (log u, log v)", shown) from None
     if len(logs) != count:
-        raise ValueError(f"warmstart must be for {count} histograms, got {len(logs)}")
+        raise checks.ArgumentError("warmstart", f"be for {count} histograms", len(logs))
     return list(logs)

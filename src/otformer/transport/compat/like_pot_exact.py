@@ -22,12 +22,15 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.memory import needs
-from otformer.transport.compat.sparse_cost import solve_sparse
-from otformer.transport.exact.result import sparse
+from otformer.transport.costs.graph import GraphCost
+from otformer.transport.costs.pairs import AllPairs, MatrixPairs
+from otformer.transport.costs.sparse import is_sparse, read_sparse
 from otformer.transport.needs import of_cost
 from otformer.transport.problem.forbidden import unmasked
-from otformer.transport.problem.problem import Form, to_numpy
-from otformer.transport.problem.read import ANY_REG, read_cost
+from otformer.transport.problem.read import read_cost
+from otformer.transport.result.exact_finish import solve_exact
+from otformer.transport.result.exact_result import sparse
+from otformer.transport.types import Form, to_numpy
 
 TOL = 1e-9  # of the cost: a gap above it is not called optimal
 OPTIMAL, NOT_PROVED = 1, 3  # POT's codes
@@ -191,8 +194,16 @@ def _check_unneeded(numItermax: Any, numThreads: Any) -> None:
 def _solve(a: Any, b: Any, M: Any, center_dual: bool, check_marginals: bool, start: Any) -> _Found:
     a, b, M = (t.detach() if isinstance(t, Tensor) else t for t in (_or_uniform(a), _or_uniform(b), unmasked(M)))
     b = b if check_marginals else _scaled(b, a)
-    held_sparsely = hasattr(M, "tocoo") or (isinstance(M, Tensor) and M.layout != torch.strided)
-    found = _Found(*solve_sparse(a, b, M, start, TOL), sparse=True) if held_sparsely else _solve_dense(a, b, M, start)
+    pairs = read_sparse(M) if is_sparse(M) else None
+    problem = read_cost(M if pairs is None else GraphCost(pairs), a, b, None, potentials=start)
+    r, form = solve_exact(problem, TOL, warn=pairs is None), problem.form
+    u, v = (to_numpy(t) for t in r.potentials)
+    if problem.support is not None:
+        u, v = _everywhere(u, v, MatrixPairs(to_numpy(checks.array("M", M))) if pairs is None else GraphCost(pairs))
+    if pairs is not None:
+        form = Form(M.device if isinstance(M, Tensor) else None, pairs.dtype == np.float32)
+    i, j, masses = (to_numpy(t) for t in r.pairs)
+    found = _Found((i, j, masses), u, v, float(r.value), r.gap, r.converged, form, pairs is not None)
     return found.centred() if center_dual else found
 
 
@@ -210,27 +221,13 @@ def _scaled(b: Any, a: Any) -> Any:
     return w_b * ((1.0 if w_a is None else w_a.sum()) / w_b.sum())
 
 
-def _solve_dense(a: Any, b: Any, M: Any, start: Any) -> _Found:
-    from otformer.transport.exact.solve import solve_exact
-
-    problem = read_cost(M, a, b, ANY_REG, start)
-    r = solve_exact(problem, TOL)
-    u, v = (to_numpy(t) for t in r.potentials)
-    if problem.kept is not None:
-        u, v = _everywhere(u, v, to_numpy(checks.array("M", M)).astype(np.float64))
-    i, j, masses = (to_numpy(t) for t in r.pairs)
-    return _Found((i, j, masses), u, v, float(r.value), r.gap, r.converged, problem.form, False)
-
-
-def _everywhere(u: np.ndarray, v: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _everywhere(u: np.ndarray, v: np.ndarray, pairs: AllPairs) -> tuple[np.ndarray, np.ndarray]:
     """The largest feasible potentials of points without mass too, for which −inf stands in u and v; of columns first.
 
     Where all pairs are forbidden any number is feasible: 0.
     """
-    rows, columns, u, v = np.isfinite(u), np.isfinite(v), u.copy(), v.copy()
-    v[~columns] = _or_zero((C[rows][:, ~columns] - u[rows, None]).min(0))
-    u[~rows] = _or_zero((C[~rows] - v).min(1))
-    return u, v
+    v = np.where(np.isneginf(v), _or_zero(pairs.least(u, 1, rows=False)[0][:, 0]), v)
+    return np.where(np.isneginf(u), _or_zero(pairs.least(v, 1, rows=True)[0][:, 0]), u), v
 
 
 def _or_zero(t: np.ndarray) -> np.ndarray:

@@ -21,11 +21,11 @@ from otformer import checks
 from otformer.memory import needs
 from otformer.network.features import Features
 from otformer.transport.exact.digits import is_wide
-from otformer.transport.exact.result import ExactResult
 from otformer.transport.needs import of_cost, of_sample
-from otformer.transport.problem.problem import to_numpy
-from otformer.transport.problem.result import Result
+from otformer.transport.result.exact_result import ExactResult
+from otformer.transport.result.result import Result
 from otformer.transport.solve import solve, solve_sample
+from otformer.transport.types import to_numpy
 
 OURS_FROM = 300  # points: with fewer a call of ours costs more than the work of scipy's
 LARGEST_COST = 2.0**960  # costs above have sums along a path that overflow: an answer of scipy's is then no optimum
@@ -59,7 +59,7 @@ def linear_sum_assignment(cost: Any, maximize: bool = False) -> tuple[Any, Any]:
     """
     C = _numbers(cost)
     if C.ndim != 2:
-        raise ValueError(f"cost must be a matrix (n, m), got shape {tuple(C.shape)}")
+        raise checks.ArgumentError("cost", "be a matrix (n, m)", f"shape {tuple(C.shape)}")
     C = _summable(C)
     n, m = C.shape
     ours = min(n, m) >= max(OURS_FROM, ALIKE * max(n, m)) or is_wide(to_numpy(C))
@@ -81,7 +81,7 @@ def _numbers(cost: Any) -> Any:
         return checks.unseen("cost", cost.detach().double() if cost.dtype == torch.bool else cost.detach())
     C = checks.plain("cost", cost, "an array of numbers")
     if C.dtype.kind not in "biuf":
-        raise ValueError(f"cost must be an array of numbers, got an array of dtype {C.dtype}")
+        raise checks.ArgumentError("cost", "be an array of numbers", f"an array of dtype {C.dtype}")
     return C
 
 
@@ -156,7 +156,7 @@ def assignment(
         given = (t if isinstance(t, Tensor) else checks.array(name, t) for name, t in (("x", x), ("y", y)))
         shapes = [tuple(t.shape) for t in given]
         if shapes[0][:1] != shapes[1][:1]:
-            raise ValueError(f"x and y must be equally many points, got shapes {shapes[0]} and {shapes[1]}")
+            raise checks.ArgumentError("x and y", "be equally many points", f"shapes {shapes[0]} and {shapes[1]}")
     r = solve_sample(x, y, reg=0, metric=metric, mask=mask, labels=labels, allow=allow, max_time=max_time)
     return _exact(r).permutation
 

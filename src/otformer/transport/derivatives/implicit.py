@@ -25,17 +25,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from otformer import callers, checks
+from otformer import callers
 from otformer.transport.derivatives.envelope import forward_alone
-from otformer.transport.problem.problem import squared_distances
 
 Product = Callable[[Tensor], Tensor]
-EIGENVECTORS_UP_TO = 128  # points on the smaller side: there eigenvectors are faster than conjugate gradients
+DIRECT_UP_TO = 128  # points on the smaller side: there elimination is faster than conjugate gradients
+DIRECT_RIDGE = 1e-14  # share of the diagonal added to it: parts that exchange no mass must not make the matrix singular
 CG_RESIDUAL, CG_STEPS = 1e-12, 2000  # relative residual at which conjugate gradients stop, and their most steps
+CG_WORST = 1e-6  # relative residual that is no reason for a warning
 
 
 def log_plan(C: Tensor, u: Tensor, v: Tensor, reg: Tensor) -> Tensor:
@@ -105,94 +107,73 @@ class Value(Function):
         return None, g * P, g * (u + ctx.low), g * v, g * (P * log_P).sum(), None, None, None
 
 
-class SquaredDistances(Function):
-    """C_ij = ‖x_i − y_j‖², already computed, as a function of the points [..., n, d]: O(nm) memory in any dimension."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, C: Tensor) -> Tensor:
-        ctx.save_for_backward(x, y)
-        ctx.save_for_forward(x, y)
-        return C.clone()
-
-    @staticmethod
-    def jvp(ctx: Any, dx: Tensor, dy: Tensor, _: Any) -> Tensor:
-        x, y = ctx.saved_tensors
-        middle = y.detach().mean(-2, keepdim=True)
-        x, y = x - middle, y - middle
-        return 2 * ((x * dx).sum(-1)[..., :, None] + (y * dy).sum(-1)[..., None, :] - dx @ y.mT - x @ dy.mT)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        x, y = ctx.saved_tensors
-        middle = y.detach().mean(-2, keepdim=True)  # of differences only: less cancellation
-        x, y = x - middle, y - middle
-        return 2 * (x * g.sum(-1)[..., None] - g @ y), 2 * (y * g.sum(-2)[..., None] - g.mT @ x), None
-
-
-def moving_squares(x: Tensor, y: Tensor) -> Tensor:
-    """‖x_i − y_j‖² [..., n, m], differentiable if one of the two is to be."""
-    C = squared_distances(x.detach(), y.detach())
-    return SquaredDistances.apply(x, y, C) if checks.derivative_wanted(x, y) else C
-
-
 def solve_plan(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tensor]:
     """w with H w = g for plans [..., n, m]."""
-    if min(P.shape[-2:]) <= EIGENVECTORS_UP_TO:
+    if min(P.shape[-2:]) <= DIRECT_UP_TO:
         return decompose_marginals(P, g_u, g_v)
-    products = (lambda w: (P @ w[..., :, None])[..., 0]), (lambda w: (w[..., None, :] @ P)[..., 0, :])
-    return solve_marginals(*products, g_u, g_v)
+    return solve_marginals(lambda w: _times(P, w), lambda w: _times(P.mT, w), g_u, g_v)
 
 
 def decompose_marginals(P: Tensor, g_u: Tensor, g_v: Tensor) -> tuple[Tensor, Tensor]:
-    """w with H w = g for small plans [..., n, m], by eigenvectors of the matrix in `solve_marginals`, the smaller side left.
+    """w with H w = g for plans [..., n, m] in float64, by elimination in S + c cᵀ/Σc, S = diag c − Pᵀ diag(1/r) P.
 
-    Directions whose eigenvalue is rounding, the null vector and parts that exchange no mass, are kept out.
+    S is what `solve_marginals` derives, the smaller side left in it. Its null vector is 1: the sum of the equations says
+    Σ_j c_j w_j = 0. Points without mass have w = 0.
     """
     if P.shape[-2] < P.shape[-1]:
         w_v, w_u = decompose_marginals(P.mT, g_v, g_u)
         return w_u, w_v
-    tiny, eps = torch.finfo(P.dtype).tiny, torch.finfo(P.dtype).eps
-    r, c = P.sum(-1).clamp_min(tiny), P.sum(-2).clamp_min(tiny)
-    K = P * (r.rsqrt()[..., :, None] * c.rsqrt()[..., None, :])
-    sigma_squared, V = torch.linalg.eigh(K.mT @ K)
-    gap = 1 - sigma_squared
-    inverse = torch.where(gap > 10 * K.shape[-1] * eps, 1 / gap, 0.0)
-    right = c.rsqrt() * g_v - _times(K.mT, r.rsqrt() * g_u)
-    w_v = c.rsqrt() * _times(V, inverse * _times(V.mT, right))
-    return (g_u - _times(P, w_v)) / r, w_v
+    tiny = torch.finfo(P.dtype).tiny
+    r, c = P.sum(-1).clamp_min(tiny), P.sum(-2)
+    S = c[..., :, None] * (c / c.sum(-1, keepdim=True).clamp_min(tiny))[..., None, :] - _gram(P / r.sqrt()[..., None])
+    S.diagonal(dim1=-2, dim2=-1).add_(torch.where(c > 0, (1 + DIRECT_RIDGE) * c, 1.0))
+    w_v, _ = torch.linalg.solve_ex(S, (g_v - _times(P.mT, g_u / r))[..., None])
+    return (g_u - _times(P, w_v[..., 0])) / r, w_v[..., 0]
 
 
 def solve_marginals(
     right: Product, left: Product, g_u: Tensor, g_v: Tensor, enough: float = CG_RESIDUAL
 ) -> tuple[Tensor, Tensor]:
-    """w with H w = g, by conjugate gradients; the plan comes as its products right(w) = P w, left(w) = Pᵀ w, two a step.
+    """w with H w = g, by conjugate gradients; the plan comes as its products right(w) = P w, left(w) = Pᵀ w, two per step.
 
     ``enough``: the relative residual at which they stop; products in float32 cannot tell less than 1e-6.
 
     Take w_u = (g_u − P w_v)/r out, r = P1; what is left is (diag c − Pᵀ diag(1/r) P) w_v = g_v − Pᵀ(g_u/r), c = Pᵀ1. In
     z = √c w_v its matrix is I − KᵀK, with K the plan scaled to the largest singular value 1, at the null vector √c, which
     is kept out. The next one, σ, is the σ of the layers' rate: a gradient takes about as many steps as an accelerated solve.
-
-    Axes in front of g_u [..., n] and g_v [..., m] hold separate problems; one that is done stands still.
     """
     eps, tiny = torch.finfo(g_u.dtype).eps, torch.finfo(g_u.dtype).tiny
     r, c = right(torch.ones_like(g_v)).clamp_min(tiny), left(torch.ones_like(g_u)).clamp_min(tiny)
     scale, null = c.rsqrt(), c.sqrt() / c.sum(-1, keepdim=True).sqrt()
-
-    def project(z: Tensor) -> Tensor:
-        return z - null * _dot(null, z)
-
-    def apply(z: Tensor) -> Tensor:
-        return project(z - scale * left(right(scale * z) / r))
-
-    residual = direction = project(scale * (g_v - left(g_u / r)))
-    z, size = torch.zeros_like(residual), _dot(residual, residual)
     # What rounding leaves where two large terms cancel is not to be solved for.
     rounding = eps * (_norm(scale * g_v) + _norm(scale * left((g_u / r).abs())))
-    start, target = size, torch.maximum(enough * size.sqrt(), rounding).square()
+    z = conjugate_gradients(
+        lambda z: scale * left(right(scale * z) / r), scale * (g_v - left(g_u / r)), null, enough, rounding
+    )
+    w_v = scale * z
+    return (g_u - right(w_v)) / r, w_v
+
+
+def conjugate_gradients(
+    product: Product, y: Tensor, null: Tensor | None, enough: float, rounding: Tensor | float = 0.0,
+    worst: float = CG_WORST, instead: str = "raise reg",
+) -> Tensor:  # fmt: skip
+    """z [..., m] with z − product(z) = y, the product that of a positive matrix up to 1; ``null`` [..., m] is kept out.
+
+    Stops at a residual of ``enough`` times that of 0, or of ``rounding``, and warns of one above ``worst``.
+    Axes in front hold separate problems; one that is done stands still.
+    """
+
+    def project(z: Tensor) -> Tensor:
+        return z if null is None else z - null * _dot(null, z)
+
+    eps = torch.finfo(y.dtype).eps
+    residual = direction = project(y)
+    z, size = torch.zeros_like(residual), _dot(residual, residual)
+    start, target = size, (enough * size.sqrt()).clamp_min(rounding).square()
     going = size > target
     for _ in range(CG_STEPS):
-        image = apply(direction)
+        image = project(direction - product(direction))
         bend = _dot(direction, image)
         going = going & (bend > eps * _dot(direction, direction))  # unless it moves mass between parts that exchange none
         if not bool(going.any()):
@@ -202,16 +183,21 @@ def solve_marginals(
         size, before = _dot(residual, residual), size
         direction = residual + torch.where(going, size / before, 0.0) * direction
         going = going & (size > target)
-    share = torch.where(size <= torch.maximum(target, 1e-12 * start), 0.0, size / start)
-    if not bool((share == 0).all()):
-        left = float(share.max()) ** 0.5
-        callers.warn(f"gradient not accurate: conjugate gradients left {left:.2g} of the residual; raise reg")
-    w_v = scale * z
-    return (g_u - right(w_v)) / r, w_v
+    lost = ~(size <= torch.maximum(target, worst**2 * start)) & start.isfinite()  # an infinite y is the caller's
+    if bool(lost.any()):
+        left = float((size / start)[lost].max()) ** 0.5
+        callers.warn(f"gradient not accurate: conjugate gradients left {left:.2g} of the residual; {instead}")
+    return z
 
 
 def _times(matrix: Tensor, x: Tensor) -> Tensor:
     return (matrix @ x[..., None])[..., 0]
+
+
+@np.errstate(under="ignore")
+def _gram(K: Tensor) -> Tensor:
+    """KᵀK [..., m, m]; numpy knows that it is symmetric and computes one half."""
+    return K.mT @ K if K.is_cuda else torch.from_numpy(K.mT.numpy() @ K.numpy())
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from otformer.transport.exact.compiled import compiled
+from otformer.transport.compiled import compiled
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Floats = np.ndarray[Any, np.dtype[np.float64]]

@@ -28,17 +28,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from otformer.transport.compiled import compiled
 from otformer.transport.exact.assignment import Floats, Ints
-from otformer.transport.exact.compiled import compiled
-from otformer.transport.exact.graphs import MOST_PIVOTS, Clock, Sent, carried
+from otformer.transport.exact.flow_graph import MOST_PIVOTS, Clock, Sent, carried
 from otformer.transport.exact.simplex import ARC, DEPTH, LEVEL, PARENT, UP, Span, following, plant, turn
+from otformer.transport.problem.read import FEW_BITS_LEFT
 
 IN_WHOLE_NUMBERS = "a network simplex in whole numbers"
 UP_TO = 2**25  # pairs, at 60 bytes each, or up to 430 where costs span all of float64
 BITS = 40  # of a digit: sums of 2²³ of them fit into 64
 SPARE_BITS = 32  # for sums along a path through all points
 CLEAR = 2.0**-46  # of three numbers: below, float64 does not tell the sign of their sum
-FEW_BITS_LEFT = 2.0**-26  # of the largest cost: what is smaller keeps 26 bits beside it
 SOME, NONE = 256, 64  # small ones are some if one entry in 256 is; hardly any are larger if 64 times as many are not
 VOID = 2.0**10  # times the largest of the small ones: up to there are hardly any
 ENOUGH = 4 * 10**6  # entries that tell whether costs are wide

@@ -88,7 +88,7 @@ def wasserstein_1d(
     value = (stairs.masses * costs).sum(0)
     if not bool(value.to(like.dtype).isfinite().all()):
         most = f"below {torch.finfo(like.dtype).max:.2g}"
-        raise ValueError(f"u_values and v_values must be so near, and weights so small, that the distance is {most}")
+        raise checks.ArgumentError("u_values and v_values", f"be so near, and weights so small, that the distance is {most}")
     if checks.derivative_wanted(a, b):
         b = b * (a.sum(0) / b.sum(0))
         f, g = _potentials(stairs, costs)
@@ -133,7 +133,7 @@ def plan_1d(x: Any, y: Any, a: Any = None, b: Any = None, p: float = 1) -> Monot
     """
     for name, values in (("x", x), ("y", y)):
         if len(shape := tuple(checks.unseen(name, values).shape)) != 1:
-            raise ValueError(f"{name} must have shape (n,), got {shape}")
+            raise checks.ArgumentError(name, "have shape (n,)", shape)
     with torch.no_grad():
         first, second, a, b, power, like = _read(x, y, a, b, p, ("x", "y", "a", "b"))
         first, x_order = _sorted("x", first)
@@ -207,7 +207,7 @@ def _sorted(name: str, values: Tensor, unsorted: bool = True) -> tuple[Tensor, T
         order = values.detach().argsort(dim=0, stable=True)
         return values.gather(0, order), order
     if bool((values.diff(dim=0) < 0).any()):
-        raise ValueError(f"{name} must be sorted where require_sort is False, got values that fall")
+        raise checks.ArgumentError(name, "be sorted where require_sort is False", "values that fall")
     return values, torch.arange(len(values), device=values.device)[:, None].expand_as(values)
 
 
@@ -218,15 +218,15 @@ def _read(
     """Values and weights [n, K] and [m, K] in float64, with their graphs; p; and what was given."""
     power = checks.positive("p", p)
     if power < 1:
-        raise ValueError(f"p must be at least 1, got {p!r}")
+        raise checks.ArgumentError("p", "be at least 1", repr(p))
     given = [checks.tensor(name, values) for name, values in zip(names, (u_values, v_values), strict=False)]
     x, y = given
     for name, t in zip(names, given, strict=False):
         if not t.ndim or not len(t):
-            raise ValueError(f"{name} must have shape (n, ...) with n ≥ 1, got {tuple(t.shape)}")
+            raise checks.ArgumentError(name, "have shape (n, ...) with n ≥ 1", tuple(t.shape))
     if x.shape[1:] != y.shape[1:] or x.device != y.device:
         both = " and ".join(f"{tuple(t.shape)} on {t.device}" for t in given)
-        raise ValueError(f"{names[0]} and {names[1]} must agree in columns and device, got {both}")
+        raise checks.ArgumentError(f"{names[0]} and {names[1]}", "agree in columns and device", both)
     dtype = torch.float32 if x.dtype == y.dtype == torch.float32 else torch.float64
     tensors = any(isinstance(t, Tensor) for t in (u_values, v_values, u_weights, v_weights))
     like = _Like(tensors, dtype, x.shape[1:])
@@ -251,5 +251,5 @@ def _weights(name: str, given: Any, shape: torch.Size, like: Tensor) -> Tensor:
     own = tuple(shape) if len(shape) > 1 and checks.unseen(name, given).ndim > 1 else tuple(shape[:1])
     w = checks.weights(name, given, own, like).reshape(shape[0], -1)
     if not bool((w.detach().sum(0) > 0).all()):
-        raise ValueError(f"{name} must have a positive sum, got all zeros")
+        raise checks.ArgumentError(name, "have a positive sum", "all zeros")
     return w.expand_as(like.new_empty(shape[0], like.shape[1]))

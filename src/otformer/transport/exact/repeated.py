@@ -20,16 +20,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer.transport.costs.cost import Cost
 from otformer.transport.exact.assignment import Ints
-from otformer.transport.exact.graphs import Sent
+from otformer.transport.exact.flow_graph import Sent
 from otformer.transport.exact.rounds import Optimum
 from otformer.transport.exact.units import Units
-from otformer.transport.problem.problem import Problem, Sides, to_numpy
+from otformer.transport.types import Problem, to_numpy
 
 OFTEN = 2  # times a point of one side is given, on average, from where on merging pays
 
 
-class Side(NamedTuple):
+class MergedPoints(NamedTuple):
     """The places of one side's points: one of the points at each, [K], and the place of every point, [n]."""
 
     first: Ints
@@ -43,22 +44,19 @@ class Side(NamedTuple):
 class Places(NamedTuple):
     """The places of both sides."""
 
-    rows: Side
-    columns: Side
+    rows: MergedPoints
+    columns: MergedPoints
 
     def merged(self, problem: Problem, units: Units) -> tuple[Problem, Units]:
         """The problem between places."""
-        x, y, p, q, rule = problem.cost
-        i, j = (torch.as_tensor(side.first, device=x.device) for side in self)
-        if rule.labels is not None:
-            rule = rule._replace(labels=(rule.labels[0][i], rule.labels[1][j]))
+        i, j = (torch.as_tensor(side.first, device=problem.cost.device) for side in self)
         weights = {
             name: w.new_zeros(len(side.first)).index_add(0, torch.as_tensor(side.place, device=w.device), w)
             for name, w, side in (("a", problem.a, self.rows), ("b", problem.b, self.columns))
         }
         first = None if problem.start is None else (problem.start[0][i], problem.start[1][j])
-        sides = Sides(x[i], y[j], p[i], q[j], rule)
-        fewer = replace(problem, cost=sides, start=first, kept=None, wanted=None, target=weights["b"], **weights)
+        cost = problem.cost.take(i, j)
+        fewer = replace(problem, cost=cost, start=first, support=None, wanted=None, target=weights["b"], **weights)
         return fewer, units._replace(supply=self.rows.sums(units.supply), demand=self.columns.sums(units.demand))
 
     def shared(self, found: Optimum, units: Units) -> Optimum:
@@ -80,35 +78,31 @@ class Places(NamedTuple):
         return found._replace(sent=shared, f=f, g=g, lost=lost, wanting=wanting)
 
 
-def places(problem: Problem) -> Places | None:
+def places(cost: Cost) -> Places | None:
     """Where the points are, if those of one side are given often."""
-    if not isinstance(problem.cost, Sides):
+    tables = cost.places()
+    if tables is None or not any(_often(table) for table in tables):
         return None
-    x, y, _, _, rule = problem.cost
-    sides = [(x, None), (y, None)] if rule.labels is None else list(zip((x, y), rule.labels, strict=True))
-    if not any(_often(t) for t, _ in sides):
-        return None
-    rows, columns = (_side(*side) for side in sides)
+    rows, columns = (_side(table) for table in tables)
     repeated = any(OFTEN * len(side.first) <= len(side.place) for side in (rows, columns))
     return Places(rows, columns) if repeated else None
 
 
-def _often(x: Tensor) -> bool:
+def _often(table: Tensor) -> bool:
     """Whether it can be that points [n, d] are given often: a sort of one coordinate tells, where most of them differ."""
-    return OFTEN * len(torch.unique(x[:, 0])) <= len(x)
+    return OFTEN * len(torch.unique(table[:, 0])) <= len(table)
 
 
-def _side(x: Tensor, labels: Tensor | None) -> Side:
+def _side(table: Tensor) -> MergedPoints:
     """Points are at one place if all coordinates, and their labels, are equal."""
-    table = to_numpy(x if labels is None else torch.column_stack([x, labels.to(x)]))
-    _, first, place = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    return Side(first, place.reshape(-1))
+    _, first, place = np.unique(to_numpy(table), axis=0, return_index=True, return_inverse=True)
+    return MergedPoints(first, place.reshape(-1))
 
 
-def _share(side: Side, units: Ints, places: Ints, amounts: Ints) -> tuple[Ints, Ints, Ints]:
+def _share(side: MergedPoints, units: Ints, places: Ints, amounts: Ints) -> tuple[Ints, Ints, Ints]:
     """Amounts [E] of places among their points, whose own units [n] have the same sums: points, which amount, and units.
 
-    >>> side = Side(np.array([0, 1]), np.array([0, 1, 0]))
+    >>> side = MergedPoints(np.array([0, 1]), np.array([0, 1, 0]))
     >>> [t.tolist() for t in _share(side, np.array([2, 5, 2]), np.array([1, 0, 0]), np.array([5, 1, 3]))]
     [[0, 0, 2, 1], [1, 2, 2, 0], [1, 1, 2, 5]]
     """

@@ -1,7 +1,7 @@
 r"""From rough potentials to the optimum and its proof.
 
     1. For every point the k pairs of least reduced cost c_ij − u_i − v_j: a sparse graph.
-    2. The best flow on the graph, and its potentials (f, g), exactly.                                       graphs.py
+    2. The best flow on the graph, and its potentials (f, g), exactly.                                   flow_graph.py
     3. *Pricing*, over all pairs: f*_i = min_j (c_ij − g_j). Pairs below f_i are not on the graph, or it would not be best:
        the least of every row are added, and 2 goes on from where it was. Where there are none, all is done.
 
@@ -31,9 +31,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from otformer.transport.costs.pairs import AllPairs
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
-from otformer.transport.exact.graphs import Clock, Graph, Sent, empty_graph
-from otformer.transport.exact.pairs import AllPairs
+from otformer.transport.exact.flow_graph import Clock, Graph, Sent, empty_graph
 
 PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begins with
 ADDED = 4  # pairs of a row that may be added in a round
@@ -50,7 +50,7 @@ class Optimum(NamedTuple):
     g: Floats
     gap: float
     rounds: int
-    lost: Ints  # what rows could not send: the clock has rung, or nothing leads there
+    lost: Ints  # what rows could not send: time ran out, or no allowed pair reaches it
     wanting: Ints  # what columns have not received
     method: str
 

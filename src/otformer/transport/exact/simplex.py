@@ -27,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
+from otformer.transport.compiled import by_row, compiled
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
-from otformer.transport.exact.compiled import by_row, compiled
 
 Span = np.ndarray[Any, np.dtype[np.int32]]  # a tree, [nodes, 8]
 # Columns of the array that is the tree: for each node its parent, the arc to it, whether that goes up, the level of its

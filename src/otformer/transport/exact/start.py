@@ -21,14 +21,13 @@ import numpy as np
 import torch
 from scipy.special import logsumexp
 
-from otformer.transport.exact.graphs import Clock
-from otformer.transport.exact.pairs import AllPairs
-from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
+from otformer.transport.costs.pairs import AllPairs
+from otformer.transport.exact.flow_graph import Clock
 from otformer.transport.problem.read import read_cost
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.mixed import Mixed
+from otformer.transport.types import Goal, Problem, to_numpy
 
-FEW = 8  # dimensions
 EASY = 3 * 10**5  # pairs: rounds from v = 0 take no longer than a sample
 ALL = 4 * 10**6  # pairs from where layers on all points pay, if v = 0 is not good
 SAMPLE = 512  # points of each side
@@ -44,15 +43,13 @@ def start(problem: Problem, pairs: AllPairs, clock: Clock) -> tuple[np.ndarray, 
     Once time is up they are 0: no more passes, and one look at all pairs is still to come.
     """
     n, m = pairs.shape
-    sides = problem.cost if isinstance(problem.cost, Sides) else None
     if problem.start is not None:
-        v = problem.start[1] if sides is None else problem.start[1] - sides.q
-        return usable(to_numpy(v), problem.spread), 0
+        return usable(to_numpy(problem.start[1]), problem.cost.spread), 0
     zero = np.zeros(m)
-    if n * m <= EASY or problem.spread == 0 or clock.rung:
+    if n * m <= EASY or problem.cost.spread == 0 or clock.rung:
         return zero, 0
-    if sides is not None and sides.x.is_cuda:
-        return _layers(problem, None, REG_GPU if sides.x.shape[1] <= FEW else REG_FAR, clock)
+    if problem.cost.device.type == "cuda" and not problem.cost.formed:
+        return _layers(problem, None, REG_GPU if problem.cost.near else REG_FAR, clock)
     a, b = to_numpy(problem.a), to_numpy(problem.b)
     v, depth = _sampled(pairs, a, b, clock)
     if v is None or clock.rung or _bound(pairs, a, b, v) <= _bound(pairs, a, b, zero):
@@ -64,7 +61,7 @@ def start(problem: Problem, pairs: AllPairs, clock: Clock) -> tuple[np.ndarray, 
 
 
 def usable(v: np.ndarray, spread: float) -> np.ndarray:
-    """Potentials of whatever kind, as a start: finite, and no larger than they need be, or costs lose their digits."""
+    """Make potentials usable as a start: finite, centred, clipped to ±2·spread."""
     v = np.nan_to_num(v, posinf=0.0, neginf=0.0)
     return np.clip(v - np.median(v), -2 * spread, 2 * spread)
 
@@ -72,13 +69,9 @@ def usable(v: np.ndarray, spread: float) -> np.ndarray:
 def _layers(problem: Problem, v: np.ndarray | None, share: float, clock: Clock) -> tuple[np.ndarray, int]:
     """Layers on all points, from v; where time is limited, as many as half of what is left will do, by the first two."""
     tensors = problem.as_tensors()
-    first = None
-    if v is not None:
-        q = tensors.cost.q if isinstance(tensors.cost, Sides) else 0.0
-        first = torch.zeros_like(tensors.a), torch.from_numpy(v).to(tensors.a) + q
-    if not isinstance(tensors.cost, Sides):
-        tensors = replace(tensors, cost=tensors.cost - tensors.cost.min())  # exact solves keep the digits of negative costs
-    tensors = replace(tensors, reg=share * problem.spread, wanted=None, start=first)
+    first = None if v is None else (torch.zeros_like(tensors.a), torch.from_numpy(v).to(tensors.a))
+    cost = tensors.cost.from_zero()  # exact solves keep the digits of negative costs
+    tensors = replace(tensors, cost=cost, reg=share * cost.spread, wanted=None, start=first)
     rough, most, solver = ROUGH[tensors.a.device.type] * problem.mass, MOST_LAYERS, Mixed(newton_up_to=0)
     if clock.left < math.inf:
         began = time.monotonic()

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
+from otformer.transport.costs.pairs import AllPairs
 from otformer.transport.exact import digits
 from otformer.transport.exact.assignment import Floats, Ints
-from otformer.transport.exact.graphs import Clock, Sent, empty_graph
-from otformer.transport.exact.pairs import AllPairs
+from otformer.transport.exact.flow_graph import Clock, Sent, empty_graph
 from otformer.transport.exact.repeated import staircase
-from otformer.transport.exact.result import proved
 from otformer.transport.exact.rounds import Optimum
 from otformer.transport.exact.units import Units
 
 EPSILON = 2.0**-52
 WEIGHT_ROUNDING = 2.0**-46  # of a weight: sums that float64 calls equal differ by less
+FLOOR = 2.0**-46  # of Σ P |C|: what rounding leaves of a gap, where costs cancel
 MARGINAL = 1e-12  # share of the mass that a plan may not carry
+
+
+def proved(gap: Any, value: Any, size: Any, tol: float) -> Any:
+    """Whether a gap is at most tol·|value|, of numbers or arrays; ``size`` is Σ P |C|, of which some is rounding."""
+    return np.isfinite(gap) & (gap <= tol * abs(value) + FLOOR * size)
 
 
 def is_proved(found: Optimum, tol: float) -> bool:
@@ -57,9 +63,9 @@ def of_all_pairs(pairs: AllPairs, units: Units, f: Floats, g: Floats, clock: Clo
     return _of_arcs(i[allowed], j[allowed], c[allowed], units.supply, units.demand, f, g, clock, units.rounded)
 
 
-def of_graph(i: Ints, j: Ints, c: Floats, units: Units, f: Floats, g: Floats, tol: float) -> Optimum:
+def of_graph(i: Ints, j: Ints, c: Floats, units: Units, f: Floats, g: Floats, tol: float, clock: Clock) -> Optimum:
     """The optimum on the arcs (i, j) [E] alone, of finite costs c: in float64, or in whole numbers if that is not enough."""
-    clock, supply, demand = Clock(None), units.supply, units.demand
+    supply, demand = units.supply, units.demand
     if len(c) and not digits.is_wide(c):
         graph = empty_graph(supply, demand, f, g)
         graph.add(i, j, c)

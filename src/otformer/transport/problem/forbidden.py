@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.problem.labels import Labels
-from otformer.transport.problem.problem import Array, Form, Kept, Problem, to_numpy
+from otformer.transport.types import Array, Support, to_numpy
 
 SIDES = ("row", "column")
 FEW_STEPS = 3
@@ -23,7 +22,7 @@ def greatest_allowed(C: Array, low: float) -> float:
     t = checks.local(C)
     if low == -math.inf or math.isnan(low):
         wrong = checks.first_not_finite(torch.where(t == math.inf, 0.0, t))
-        raise ValueError(f"M must be finite, or inf for a forbidden pair, got {wrong}")
+        raise checks.ArgumentError("M", "be finite, or inf for a forbidden pair", wrong)
     return float(torch.where(t.isinf(), -math.inf, t).max())
 
 
@@ -40,27 +39,34 @@ def masked(C: Array, mask: Any) -> Array:
     try:
         allowed = mask if isinstance(mask, Tensor) else torch.from_numpy(checks.plain("mask", mask, expected).copy())
     except TypeError:
-        raise ValueError(f"mask must be {expected}, got {type(mask).__name__}") from None
+        raise checks.ArgumentError("mask", f"be {expected}", type(mask).__name__) from None
     checks.no_transforms("mask", allowed)
     if allowed.dtype != torch.bool or tuple(allowed.shape) != tuple(C.shape):
         kind = str(allowed.dtype).removeprefix("torch.")
         expected = f"boolean of shape {tuple(C.shape)}, True where a pair may match"
-        raise ValueError(f"mask must be {expected}, got {kind} of shape {tuple(allowed.shape)}")
+        raise checks.ArgumentError("mask", f"be {expected}", f"{kind} of shape {tuple(allowed.shape)}")
     if isinstance(C, Tensor):
         return torch.where(allowed.to(C.device), C, math.inf)
     return np.where(allowed.cpu().numpy(), C, math.inf)
 
 
-def check_reachable(C: Array) -> None:
-    """A point that has mass needs somebody to send it to."""
-    t = checks.local(C)
-    for side, name in ((1, "row"), (0, "column")):
-        lost = t.isinf().all(side).nonzero()
+def check_reachable(C: Array, support: Support | None) -> None:
+    """A point that has mass needs somebody to send it to; ``support`` says which of all points these are."""
+    allowed = checks.local(C).isfinite()
+    check_served(allowed.any(1), allowed.any(0), support)
+
+
+def check_served(rows: Tensor, columns: Tensor, support: Support | None) -> None:
+    """Every row [n] and column [m] has an allowed pair."""
+    for side, (served, name) in enumerate(zip((rows, columns), SIDES, strict=True)):
+        lost = (~served).nonzero()
         if len(lost):
-            raise ValueError(f"M or mask forbids every pair of {name} {int(lost[0])}, which has mass: leave that point out")
+            k = int(lost[0])
+            k = k if support is None else int(to_numpy((support.rows, support.columns)[side])[k])
+            raise ValueError(f"M or mask forbids every pair of {name} {k}, which has mass: leave that point out")
 
 
-def parts(C: Array, kept: Kept | None) -> Labels | None:
+def parts(C: Array, support: Support | None) -> Labels | None:
     """`connected` parts of a matrix, by its pairs that are not forbidden."""
     allowed = np.isfinite(to_numpy(C))
     rows = columns = allowed[0]
@@ -70,13 +76,13 @@ def parts(C: Array, kept: Kept | None) -> Labels | None:
         if rows.all() and columns.all():
             return None
     i, j = np.nonzero(allowed)
-    return connected(i, j, (allowed.shape[0], allowed.shape[1]), kept)
+    return connected(i, j, (allowed.shape[0], allowed.shape[1]), support)
 
 
-def connected(i: np.ndarray, j: np.ndarray, shape: tuple[int, int], kept: Kept | None) -> Labels | None:
+def connected(i: np.ndarray, j: np.ndarray, shape: tuple[int, int], support: Support | None) -> Labels | None:
     """Which rows and columns the pairs (i, j) connect, as labels that only match their own; None if they connect all.
 
-    Each part is a problem of its own, and must have as much mass on one side as on the other. ``kept`` says which of all
+    Each part is a problem of its own, and must have as much mass on one side as on the other. ``support`` says which of all
     rows and columns these are.
     """
     from scipy.sparse import coo_array
@@ -87,7 +93,9 @@ def connected(i: np.ndarray, j: np.ndarray, shape: tuple[int, int], kept: Kept |
     count, part = connected_components(graph, directed=False)
     if count == 1:
         return None
-    sides = (part[:n], part[n:]) if kept is None else (_placed(part[:n], kept.rows), _placed(part[n:], kept.columns))
+    sides = (
+        (part[:n], part[n:]) if support is None else (_placed(part[:n], support.rows), _placed(part[n:], support.columns))
+    )
     rows, columns = (
         [f"{name} {(side == k).argmax()}" for k in range(count)] for name, side in zip(SIDES, sides, strict=True)
     )
@@ -101,18 +109,3 @@ def _placed(part: np.ndarray, at: Array) -> np.ndarray:
     out = np.full(int(places.max(initial=-1)) + 1, -1)
     out[places] = part
     return out
-
-
-def allows_a_plan(problem: Problem) -> bool:
-    """Whether a plan with these marginals exists on the pairs that are allowed: whether one of cost 0 there can be found."""
-    C = checks.local(problem.cost)
-    if not bool(C.isinf().any()):
-        return True
-    from otformer.transport.exact.solve import solve_exact
-
-    free = replace(problem.as_tensors(), cost=torch.where(C.isinf(), C, 0.0), wanted=None, start=None, low=0.0, spread=0.0)
-    try:
-        solve_exact(replace(free, form=Form(None, single=False)), tol=0.0)
-    except ValueError:
-        return False
-    return True

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.executors.clouds import Rule
+from otformer.transport.costs.clouds import Rule
 from otformer.transport.problem.weights import Weights
 
 SUM_ROUNDING = 2.0**-46  # of the mass: masses of labels that differ by less are equal, however small they are
@@ -54,9 +54,9 @@ class Labels(NamedTuple):
     def fitted(self, weights: Weights, device: torch.device | None, balanced: bool) -> tuple[Labels, Weights]:
         """Labels of the points that have mass, on their device, and weights for which there is a plan."""
         rows, columns = self.a, self.b
-        if weights.kept is not None:
-            kept = weights.kept.as_tensors(torch.device("cpu"))
-            rows, columns = rows[kept.rows], columns[kept.columns]
+        if weights.support is not None:
+            support = weights.support.as_tensors(torch.device("cpu"))
+            rows, columns = rows[support.rows], columns[support.columns]
         fit = self._replace(a=rows.to(device or "cpu"), b=columns.to(device or "cpu"))
         a, target = checks.local(weights.a), checks.local(weights.target)
         fit._check_partners()
@@ -96,13 +96,14 @@ class Labels(NamedTuple):
         label = int(lacks.nonzero()[0])
         names, masses = (self.names_a[label], self.names_b[label]), (float(A[label]), float(B[label]))
         if self.blocks:
-            where = f"the block of {names[0]} and {names[1]}, which match no others"
-            raise ValueError(f"M or mask must allow a plan: {where}, has mass {masses[0]:g} in a and {masses[1]:g} in b")
+            have = f"has mass {masses[0]:g} in a and {masses[1]:g} in b"
+            where = f"the block of {names[0]} and {names[1]}, which match no others, {have}"
+            raise checks.ArgumentError("M or mask", "allow a plan", advice=where)
         if self.same:
             pair = f"{names[0]!r} of a and {names[1]!r} of b, which match each other alone"
-            raise ValueError(f"labels must have equal masses: {pair}, have {masses[0]:g} and {masses[1]:g}")
+            raise checks.ArgumentError("labels", "have equal masses", advice=f"{pair}, have {masses[0]:g} and {masses[1]:g}")
         have = f"in a and b together at most the mass {total:g}, got {masses[0]:g} and {masses[1]:g}"
-        raise ValueError(f"labels must leave room elsewhere: {names[0]!r} must have {have}")
+        raise checks.ArgumentError("labels", "leave room elsewhere", advice=f"{names[0]!r} must have {have}")
 
 
 def read_labels(labels: Any, allow: Any, n: int, m: int) -> Labels | None:
@@ -110,14 +111,14 @@ def read_labels(labels: Any, allow: Any, n: int, m: int) -> Labels | None:
     same = checks.choice("allow", allow, ("equal", "different")) == "equal"
     if labels is None:
         if not same:
-            raise ValueError("allow must be given with labels, got 'different' without them")
+            raise checks.ArgumentError("allow", "be given with labels", "'different' without them")
         return None
     if not isinstance(labels, (tuple, list)) or len(labels) != 2:
-        raise ValueError(f"labels must be a pair of arrays, of a and of b, got {_kind(labels)}")
+        raise checks.ArgumentError("labels", "be a pair of arrays, of a and of b", _kind(labels))
     sides = [_read_side(k, given, size) for k, (given, size) in enumerate(zip(labels, (n, m), strict=True))]
     both = np.concatenate(sides)
     if n and m and ((sides[0].dtype.kind in "US") != (sides[1].dtype.kind in "US") or both.dtype.kind == "f"):
-        raise ValueError(f"labels must be of one kind, got dtypes {sides[0].dtype} and {sides[1].dtype}")
+        raise checks.ArgumentError("labels", "be of one kind", f"dtypes {sides[0].dtype} and {sides[1].dtype}")
     names, numbers = np.unique(both, return_inverse=True)
     a, b = torch.from_numpy(numbers.astype(np.int64)).split([n, m])
     known = names.tolist()
@@ -137,9 +138,9 @@ def _read_side(k: int, given: Any, size: int) -> np.ndarray:
         _check_kept_apart(name, array.tolist())
         array = array.astype(str)
     if array.size and array.dtype.kind not in "biuUS":
-        raise ValueError(f"{name} must be whole numbers or strings, got dtype {array.dtype}")
+        raise checks.ArgumentError(name, "be whole numbers or strings", f"dtype {array.dtype}")
     if array.shape != (size,):
-        raise ValueError(f"{name} must have shape ({size},), got {array.shape}")
+        raise checks.ArgumentError(name, f"have shape ({size},)", array.shape)
     return array if array.size else array.astype(np.int64)
 
 
@@ -149,9 +150,9 @@ def _check_kept_apart(name: str, labels: Any) -> None:
         return
     texts = [label for label in labels if isinstance(label, (str, bytes))]
     if wrong := [text for text in texts if text[-1:] in ("\0", b"\0")]:
-        raise ValueError(f"{name} must not end in NUL, which numpy leaves out, got {wrong[0]!r}")
+        raise checks.ArgumentError(name, "not end in NUL, which numpy leaves out", repr(wrong[0]))
     if 0 < len(texts) < len(labels) or len({isinstance(text, str) for text in texts}) > 1:
-        raise ValueError(f"{name} must be of one kind, got {texts[0]!r} beside others")
+        raise checks.ArgumentError(name, "be of one kind", f"{texts[0]!r} beside others")
 
 
 def _kind(value: Any) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.problem.problem import Array, Kept
+from otformer.transport.types import Array, Support
 
 
 class Weights(NamedTuple):
@@ -21,7 +21,7 @@ class Weights(NamedTuple):
     b: Array
     target: Array
     mass: float
-    kept: Kept | None
+    support: Support | None
 
 
 def read_weights(a: Any, b: Any, shape: tuple[int, int], device: torch.device | None, balanced: bool = True) -> Weights:
@@ -31,7 +31,7 @@ def read_weights(a: Any, b: Any, shape: tuple[int, int], device: torch.device | 
         sides = [None if w is None else _read_side(name, w, n, device) for name, w, n in named]
     known = [side[2] for side in sides if side is not None and balanced]
     if len(known) == 2 and not checks.masses_agree(*known):
-        raise ValueError(f"a and b must have the same sum, got {known[0]:g} and {known[1]:g}")
+        raise checks.ArgumentError("a and b", "have the same sum", f"{known[0]:g} and {known[1]:g}")
     n, m = shape
     total = known[0] if known else 1.0
     full: Any = np.full if device is None else partial(torch.full, dtype=torch.float64, device=device)
@@ -39,21 +39,21 @@ def read_weights(a: Any, b: Any, shape: tuple[int, int], device: torch.device | 
     target, least_b, mass_b = sides[1] or (full((m,), total / max(m, 1)), 1.0, total)
     if device is not None:
         w_a, target = (torch.as_tensor(w, device=device) for w in (w_a, target))
-    kept = None
+    support = None
     if n and not (least_a > 0 and least_b > 0):
         rows, columns = (w.nonzero()[0] if device is None else w.nonzero()[:, 0] for w in (w_a, target))
-        kept, w_a, target = Kept(rows, columns, shape), w_a[rows], target[columns]
+        support, w_a, target = Support(rows, columns, shape), w_a[rows], target[columns]
     b = target * (mass / mass_b) if n and balanced and mass != mass_b else target
-    return Weights(w_a, b, target, mass if n else 0.0, kept)
+    return Weights(w_a, b, target, mass if n else 0.0, support)
 
 
 def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tuple[Array, float, float]:
     """The weights of one side in float64, the least of them, and their sum."""
     w = checks.array(name, given, differentiable=True)
     if tuple(w.shape) != (n,):
-        raise ValueError(f"{name} must have shape ({n},), got {tuple(w.shape)}")
+        raise checks.ArgumentError(name, f"have shape ({n},)", tuple(w.shape))
     if isinstance(given, Tensor) and given.device.type != "cpu" and given.device != device:
-        raise ValueError(f"{name} must be on {device or 'cpu'} as the other input, got {given.device}")
+        raise checks.ArgumentError(name, f"be on {device or 'cpu'} as the other input", given.device)
     w = w.double() if isinstance(w, Tensor) else np.array(w, np.float64)
     least, total = 1.0, 1.0
     if n:  # on a GPU in one look
@@ -62,12 +62,12 @@ def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tu
         )
     if not least >= 0:
         if math.isnan(least):
-            raise ValueError(f"{name} must be finite, got {checks.first_not_finite(w)}")
-        raise ValueError(f"{name} must not be negative, got {least:g}")
+            raise checks.ArgumentError(name, "be finite", checks.first_not_finite(w))
+        raise checks.ArgumentError(name, "not be negative", f"{least:g}")
     if not total < math.inf:
         if float(w.max()) == math.inf:
-            raise ValueError(f"{name} must be finite, got {checks.first_not_finite(w)}")
-        raise ValueError("a and b must have finite sums")
+            raise checks.ArgumentError(name, "be finite", checks.first_not_finite(w))
+        raise checks.ArgumentError("a and b", "have finite sums")
     if total <= 0:
-        raise ValueError(f"{name} must have a positive sum, got all zeros")
+        raise checks.ArgumentError(name, "have a positive sum", "all zeros")
     return w, least, total

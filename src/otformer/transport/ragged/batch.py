@@ -1,7 +1,7 @@
 r"""Many problems of different sizes in one call: buckets of similar size, padded, each problem finishing for itself.
 
 A point that is not there gets a weight of 1e-30 of the mass. Its share of every marginal is far below rounding, so the
-arithmetic needs no masks; its row or column is cut off at the end. Buckets go through transport/ragged/stacked.py in
+arithmetic needs no masks; its row or column is cut off at the end. Buckets go through transport/solvers/stacked.py in
 pieces that stay
 in the processor's cache, or on a GPU in large ones. Whatever that does not finish, large problems, and those that are not
 plain arrays go through `solve`, one by one.
@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import accumulate, pairwise, repeat, starmap
+from itertools import accumulate, pairwise, repeat
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,13 @@ from otformer.memory import lacking, needs
 from otformer.transport.choose import solve_problem
 from otformer.transport.needs import of_batch
 from otformer.transport.problem.forbidden import unmasked
-from otformer.transport.problem.problem import ABSENT_WEIGHT, Array, Form, Goal, Problem
-from otformer.transport.problem.read import read_cost, read_points, read_reg
-from otformer.transport.problem.result import Result
+from otformer.transport.problem.read import read_cost, read_reg
+from otformer.transport.problem.read_points import read_points
 from otformer.transport.ragged.padding import InputKind, PaddedProblems, RaggedProblem, compact, pack, read, to_device
-from otformer.transport.ragged.stacked import (
+from otformer.transport.result.finish import results
+from otformer.transport.result.result import Result
+from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.stacked import (
     ALONE_ABOVE,
     METHOD,
     STACK_ENTRIES,
@@ -38,7 +40,7 @@ from otformer.transport.ragged.stacked import (
     annealing_steps,
     solve_stacked,
 )
-from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.types import ABSENT_WEIGHT, Array, Form, Goal, Problem
 
 CPU = torch.device("cpu")
 
@@ -95,10 +97,11 @@ def solve_batch(
     goal = Goal.read(tol, max_depth)
     place = None if device is None else checks.device(device)
     if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
-        from otformer.transport.exact.batch import solve_exactly
+        from otformer.transport.ragged.exact_stacks import solve_exactly
 
         return solve_exactly(problems, goal.tol, place)
-    reg = read_reg(checks.positive("reg", reg))
+    reg = checks.positive("reg", reg)
+    read_reg(reg)
     problems = unstacked(problems)
     results: list[Result | None] = [None] * len(problems)
     for part, where in _parts(read(problems), place):
@@ -145,10 +148,10 @@ def unstacked(problems: Any) -> list[Any]:
     if isinstance(problems, tuple) and len(problems) in (2, 3, 4) and getattr(problems[0], "ndim", 0) == 3:
         if len({len(t) for t in problems if t is not None}) > 1:
             shapes = [tuple(t.shape) for t in problems if t is not None]
-            raise ValueError(f"problems must be stacked over one batch axis, got arrays of shapes {shapes}")
+            raise checks.ArgumentError("problems", "be stacked over one batch axis", f"arrays of shapes {shapes}")
         return list(zip(*(repeat(None) if t is None else t for t in problems), strict=False))
     if not isinstance(problems, Iterable) or isinstance(problems, str | dict):
-        raise ValueError(f"problems must be a list of problems, or stacked arrays, got {type(problems).__name__}")
+        raise checks.ArgumentError("problems", "be a list of problems, or stacked arrays", type(problems).__name__)
     return list(problems)
 
 
@@ -205,7 +208,7 @@ def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float,
     potentials, converged = zip(us, vs, strict=True), (error < tol).tolist()
     parts = ({"plan": plan, "value_linear": number} for plan, number in zip(plans, linears, strict=True))
     facts = zip(potentials, values, errors, converged, layers, repeat(METHOD), total.tolist(), errors, parts, strict=False)
-    out = list(starmap(Result, facts))
+    out = results(Result, facts)
     for k in [k for k, finished in enumerate(done.tolist()) if not finished]:
         if layers[k] + LAYERS <= goal.max_depth or not math.isfinite(errors[k]):
             given = tuple(part.cpu() if isinstance(part, Tensor) else part for part in items[k].parts)
@@ -251,7 +254,7 @@ def _axes(given: Any) -> int:
         return 2
 
 
-def read_alone(given: Any, reg: float, place: torch.device | None, executor: str = "dense") -> Problem:
+def read_alone(given: Any, reg: float | None, place: torch.device | None, executor: str = "dense") -> Problem:
     """A problem as it was given, large or out of the ordinary or wrong, to be solved on ``place``."""
     parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
     if isinstance(given, tuple) and len(given) not in (2, 3, 4):

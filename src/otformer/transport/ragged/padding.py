@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.problem.problem import Array, squared_distances, to_numpy
-from otformer.transport.ragged.stacked import STACK_ENTRIES
+from otformer.transport.costs.distances import squared_distances
+from otformer.transport.solvers.stacked import STACK_ENTRIES
+from otformer.transport.types import Array, to_numpy
 
 MOST_DIFFERENCES = 10_000_000  # numbers in the array of differences between two point sets, at most
 

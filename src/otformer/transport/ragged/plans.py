@@ -8,15 +8,15 @@ from torch import Tensor
 from otformer import callers, checks
 from otformer.transport.choose import solve_problem
 from otformer.transport.derivatives.implicit import Potentials, log_plan
-from otformer.transport.problem.problem import ABSENT_WEIGHT, Goal
 from otformer.transport.problem.read import read_cost
-from otformer.transport.ragged.stacked import (
+from otformer.transport.solvers.stacked import (
     ALONE_ABOVE,
     STACK_ENTRIES,
     WIDEST_SPREAD,
     annealing_steps,
     solve_stacked,
 )
+from otformer.transport.types import ABSENT_WEIGHT, Goal
 
 PLAN_ROUNDING = 1e-6  # of the mass: marginal error of a plan whose potentials converged, up to which it is as it should be
 

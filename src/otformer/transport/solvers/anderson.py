@@ -7,14 +7,25 @@ residual, and step to where that linear model puts the zero:
 
 For a linear map this is GMRES; near the solution a layer is linear. Problems of a batch are mixed each for itself.
 
+Far from the solution the model can be wrong, so `Safeguarded` mixing watches how much mass an iterate has still to move.
+When that doubles, the mixing forgets and restarts from the best plain step; a step longer than potentials of any plan are
+apart is replaced by a plain one.
+
 [1] D. G. Anderson: Iterative procedures for nonlinear integral equations. J. ACM 12(4), 1965.
 [2] H. F. Walker, P. Ni: Anderson acceleration for fixed-point iterations. SIAM J. Numer. Anal. 49(4), 2011.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor
+
+Number = Any  # a float for one problem, a tensor [...] for a batch: for one problem torch costs more than the comparison
+# z [..., k] → T(z) [..., k], mass still to move [...], error of z [...], the other side's potential [..., l]
+Step = Callable[[Tensor], tuple[Tensor, Any, Any, Tensor]]
 
 
 class Anderson:
@@ -32,8 +43,8 @@ class Anderson:
         self._dropped: Tensor | None = None  # [..., 1, 1], true where the last iterate was dropped; None: nowhere
         self._steps = 0
 
-    def step(self, v: Tensor, f: Tensor, forget: Tensor | None = None) -> Tensor:
-        """The next iterate after v with residual f. Where ``forget`` [...] is true, the past and v itself are dropped."""
+    def step(self, v: Tensor, f: Tensor, keep: bool | Tensor = True) -> Tensor:
+        """The next iterate after v with residual f. Where not ``keep`` [...], the past and v itself are dropped."""
         memory = self._moves.shape[-2]
         if self._last is not None:
             slot = self._steps % memory
@@ -45,8 +56,8 @@ class Anderson:
                 change.masked_fill_(self._dropped[..., 0], 0)
             self._steps += 1
         self._dropped = None
-        if forget is not None and bool(forget.any()):
-            self._dropped = forget.to(v.device)[..., None, None]
+        if not every(keep):
+            self._dropped = ~torch.as_tensor(keep, device=v.device)[..., None, None]
             self._moves.masked_fill_(self._dropped, 0)
             self._residuals.masked_fill_(self._dropped, 0)
         self._last = v, f
@@ -70,3 +81,53 @@ class Anderson:
         theta, _ = torch.linalg.solve_ex(gram, right)
         theta = torch.nan_to_num(theta, nan=0.0, posinf=0.0, neginf=0.0).mT
         return theta.to(self.weight.device, non_blocking=True)
+
+
+class Least:
+    """The best iterate so far, of every problem of a batch: ``state``, tensors [..., k], at the least ``error``."""
+
+    def __init__(self, *state: Tensor) -> None:
+        self.state: tuple[Any, ...] = state
+        self.error: Number = number(state[0].new_full(state[0].shape[:-1], torch.inf))
+
+    def see(self, error: Number, *state: Any) -> bool:
+        """Take what is no worse than the best; whether there was any."""
+        better = error <= self.error
+        found = better if isinstance(better, bool) else bool(better.any())
+        if found:
+            self.error = pick(better, error, self.error)
+            self.state = tuple(pick(better, new, old) for new, old in zip(state, self.state, strict=True))
+        return found
+
+
+class Safeguarded:
+    """What follows an iterate z, by what a `Step` found at it: the mixed step where that can be trusted, see above."""
+
+    def __init__(self, weight: Tensor, reach: float = torch.inf, memory: int = 32, ridge: float = 1e-12) -> None:
+        self.mixing, self.reach = Anderson(weight, memory, ridge), reach
+        self.best: Least | None = None  # plain step
+
+    def __call__(self, z: Tensor, found: tuple[Tensor, Any, Any, Tensor]) -> Tensor:
+        self.best = best = self.best or Least(z)
+        image, size = found[0], number(found[1])
+        keep = size <= 2 * best.error  # not where it is not a number
+        best.see(size, image)
+        best.error = pick(keep, best.error, torch.inf)
+        mixed = self.mixing.step(z, image - z, keep)
+        tame = number(torch.linalg.vector_norm(mixed - z, torch.inf, -1)) <= self.reach
+        return pick(keep, pick(tame, mixed, image), best.state[0])
+
+
+def number(t: float | Tensor) -> Number:
+    return t if isinstance(t, Tensor) and t.ndim else float(t)
+
+
+def every(true: bool | Tensor) -> bool:
+    return true if isinstance(true, bool) else bool(true.all())
+
+
+def pick(where: bool | Tensor, new: Any, old: Any) -> Any:
+    """The new one where so said, of one problem or of each of a batch: numbers [...], or tensors [..., k]."""
+    if isinstance(where, bool):
+        return new if where else old
+    return torch.where(where.reshape(where.shape + (1,) * (new.ndim - where.ndim)), new, old)

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor
 
-from otformer.transport.solvers.blocks import LAYERS, Executor, mass_of, nothing, steps
+from otformer.transport.costs.kernel import Kernel, mass_of, nothing
+from otformer.transport.solvers.anderson import Least
+from otformer.transport.solvers.blocks import LAYERS, steps
 
 State = tuple[Tensor, Tensor, float, int]  # u, v, marginal error, layers so far
 ANNEAL_ABOVE = 200.0  # spread of the costs, in units of λ, up to which λ itself is the first temperature
@@ -41,27 +43,27 @@ def temperatures(spread: float, reg: float) -> Iterator[float]:
 
 def least_error(states: Iterator[State], patience: float = math.inf) -> State:
     """The state of least error, with all the layers run: to the end, or until none was better for ``patience`` layers."""
-    u, v, least, depth = next(states)
-    at = depth
-    for state in states:
-        depth = state[3]
-        if state[2] <= least:
-            u, v, least, at = state
+    best, at = None, 0
+    for u, v, error, depth in states:
+        best = best or Least(u, v)
+        if best.see(error, u, v):
+            at = depth
         elif depth - at >= patience:
             break
-    return u, v, least, depth
+    assert best is not None
+    return *best.state, best.error, depth
 
 
 def annealed(
-    executor: Executor, spread: float, reg: float, tol: float, max_depth: int, memory: int = 32, ridge: float = 1e-12
+    executor: Kernel, reg: float, tol: float, max_depth: int, memory: int = 32, ridge: float = 1e-12
 ) -> Iterator[State]:
-    """Blocks at falling λ, then at the final one to ``tol``; the states of the final λ. ``spread``: the range of costs."""
+    """Blocks at falling λ, then at the final one to ``tol``; the states of the final λ."""
     mass = mass_of(executor)
     v, depth = nothing(executor.log_b), 0
-    for lam in temperatures(spread, reg):
+    for lam in temperatures(executor.spread, reg):
         final = lam == reg  # before it at most half of the layers: the next stage needs no more than a rough answer
         limit, enough = (max_depth, tol) if final else (min(depth + STAGE_LAYERS, max_depth // 2), STAGE_ERROR * mass)
-        stage = steps(executor, lam, v, spread, memory, ridge)
+        stage = steps(executor, lam, v, memory, ridge)
         while depth + LAYERS <= limit:
             u, v, error = next(stage)
             depth += LAYERS
@@ -72,18 +74,18 @@ def annealed(
 
 
 def direct_then_annealed(
-    executor: Executor, v: Tensor | None, spread: float, reg: float, tol: float, max_depth: int, memory: int = 32,
-    ridge: float = 1e-12, give_up_at: Mapping[int, float] = GIVE_UP_AT,
+    executor: Kernel, v: Tensor | None, reg: float, tol: float, max_depth: int, memory: int = 32, ridge: float = 1e-12,
+    give_up_at: Mapping[int, float] = GIVE_UP_AT,
 ) -> Iterator[State]:  # fmt: skip
     """Blocks at the final λ from v (None: from 0); `annealed` instead, once ``give_up_at`` says that this is too far."""
     mass, depth = mass_of(executor), 0
     first = nothing(executor.log_b) if v is None else v
-    for u, v, error in steps(executor, reg, first, spread, memory, ridge):
+    for u, v, error in steps(executor, reg, first, memory, ridge):
         depth += LAYERS
         yield u, v, error if math.isfinite(error) else math.inf, depth
         if error < tol or depth + LAYERS > max_depth:
             return
         if not error < give_up_at.get(depth, math.inf) * mass:
             break
-    for u, v, error, more in annealed(executor, spread, reg, tol, max_depth - depth, memory, ridge):
+    for u, v, error, more in annealed(executor, reg, tol, max_depth - depth, memory, ridge):
         yield u, v, error, depth + more

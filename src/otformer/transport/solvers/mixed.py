@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from otformer import checks
-from otformer.transport.executors.absorbed import Absorbed
-from otformer.transport.problem.finish import Solved
-from otformer.transport.problem.problem import Goal, Problem, Sides
-from otformer.transport.solvers.annealing import direct_then_annealed, least_error
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.newton import Newton
+from otformer.transport.solvers.precision import search
+from otformer.transport.types import Goal, Problem, Solved
 
 MOST_MEMORY = 1000  # residuals, each as long as the columns: more are not more help
 
@@ -46,20 +44,12 @@ class Mixed:
         checks.not_negative("ridge", self.ridge)
 
     def run(self, problem: Problem, goal: Goal) -> Solved:
-        if isinstance(problem.cost, Sides):
-            from otformer.transport.streaming.solve import run_streamed
-
-            return run_streamed(problem, goal, self.memory, self.ridge)
-        problem = problem.as_tensors()
-        executor = Absorbed(problem.cost, problem.a.log(), problem.b.log())
-        stubborn = min(problem.cost.shape) <= self.newton_up_to and self.newton_after < goal.max_depth
+        problem, stubborn = problem.as_tensors(), False
+        if problem.cost.formed and min(problem.cost.shape) <= self.newton_up_to:
+            stubborn = self.newton_after < goal.max_depth
         limit = self.newton_after if stubborn else goal.max_depth
-        first = None if problem.start is None else problem.start[1]
-        mixing = self.memory, self.ridge
-        states = direct_then_annealed(executor, first, problem.spread, problem.reg, goal.tol, limit, *mixing)
-        u, v, _, depth = least_error(states)
-        name = "Sinkhorn blocks, Anderson-mixed" if self.memory else "Sinkhorn blocks"
-        if not stubborn or depth + LAYERS <= self.newton_after:
-            return Solved(u, v, depth, name, executor.plan(u, v, problem.reg))
-        more = Newton().run(replace(problem, start=(u, v)), Goal(goal.tol, goal.max_depth - depth))
-        return more._replace(depth=depth + more.depth, method=f"{name}, then with Newton steps")
+        found = search(problem, Goal(goal.tol, limit), self.memory, self.ridge)
+        if not stubborn or found.depth + LAYERS <= self.newton_after:
+            return found
+        more = Newton().run(replace(problem, start=(found.u, found.v)), Goal(goal.tol, goal.max_depth - found.depth))
+        return more._replace(depth=found.depth + more.depth, method=f"{found.method}, then with Newton steps")

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from otformer.errors import ArgumentError
 from otformer.network.schedule import Layer, Schedule, named
-from otformer.transport.executors.dense import Dense, run
-from otformer.transport.problem.finish import Solved
-from otformer.transport.problem.problem import Goal, Pair, Problem, Sides
+from otformer.transport.costs.dense import Dense, run
 from otformer.transport.solvers.annealing import State, least_error
+from otformer.transport.types import Goal, Pair, Problem, Solved
 
 LAYERS_PER_LOOK = 10  # layers from one look at the marginal error to the next
 DEEPEST_NETWORK = 10**6  # which are laid out before the first of them runs
@@ -36,15 +36,11 @@ class Network:
         named(self.schedule)
 
     def run(self, problem: Problem, goal: Goal) -> Solved:
-        if isinstance(problem.cost, Sides):
-            raise ValueError("solver Network needs a cost matrix: executor 'stream' forms none")
         if goal.max_depth > DEEPEST_NETWORK:
-            raise ValueError(
-                f"max_depth must be at most {DEEPEST_NETWORK:,} for a network of fixed layers, got {goal.max_depth:,}"
-            )
+            raise ArgumentError("max_depth", f"be at most {DEEPEST_NETWORK:,} for fixed layers", f"{goal.max_depth:,}")
         problem, schedule = problem.as_tensors(), named(self.schedule)
-        dense = Dense(problem.cost, problem.a.log(), problem.b.log())
-        layers = schedule.layers(problem.reg, goal.max_depth)
+        dense = Dense(problem.cost.matrix("Network"), problem.a.log(), problem.b.log())
+        layers = schedule.layers(problem.entropy, goal.max_depth)
         u, v, _, depth = least_error(_states(dense, layers, goal.tol, problem.start))
         return Solved(u, v, depth, f"the {type(schedule).__name__.lower()} schedule")
 

@@ -13,7 +13,7 @@ Sinkhorn's layers add these up one by one. Their discounted sum, discount 1/(1 +
 rises tenfold after one that does not (Levenberg and Marquardt). A constant in δ changes nothing; b bᵀ/Σb added to the
 matrix takes it out.
 
-Layers are products with an absorbed kernel (transport/executors/absorbed.py says why), in numpy: for twenty points a
+Layers are products with an absorbed kernel (transport/costs/absorbed.py says why), in numpy: for twenty points a
 call costs a microsecond, not the work in it. The smaller side plays the columns.
 
 [1] K. Levenberg: A method for the solution of certain non-linear problems in least squares. Quart. Appl. Math. 2, 1944.
@@ -31,10 +31,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from otformer.transport.executors.absorbed import DRIFT, absorb
-from otformer.transport.problem.finish import Solved
-from otformer.transport.problem.problem import Goal, Problem, Sides, to_numpy
+from otformer.transport.costs.absorbed import DRIFT, absorb
 from otformer.transport.solvers.annealing import ANNEAL_ABOVE, temperatures
+from otformer.transport.types import Goal, Problem, Solved, to_numpy
 
 Array = NDArray[np.float64]
 
@@ -60,16 +59,15 @@ class Newton:
     """
 
     def run(self, problem: Problem, goal: Goal) -> Solved:
-        if isinstance(problem.cost, Sides):
-            raise ValueError("solver Newton needs a cost matrix: executor 'stream' forms none")
-        C, a, b, start = problem.cost, problem.a, problem.b, problem.start
+        matrix, a, b, start = problem.cost.matrix("Newton"), problem.a, problem.b, problem.start
+        C = matrix
         if isinstance(C, torch.Tensor):
             C, a, b = (to_numpy(t) for t in (C, a, b))
             start = None if start is None else (to_numpy(start[0]), to_numpy(start[1]))
-        found = newton(C, a, b, problem.reg, goal.tol, goal.max_depth, start, spread=problem.spread)
+        found = newton(C, a, b, problem.entropy, goal.tol, goal.max_depth, start, spread=problem.cost.spread)
         u, v, P = found.u, found.v, found.plan
-        if isinstance(problem.cost, torch.Tensor):
-            u, v, P = (torch.from_numpy(t).to(problem.cost) for t in (u, v, P))  # type: ignore[assignment]
+        if isinstance(matrix, torch.Tensor):
+            u, v, P = (torch.from_numpy(t).to(matrix) for t in (u, v, P))  # type: ignore[assignment]
         return Solved(u, v, found.depth, "Sinkhorn blocks with Newton steps", P)
 
 

@@ -22,13 +22,15 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.memory import needs
-from otformer.transport.executors.dense import Dense
+from otformer.transport.costs.cost import priced
+from otformer.transport.costs.dense import Dense
+from otformer.transport.costs.matrix import MatrixProducts
 from otformer.transport.needs import VARIANT, of_cost
-from otformer.transport.problem.problem import Goal
 from otformer.transport.problem.read import read_cost
-from otformer.transport.problem.result import Result
+from otformer.transport.result.finish import finish, made
+from otformer.transport.result.result import Result
 from otformer.transport.solvers.fixed_point import descend
-from otformer.transport.variants.unbalanced import finish_variant
+from otformer.transport.types import Goal, Solved
 
 MASS_ROUNDING = 1e-9  # of the mass, up to which the sum of a plan is as it should be
 
@@ -69,32 +71,34 @@ def solve_partial(
     """
     for name, given in (("a", a), ("b", b), ("mass", mass)):
         if checks.derivative_wanted(given):
-            raise ValueError(f"{name} must not require a gradient: a partial problem has gradients in M and reg only")
+            raise checks.ArgumentError(name, "not require a gradient", advice="only M and reg may in a partial problem")
     problem, goal = read_cost(M, a, b, reg, balanced=False).as_tensors(), Goal.read(tol, max_depth)
-    C, lam, log_a, log_b = problem.cost, problem.reg, problem.a.log(), problem.b.log()
+    C, lam, log_a, log_b = problem.cost.matrix("solve_partial"), problem.entropy, problem.a.log(), problem.b.log()
     if not len(log_a):
-        none = [log_a, log_b, log_a.sum()]
-        return finish_variant(problem, C, (log_a, log_b), 0.0, none, 0.0, goal, 0, "no layers: no points")
+        return finish(problem, Solved(log_a, log_b, 0, "no layers: no points"), goal)
     most = min(float(problem.a.sum()), float(problem.b.sum()))
     mass = most if mass is None else checks.positive("mass", mass)
     if mass > most * (1 + 1e-12):
-        raise ValueError(f"mass must be at most the lesser sum of a and b, {most:g}, got {mass:g}")
+        raise checks.ArgumentError("mass", f"be at most the lesser sum of a and b, {most:g}", f"{mass:g}")
     goal = Goal.read(tol, max_depth, mass)
     executor, moved, start = Dense(C, log_a, log_b), mass, torch.zeros_like(log_b)
     total = problem.b.new_tensor(mass)
     g, rows, error, depth = descend(
-        lambda reg: _CappedBlocks(executor, moved, reg).step, start, problem.b, total, problem.spread, lam, goal.tol,
+        lambda reg: _CappedBlocks(executor, moved, reg).step, start, problem.b, total, problem.cost.spread, lam, goal.tol,
         goal.max_depth,
     )  # fmt: skip
     f, g = rows[:-1], g.clamp_max(0.0) + rows[-1]
-    log_P = (f[:, None] + g - C) / lam
-    P = log_P.exp()
-    entropy = torch.where(P > 0, P * log_P, 0.0).sum()
-    gradients = [torch.zeros_like(f), torch.zeros_like(g), entropy]
-    method = "capped Sinkhorn blocks, Anderson-mixed"
-    off = abs(float(P.sum()) - mass)  # the blocks know nothing of how P is rounded where costs are λ times 10¹⁶
+    plan = MatrixProducts.of(((f[:, None] + g - C) / lam).exp(), C)
+    r, c = plan.marginals()
+    off = abs(float(r.sum()) - mass)  # the blocks know nothing of how P is rounded where costs are λ times 10¹⁶
     worst = max(float(error), off if off > MASS_ROUNDING * mass else 0.0)
-    return finish_variant(problem, P, (f, g + problem.low), lam * entropy, gradients, worst, goal, depth, method)
+    value = r @ f + c @ g + problem.cost.low * r.sum()  # λ log P = f + g − C
+    apart = float((r - problem.a).abs().sum() + (c - problem.target).abs().sum())
+    answer = priced(
+        problem, plan, (r, c), (f, g + problem.cost.low), value, [torch.zeros_like(f), torch.zeros_like(g)],
+        lambda linear: (value - linear) / lam, apart,
+    )  # fmt: skip
+    return made(answer, Solved(f, g, depth, "capped Sinkhorn blocks, Anderson-mixed"), goal, problem, worst, name="error")
 
 
 @dataclass(frozen=True)

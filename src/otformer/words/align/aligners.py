@@ -43,7 +43,7 @@ def similarity(source: Any, target: Any) -> Array:
     """
     x, y = (_matrix(name, t) for name, t in (("source", source), ("target", target)))
     if x.shape[1] != y.shape[1]:
-        raise ValueError(f"source and target must have vectors of one length, got {x.shape[1]} and {y.shape[1]}")
+        raise checks.ArgumentError("source and target", "have vectors of one length", f"{x.shape[1]} and {y.shape[1]}")
     return np.asarray(as_unit(y) @ as_unit(x).T)
 
 
@@ -132,7 +132,7 @@ def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = N
     for one, other in zip(forward, backward, strict=True):
         A, B = _matrix("forward", one), _matrix("backward", other)
         if A.shape != B.T.shape:
-            raise ValueError(f"forward and backward must be (m, n) and (n, m), got {A.shape} and {B.shape}")
+            raise checks.ArgumentError("forward and backward", "be (m, n) and (n, m)", f"{A.shape} and {B.shape}")
         costs.append(-0.5 * np.log(np.maximum(A, 1e-12) * np.maximum(B.T, 1e-12)))
     return _plans(costs, 1.0, None if null is None else checks.positive("null", null))
 
@@ -224,7 +224,7 @@ class Aligner:
 def _matrix(name: str, value: Any) -> Array:
     array = np.asarray(value, dtype=np.float64)
     if array.ndim != 2:
-        raise ValueError(f"{name} must have rows and columns, got shape {array.shape}")
+        raise checks.ArgumentError(name, "have rows and columns", f"shape {array.shape}")
     if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite, got nan or inf")
+        raise checks.ArgumentError(name, "be finite", "nan or inf")
     return array

@@ -36,10 +36,9 @@ class AttentionHead:
         """A head of the model in a folder, whose decoder is cut after that layer."""
         model = load(folder)
         if model.kind != "translation":
-            raise ValueError(f"model must be a translation model, got an {model.kind} model: {folder}")
-        for name, value, most in (("layer", layer, model.layers), ("head", head, model.heads)):
-            if checks.count(name, value) > most:
-                raise ValueError(f"{name} must be 1 to {most}, got {value}")
+            raise checks.ArgumentError("model", "be a translation model", f"an {model.kind} model", str(folder))
+        checks.count("layer", layer, most=model.layers)
+        checks.count("head", head, most=model.heads)
         decoder = model.network.get_decoder()
         decoder.layers = decoder.layers[:layer]
         return cls(replace(model, layers=layer), layer, head)

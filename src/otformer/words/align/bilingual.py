@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from otformer.errors import ArgumentError
 from otformer.words.align.vectors import Array, WordVectors, as_unit
 from otformer.words.text.training_text import TokenPair
 
@@ -70,7 +71,7 @@ class _Side:
         seen = Counter(word for sentence in sentences for word in sentence)
         order = sorted((-n, word) for word, n in seen.items() if n >= recipe.least)[: recipe.vocabulary]
         if not order:
-            raise ValueError(f"pairs must hold words that occur at least {recipe.least} times, got none")
+            raise ArgumentError("pairs", f"hold words that occur at least {recipe.least} times", "none")
         vocabulary = [word for _, word in order]
         number = {word: k for k, word in enumerate(vocabulary)}
         total = np.array([len(sentence) for sentence in sentences])

@@ -19,23 +19,22 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from otformer import checks
 from otformer.words.align.aligners import Aligner, Array, Links, join, links, similarity
+from otformer.words.align.attention_head import AttentionHead, per_source_word
 from otformer.words.align.hmm.file import read_models
 from otformer.words.align.hmm.model import AlignmentModel
 from otformer.words.align.hmm.word_parts import WordParts, dice, letter_pairs, parts_to_words, whole_words, word_parts
 from otformer.words.align.vectors import WordVectors, read_vectors
+from otformer.words.models.models import library
 from otformer.words.models.shipped import shipped_folder
 from otformer.words.text.languages import LanguagePair
-from otformer.words.text.outside import MOST_SCORES
+from otformer.words.text.sizes import MOST_SCORES
 from otformer.words.text.text import plain
-
-if TYPE_CHECKING:
-    from otformer.words.align.attention_head import AttentionHead
 
 Sentence = Sequence[str]  # its words
 # The lowest mean AER on the examples, 10.1 % en-fr and 9.3 % de-en, of 315 settings of transport, unbalanced and null.
@@ -118,15 +117,11 @@ class Attention(Hmm):
     @classmethod
     def shipped(cls, languages: LanguagePair) -> Attention:
         """The method with the package's models; the translator of a language pair serves both its directions."""
-        from otformer.words.align.attention_head import AttentionHead
-
         stored = str(languages.stored)
         head = AttentionHead.of(shipped_folder() / stored, *HEADS[stored])
         return cls(Hmm.shipped(languages).models, languages, *ATTENTION_JOIN, head=head)
 
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
-        from otformer.words.align.attention_head import per_source_word
-
         found = self.head.attention(pairs)
         both = zip(super().directions(pairs), (found, map(per_source_word, found)), (1, 0), strict=True)
         return [[_mean(p, a, axis) for p, a in zip(p_all, a_all, strict=True)] for p_all, a_all, axis in both]
@@ -234,7 +229,5 @@ def method(name: str = "auto", languages: str | LanguagePair = "en-fr") -> Metho
 def check(name: str, languages: str) -> None:
     """Raise the ValueError that `method` would raise for these names, before anything is loaded."""
     if resolved(name) == "attention":
-        from otformer.words.models.models import library
-
         library()
     LanguagePair.of(languages)

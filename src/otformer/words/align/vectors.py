@@ -40,7 +40,7 @@ class WordVectors:
 
     def __post_init__(self) -> None:
         if self.matrix.ndim != 2 or len(self.matrix) != len(self.words):
-            raise ValueError(f"matrix must have a row for each of {len(self.words)} words, got shape {self.matrix.shape}")
+            raise checks.ArgumentError("matrix", f"have a row for each of {len(self.words)} words", self.matrix.shape)
 
     def __len__(self) -> int:
         return len(self.words)
@@ -135,7 +135,7 @@ def read_vectors(file: str | Path, language: str | None = None, limit: int | Non
             row = np.empty(0, dtype=np.float32)
         if not len(row) or (rows and len(row) != len(rows[0])):
             expected = f"{len(rows[0])} numbers" if rows else "numbers"
-            raise ValueError(f"{file} line {number} must hold a word and {expected}, got {line[:60]!r}")
+            raise checks.ArgumentError(f"{file} line {number}", f"hold a word and {expected}", repr(line[:60]))
         words.append(fields[0])
         rows.append(row)
     if not rows:
@@ -151,7 +151,7 @@ def _read_npz(file: Path, language: str | None, limit: int | None) -> WordVector
         matrix = arrays["table"][arrays["row"]]
     if words is None or matrix is None:
         wanted = f"{language}_words and {language}_vecs" if language else "words and vecs (or name a language)"
-        raise ValueError(f"{file} must hold {wanted}, got {', '.join(arrays) or 'nothing'}")
+        raise checks.ArgumentError(file, f"hold {wanted}", ", ".join(arrays) or "nothing")
     names = words.tobytes().decode().split("\n") if words.dtype == np.uint8 else words.tolist()
     return WordVectors(tuple(names[:limit]), matrix[:limit].astype(np.float32))
 

@@ -28,7 +28,7 @@ from torch import Tensor
 from otformer import checks
 from otformer.words.models.models import Model
 from otformer.words.models.subwords import HOW, Member, covered, encode, encode_pair, pool_matrix, pool_vectors
-from otformer.words.text.outside import check_size
+from otformer.words.text.sizes import check_size, grouped
 from otformer.words.text.text import Pair, word_spans, words
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -40,7 +40,7 @@ MOST_NUMBERS = 2**28  # of a pair in one reading, words that do not fit the mode
 ROOM = 2**25  # most numbers in the attention matrices of a batch, and in those kept for a window
 
 
-class View(NamedTuple):
+class ReadingKind(NamedTuple):
     """A reading: which of a network's outputs, whose positions are its rows and columns, and whether it is default."""
 
     output: str
@@ -51,18 +51,18 @@ class View(NamedTuple):
 
 READINGS = {
     "translation": {
-        "cross-input": View("cross_attentions", "target", "source"),
-        "cross-output": View("cross_attentions", "output", "source"),
-        "encoder-self": View("encoder_attentions", "source", "source", default=False),
-        "decoder-self": View("decoder_attentions", "target", "target", default=False),
+        "cross-input": ReadingKind("cross_attentions", "target", "source"),
+        "cross-output": ReadingKind("cross_attentions", "output", "source"),
+        "encoder-self": ReadingKind("encoder_attentions", "source", "source", default=False),
+        "decoder-self": ReadingKind("decoder_attentions", "target", "target", default=False),
     },
     "encoder": {
-        "target-source": View("attentions", "target", "source"),
-        "source-target": View("attentions", "source", "target"),
+        "target-source": ReadingKind("attentions", "target", "source"),
+        "source-target": ReadingKind("attentions", "source", "target"),
     },
     "decoder": {
-        "input": View("attentions", "target", "source"),
-        "output": View("attentions", "output", "source"),
+        "input": ReadingKind("attentions", "target", "source"),
+        "output": ReadingKind("attentions", "output", "source"),
     },
 }
 
@@ -96,7 +96,7 @@ def readings_of(model: Model, readings: Sequence[str] | None = None) -> tuple[st
     if readings is None:
         return tuple(name for name, view in known.items() if view.default)
     if isinstance(readings, str) or not readings:
-        raise ValueError(f"readings must be a list of {', '.join(known)}, got {readings!r}")
+        raise checks.ArgumentError("readings", f"be a list of {', '.join(known)}", repr(readings))
     return tuple(checks.choice("readings", name, known) for name in readings)
 
 
@@ -126,8 +126,14 @@ def read(
 
     def answers() -> Iterator[Reading]:
         prepared = (model_inputs(model, pair, by, parts) for pair in pairs)
-        vectors = (model.layers + 2) * model.network.config.hidden_size if states else 0
-        for window in _windows(prepared, model.layers * model.heads * len(chosen), vectors):
+        matrices = model.layers * model.heads * len(chosen)  # numbers kept per pair of words
+        vectors = (model.layers + 2) * model.network.config.hidden_size if states else 0  # and per word
+
+        def size(item: Prepared) -> int:
+            n, m = len(item.source), len(item.target)
+            return matrices * n * m + vectors * (n + m)
+
+        for window in grouped(prepared, size, ROOM, WINDOW):
             out: dict[int, Reading] = {}
             for places in _batches(window, model, batch):
                 items = [window[k] for k in places]
@@ -152,16 +158,14 @@ def model_inputs(model: Model, pair: Pair, by: str, template: Template) -> Prepa
         split = words(pair.source, by), words(pair.target, by)
         check_size(len(split[0]), len(split[1]), "a pair", MOST_NUMBERS // (model.layers * model.heads))
         "".join(pair).encode()  # a UnicodeError is a ValueError; tokenizers have errors of their own for lone surrogates
-        if model.kind == "decoder":
-            feeds, places = _for_decoder(model, pair, by, template)
-        else:
-            feeds, places = (_for_translation if model.kind == "translation" else _for_encoder)(model, pair, by)
+        makers = {"translation": _for_translation, "encoder": _for_encoder, "decoder": _for_decoder}
+        feeds, places = makers[model.kind](model, pair, by, template)
     except ValueError as error:
         raise ValueError(f"{pair.source[:40]!r} ||| {pair.target[:40]!r}: {error}") from None
     return Prepared(*split, feeds, places)
 
 
-def _for_translation(model: Model, pair: Pair, by: str) -> Inputs:
+def _for_translation(model: Model, pair: Pair, by: str, template: Template) -> Inputs:
     room = None if model.limit is None else model.limit - 1  # the start token needs one
     source = encode(model.tokenizer, pair.source, by=by, max_length=model.limit)
     target = encode(model.tokenizer, pair.target, by=by, target=True, max_length=room)
@@ -170,7 +174,7 @@ def _for_translation(model: Model, pair: Pair, by: str) -> Inputs:
     return feeds, {"source": source.member, "target": after, "output": before}
 
 
-def _for_encoder(model: Model, pair: Pair, by: str) -> Inputs:
+def _for_encoder(model: Model, pair: Pair, by: str, template: Template) -> Inputs:
     both = encode_pair(model.tokenizer, *pair, by=by, max_length=model.limit)
     feeds = {"input_ids": both.ids}
     if both.types is not None and getattr(model.network.config, "type_vocab_size", 0) > 1:
@@ -193,23 +197,8 @@ def split_template(template: str) -> Template:
     first, source, rest = str(template).partition("{source}")
     between, target, last = rest.partition("{target}")
     if not (source and target) or "{source}" in last or "{source}" in between or "{target}" in last:
-        raise ValueError(f"template must have {{source}} and then {{target}}, once each, got {template!r}")
+        raise checks.ArgumentError("template", "have {source} and then {target}, once each", repr(template))
     return first, between, last
-
-
-def _windows(prepared: Iterable[Prepared], matrices: int, vectors: int) -> Iterator[list[Prepared]]:
-    """At most WINDOW pairs for which about ROOM numbers are kept: ``matrices`` per pair of words, ``vectors`` per word."""
-    window: list[Prepared] = []
-    size = 0
-    for item in prepared:
-        window.append(item)
-        n, m = len(item.source), len(item.target)
-        size += matrices * n * m + vectors * (n + m)
-        if len(window) == WINDOW or size > ROOM:
-            yield window
-            window, size = [], 0
-    if window:
-        yield window
 
 
 def _batches(window: list[Prepared], model: Model, most: int) -> Iterator[list[int]]:
@@ -257,7 +246,7 @@ def _read_batch(
     ]
 
 
-def _words(A: Tensor, item: Prepared, view: View, how: str, normalise: bool) -> Array:
+def _words(A: Tensor, item: Prepared, view: ReadingKind, how: str, normalise: bool) -> Array:
     """Word matrices [L, H, m, n] of a pair from its padded subword matrices [L, H, T, S]."""
     rows, columns = item.places[view.rows], item.places[view.columns]
     pooled = pool_matrix(A[..., : rows.shape[1], : columns.shape[1]], rows, columns, how)

@@ -37,11 +37,11 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.network import alternating as sinkhorn
 
 BALANCING = 10  # Sinkhorn iterations of the balanced rule
 ROUNDS = 4  # of the online rule
 STRENGTH = 1.0  # ρ of the online rule, in units of the temperature
-FORBIDDEN = -1e30  # logit of what is not there; −∞ would make nan of a row that has nothing
 Rule = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -73,11 +73,9 @@ def alternated(logits: Tensor, there: Tensor, iterations: int) -> Tensor:
     tensor([[0.6225, 0.3775],
             [0.3775, 0.6225]])
     """
-    X = logits.masked_fill(~there, FORBIDDEN)
-    for _ in range(iterations):
-        X = X.log_softmax(-2).masked_fill(~there, FORBIDDEN)
-        X = X.log_softmax(-1).masked_fill(~there, FORBIDDEN)
-    return X.exp()
+    for X in sinkhorn.alternated(logits.mT, there.expand(logits.shape).mT, None, None, iterations):  # noqa: B007
+        pass
+    return X.mT.exp()
 
 
 def online(

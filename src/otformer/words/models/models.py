@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.extras import absence, install
+from otformer.extras import absence
 from otformer.memory import lacking
 from otformer.words.models.cross_attention import set_rule
 from otformer.words.models.shipped import MODELS
@@ -82,7 +82,7 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     ('encoder', 12, 5)
     """
     if not isinstance(name, (str, Path)):
-        raise ValueError(f"name must be a folder or a hub name, got {type(name).__name__}")
+        raise checks.ArgumentError("name", "be a folder or a hub name", type(name).__name__)
     local = _is_local(name)
     place = checks.device(device)
     transformers = library()
@@ -93,7 +93,7 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
         raise ValueError(f"model {name} lacks weights: {lost[0]}" + (f" and {len(lost) - 1} more" if len(lost) > 1 else ""))
     network = network.eval().requires_grad_(False).to(place)
     network.config.use_cache = False
-    if config.model_type == "marian" and getattr(config, "cross_attention", None):  # see words/training/variants.py
+    if config.model_type == "marian" and getattr(config, "cross_attention", None):  # see lab/translators/variants.py
         set_rule(network, config.cross_attention)
     return _looked_at(str(name), config, tokenizer, network)
 
@@ -101,14 +101,14 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
 def _is_local(name: str | Path) -> bool:
     """Whether it is a folder; what can only be a path but is none is an error, not a hub name."""
     if not str(name).strip():
-        raise ValueError("model must be a folder or a hub name, got an empty name")
+        raise checks.ArgumentError("model", "be a folder or a hub name", "an empty name")
     if Path(name).is_dir():
         if not (Path(name) / "config.json").is_file():
             raise ValueError(f"model {name} has no config.json: it is not a folder that transformers wrote")
         return True
     text = str(name)
     if isinstance(name, Path) or text.startswith((".", "~", os.sep)) or text.count("/") > 1 or Path(text).exists():
-        raise ValueError(f"model must be a folder or a hub name, got {text!r}: no such folder")
+        raise checks.ArgumentError("model", "be a folder or a hub name", repr(text), "no such folder")
     return False
 
 
@@ -118,7 +118,7 @@ def library() -> Any:
         return importlib.import_module("transformers")
     except ImportError as error:
         why = absence(error, "transformers")
-        raise ValueError(f"models need transformers, which is {why}: {install('words')}") from None
+        raise ValueError(f"models need transformers, which is {why}: pip install transformers") from None
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Words from subwords: which subwords make up which word, and vectors and matrices of words from those of subwords.
 
 A grouping is a matrix ``member`` [W, T] of booleans: subword t belongs to word w. Special tokens belong to no word, subwords
-over two words to both. Tokenizers come from the extra `words` (pip install 'otformer[words]').
+over two words to both. Tokenizers come with transformers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.problem.problem import to_numpy
+from otformer.transport.types import to_numpy
 from otformer.words.text.text import Span, fold, word_spans
 
 Member = np.ndarray[Any, np.dtype[np.bool_]]
@@ -240,7 +240,7 @@ def _tensor(name: str, value: Any, shape: tuple[int, int | None]) -> Tensor:
     x = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
     wanted = ", ".join("d" if size is None else str(size) for size in shape)
     if x.ndim < 2 or any(size not in (None, got) for size, got in zip(shape, x.shape[-2:], strict=True)):
-        raise ValueError(f"{name} must have shape (..., {wanted}) as the grouping has subwords, got {tuple(x.shape)}")
+        raise checks.ArgumentError(name, f"have shape (..., {wanted}) as the grouping has subwords", tuple(x.shape))
     return x
 
 

@@ -46,7 +46,7 @@ def draw(table: Table, title: str = "", metric: str = "Hits@1") -> Figure:
         right.plot(_of(mean, "layer"), _of(mean, "distance"), "o-", color=colour, label=LABELS.get(name, name))
     for method, look in VECTORS.items():
         _vectors(left, [line for line in table if line["method"] == method], metric, *look)
-    level, nothing = attention[0]["uniform"], "attention that knows nothing"
+    level, nothing = attention[0]["uniform"], "uniform attention"
     right.axhline(level, color=figures.GREY, linestyle="--", linewidth=1)
     right.annotate(nothing, (1, level), (0, 4), textcoords="offset points", color=figures.GREY, size=8)
     layers = sorted({line["layer"] for line in table})

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from otformer.errors import ArgumentError
 from otformer.words.models.attention import READINGS, Reading, read, readings_of
 from otformer.words.models.models import Model, load
 from otformer.words.models.shipped import named
-from otformer.words.probe.probe import LIKENESS, Array, ReadPair, Settings, likeness_of, read_with_plans
+from otformer.words.probe.probe import LIKENESS, Array, ProbeSettings, likeness_of, read_with_plans, scaled
 from otformer.words.text.gold import Gold, Links, grid
 from otformer.words.text.text import Given, Pair, as_pair
 
@@ -97,7 +98,7 @@ class PairProbe:
             f"{SAYS[self.kind]}{but}: {100 * near['distance']:.1f} % of the mass lies elsewhere than in the plan of the "
             f"embeddings where the mean is nearest ({near['reading']}, layer {near['layer']} of {len(layers)}; last layer "
             f"{100 * last:.1f} %); {100 * alone:.1f} % of the nearest single head ({reading}, layer {layer}, head {head}); "
-            f"attention that knows nothing has {100 * near['uniform']:.1f} %."
+            f"uniform attention has {100 * near['uniform']:.1f} %."
         )
 
     def record(self) -> dict[str, Any]:
@@ -117,8 +118,8 @@ class PairProbe:
             self.verdict() + "\n",
             f"{'attention':<14} layer  from OT  columns  row entropy",
             *table,
-            "from OT: total variation between attention and the plan of the embeddings, 0 to 100; attention that knows "
-            f"nothing has {100 * near['uniform']:.1f}. columns: what source words get too much and too little, 0 to 200",
+            "from OT: total variation between attention and the plan of the embeddings, 0 to 100; uniform "
+            f"attention has {100 * near['uniform']:.1f}. columns: what source words get too much and too little, 0 to 200",
             f"\nnearest to the plan: {near['reading']}, layer {near['layer']}, mean over heads",
             *grid(self.source_words, self.target_words, self.scaled(near["reading"])[near["layer"] - 1, -1]),
             "\ntransport plan of the embeddings",
@@ -127,11 +128,10 @@ class PairProbe:
 
     def scaled(self, reading: str) -> Array:
         """The attention of a reading with rows that sum to one; a row that gives nothing to any word is uniform."""
-        A = self.attention[reading] + 1e-30
-        return np.asarray(A / A.sum(-1, keepdims=True))
+        return scaled(self.attention[reading])
 
 
-def look_at(model: Model | str | Path, pair: Given, settings: Settings | None = None, device: str = "cpu") -> PairProbe:
+def look_at(model: Model | str | Path, pair: Given, settings: ProbeSettings | None = None, device: str = "cpu") -> PairProbe:
     """What a model, given or loaded (`models.load`), does with a Pair or ``source ||| target``; settings.reg is λ.
 
     >>> import pytest; _ = pytest.importorskip("transformers")
@@ -140,21 +140,25 @@ def look_at(model: Model | str | Path, pair: Given, settings: Settings | None = 
     >>> found.attention["cross-input"].shape, found.plan.shape
     ((6, 9, 3, 3), (3, 3))
     """
-    loaded = model if isinstance(model, Model) else load(named(model) if isinstance(model, str) else model, device)
-    (found,) = look_at_each(loaded, [as_pair(pair, "pair")], None, settings)
+    (found,) = look_at_each(opened(model, device), [as_pair(pair, "pair")], None, settings)
     return found
 
 
+def opened(model: Model | str | Path, device: str) -> Model:
+    """A model as it is; or the one of a folder, a hub name or a shipped model's name."""
+    return model if isinstance(model, Model) else load(named(model) if isinstance(model, str) else model, device)
+
+
 def look_at_each(
-    model: Model, pairs: Sequence[Pair], gold: Sequence[Gold] | None = None, settings: Settings | None = None
+    model: Model, pairs: Sequence[Pair], gold: Sequence[Gold] | None = None, settings: ProbeSettings | None = None
 ) -> Iterator[PairProbe]:
     """A `PairProbe` of every pair, in order; ``gold`` has the links of each, where there are any."""
-    s = Settings() if settings is None else settings
+    s = ProbeSettings() if settings is None else settings
     names = readings_of(model, s.readings)
     masses = read(model, pairs, by=s.by, readings=names, how="mass", template=s.template, batch=s.batch)
     for (part, plans), mass in zip(read_with_plans(model, pairs, gold, s), masses, strict=True):
         if not len(part.source) or not len(part.target):
-            raise ValueError("pair must have words that the model sees on both sides")
+            raise ArgumentError("pair", "have words that the model sees on both sides")
         alike = likeness_of(part.attention, plans).reshape(*part.attention.shape[:3], len(LIKENESS))
         yield PairProbe(
             tuple(part.reading.source[k] for k in part.source),
@@ -163,7 +167,7 @@ def look_at_each(
             np.delete(plans, 1, axis=0),  # of what enters the first layer
             dict(zip(names, alike, strict=True)),
             {name: _share(mass, name, READINGS[model.kind][name].rows == "source") for name in names},
-            _links(part),
+            frozenset(part.placed(part.gold.sure if part.gold else ())),
         )
 
 
@@ -172,10 +176,3 @@ def _share(mass: Reading, name: str, source_attends: bool) -> Array:
     A = mass.matrices[name][..., mass.kept[1], :][..., mass.kept[0]]  # [layers, heads, m, n]
     heads = A.sum(-2 if source_attends else -1).mean(-1)
     return np.concatenate([heads, heads.mean(1, keepdims=True)], 1)
-
-
-def _links(part: ReadPair) -> Links:
-    """The sure links of words that are there, by their places among them."""
-    i_at, j_at = ({int(old): new for new, old in enumerate(side)} for side in (part.source, part.target))
-    sure = part.gold.sure if part.gold else frozenset()
-    return frozenset((i_at[i], j_at[j]) for i, j in sure if i in i_at and j in j_at)

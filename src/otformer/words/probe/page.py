@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,13 +24,12 @@ import numpy as np
 
 from otformer import checks
 from otformer._version import __version__
-from otformer.files import written
+from otformer.show import look
 from otformer.words.models.attention import readings_of
-from otformer.words.models.models import Model, load
-from otformer.words.models.shipped import named
+from otformer.words.models.models import Model
 from otformer.words.probe.figure import LABELS
-from otformer.words.probe.one_pair import SAYS, PairProbe, look_at_each
-from otformer.words.probe.probe import LIKENESS, Array, Settings
+from otformer.words.probe.one_pair import SAYS, PairProbe, look_at_each, opened
+from otformer.words.probe.probe import LIKENESS, Array, ProbeSettings
 from otformer.words.text.gold import Gold
 from otformer.words.text.text import Given, Pair, as_pair, words
 
@@ -77,10 +73,7 @@ class ProbePage:
 
     def save(self, file: str | Path) -> Path:
         """Write the page, whole or not at all; the name must end in .html. Returns its path."""
-        path = checked_page(file)
-        with written(path) as out:
-            out.write(self.html.encode())
-        return path
+        return look.write_page("file", file, self.html)
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, from which it reaches nothing of the notebook."""
@@ -92,7 +85,7 @@ def show(
     model: Model | str | Path,
     pairs: str | Pair | Iterable[Given],
     gold: Sequence[Gold] | None = None,
-    settings: Settings | None = None,
+    settings: ProbeSettings | None = None,
     device: str = "cpu",
 ) -> ProbePage:
     """Attention between the words of sentence pairs, every layer and head, beside the transport plan of the embeddings.
@@ -108,7 +101,7 @@ def show(
         ``source ||| target`` or (source, target); those of which one side has no word are left out.
     gold : list of Gold, optional
         Links made by hand for each pair, outlined on the page.
-    settings : Settings, optional
+    settings : ProbeSettings, optional
         How to read (`by`, `readings`, `how`, `template`) and λ.
     device : str
         "cpu" or "cuda".
@@ -126,20 +119,18 @@ def show(
     >>> page.probes[0].kind
     'towards'
     """
-    s = Settings() if settings is None else settings
+    s = ProbeSettings() if settings is None else settings
     listed = [pairs] if isinstance(pairs, str | Pair) else list(islice(pairs, MOST_PAIRS + 1))
     if len(listed) > MOST_PAIRS:
-        raise ValueError(
-            f"pairs must be at most {MOST_PAIRS} for a page under {LARGEST_PAGE // 10**6} MB, got more: show fewer"
-        )
+        raise checks.ArgumentError("pairs", f"be at most {MOST_PAIRS} on a page", "more", "show fewer")
     if gold is not None and len(gold) != len(listed):
-        raise ValueError(f"gold must have links for each of {len(listed)} pairs, got {len(gold)}")
-    loaded = model if isinstance(model, Model) else load(named(str(model)) if isinstance(model, str) else model, device)
+        raise checks.ArgumentError("gold", f"have links for each of {len(listed)} pairs", len(gold))
+    loaded = opened(model, device)
     given = [as_pair(pair) for pair in listed]
     split = [tuple(words(side, s.by) for side in pair) for pair in given]
     there = [k for k, both in enumerate(split) if all(both)]
     if not there:
-        raise ValueError(f"pairs must have one with words on both sides, got {len(listed)} without")
+        raise checks.ArgumentError("pairs", "have one with words on both sides", f"{len(listed)} without")
     _check_size(loaded, [split[k] for k in there], s)
     links = None if gold is None else [gold[k] for k in there]
     probes = tuple(look_at_each(loaded, [given[k] for k in there], links, s))
@@ -148,7 +139,7 @@ def show(
     return ProbePage(name, probes, page(name, _data(loaded, name, s, probes, lost)))
 
 
-def _data(model: Model, name: str, s: Settings, probes: Sequence[PairProbe], lost: Sequence[int]) -> dict[str, Any]:
+def _data(model: Model, name: str, s: ProbeSettings, probes: Sequence[PairProbe], lost: Sequence[int]) -> dict[str, Any]:
     """What the page's script reads; ``lost`` says how many words of each pair are left out."""
     return {
         "format": FORMAT,
@@ -175,14 +166,7 @@ def in_bytes(size: int) -> str:
     return f"{size / 1e3:.0f} KB" if size < 999_500 else f"{size / 1e6:.1f} MB"
 
 
-def checked_page(file: str | Path) -> Path:
-    """The file of a page, if its name says that it is one."""
-    if checks.path("file", file).suffix.lower() not in (".html", ".htm"):
-        raise ValueError(f"file must end in .html or .htm, since it becomes a page, got {str(file)!r}")
-    return Path(file)
-
-
-def _check_size(model: Model, split: Sequence[Sequence[list[str]]], s: Settings) -> None:
+def _check_size(model: Model, split: Sequence[Sequence[list[str]]], s: ProbeSettings) -> None:
     """Refuse a page over LARGEST_PAGE, by a bound on its bytes that needs no attention."""
     every = len(readings_of(model, s.readings)) * model.layers * (model.heads + 1)
     limit = model.limit or 10**9
@@ -191,13 +175,12 @@ def _check_size(model: Model, split: Sequence[Sequence[list[str]]], s: Settings)
         n, m = (min(len(side), limit) for side in both)
         # 4 characters for 3 entries; 6 for a number and its comma; 12 for a link
         own = 4 * (every + 1 + model.layers) * n * m // 3 + 6 * (len(NUMBERS) + 1) * every + 12 * n * m + PAIR_BYTES
-        size += own + len(_text(both).encode())
+        size += own + len(look.script_json(both).encode())
         if size > LARGEST_PAGE:
             fits = f"the first {k} of {len(split)} pairs fit: show fewer" if k else "show shorter sentences"
-            raise ValueError(
-                f"pairs must fit on a page of {LARGEST_PAGE // 10**6} MB, got more: pair {k + 1}, of {n} × {m} words in "
-                f"{model.layers} layers of {model.heads} heads, takes {in_bytes(own)}; {fits}, or fewer readings"
-            )
+            where = f"pair {k + 1}, of {n} × {m} words in {model.layers} layers of {model.heads} heads"
+            takes = f"{where}, takes {in_bytes(own)}; {fits}, or fewer readings"
+            raise checks.ArgumentError("pairs", f"fit on a page of {LARGEST_PAGE // 10**6} MB", "more", takes)
 
 
 def _packed_pair(probe: PairProbe, lost: int) -> dict[str, Any]:
@@ -228,22 +211,10 @@ def _whole(x: Array) -> list[int]:
     return [int(value) for value in np.rint(x / UNIT).ravel()]
 
 
-def _text(value: Any) -> str:
-    """JSON in ASCII that is nothing but text inside ``<script type="application/json">``, whatever strings it holds.
-
-    >>> _text("</script>&")
-    '"\\\\u003c/script\\\\u003e\\\\u0026"'
-    """
-    plain = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", plain)
-
-
 def page(title: str, data: dict[str, Any]) -> str:
-    """The page: its parts put into the template in one pass, so that no part is looked through for places of others."""
-    own = files("otformer.words").joinpath("probe")
-    template, *scripts = (own.joinpath(name).read_text(encoding="utf-8") for name in PARTS)
-    script = "".join(scripts)
+    """The page, as text."""
+    template, *scripts = (look.resource("words", "probe", name) for name in PARTS)
+    script, text = "".join(scripts), look.script_json(data)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
-    parts = {"TITLE": escape(title), "HASH": digest, "SCRIPT": script, "DATA": _text(data)}
-    parts["SUM"] = str(zlib.adler32(parts["DATA"].encode()))
-    return re.sub(r"/\*(TITLE|HASH|SCRIPT|DATA|SUM)\*/", lambda place: parts[place[1]], template)
+    parts = {"HASH": digest, "SCRIPT": script, "DATA": text, "SUM": str(zlib.adler32(text.encode()))}
+    return look.filled(template, TITLE=escape(title), **parts)

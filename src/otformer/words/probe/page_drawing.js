@@ -219,5 +219,5 @@ function drawCurve() {
   const others = data.readings.filter((_, r) => r !== at.reading).map(r => r[0]).join(", ");
   $("curve-note").textContent = `Blue: ${data.readings[at.reading][0]}, mean over heads of this pair; dots: single heads` +
     (others ? `; grey: ${others}` : "") + (data.pairs.length > 1 ? `; dotted green: mean over ${data.pairs.length} pairs` : "") +
-    (at.plan === "embeddings" ? "; dashed: attention that knows nothing." : ".");
+    (at.plan === "embeddings" ? "; dashed: uniform attention." : ".");
 }

@@ -39,7 +39,7 @@ LIKENESS = (*Likeness._fields, "distance_states")
 GROUP = 128  # sentences per call of `solve_batch`
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A line of the table: a way to get a matrix of words. Attention layers count from 1, heads from 1; head 0 is the mean.
 
     States of layer k are what layer k gives, and those of layer 0 what the first one takes.
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProbeSettings:
     """How to probe.
 
     by, readings, how, template, batch : as `attention.read` has them.   repeated, several : as `gold_pairs`.
@@ -82,7 +82,7 @@ class Tally:
     lost [N] : words without subwords, beyond the model's limit for instance; they and their gold pairs are left out.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     pairs: Array
     scores: Array
     likeness: Array
@@ -99,7 +99,7 @@ class Tally:
     def unpack(cls, packed: bytes) -> Tally:
         """The tally that `pack` was given."""
         arrays = unpacked("the tally", io.BytesIO(packed))
-        rows = tuple(Row(*row) for row in json.loads(str(arrays.pop("rows"))))
+        rows = tuple(TableRow(*row) for row in json.loads(str(arrays.pop("rows"))))
         return cls(rows, **arrays)
 
     def arrays(self) -> dict[str, Array]:
@@ -107,7 +107,7 @@ class Tally:
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
 
     @classmethod
-    def empty(cls, rows: tuple[Row, ...]) -> Tally:
+    def empty(cls, rows: tuple[TableRow, ...]) -> Tally:
         """The tally of no sentences."""
         R = len(rows)
         shapes = {"pairs": (), "scores": (R, 2 + len(AT)), "likeness": (R, len(LIKENESS)), "links": (R, 4), "lost": ()}
@@ -118,20 +118,22 @@ class Tally:
         """One tally of the sentences of all, in order."""
         every = list(tallies)
         if not every:
-            raise ValueError("tallies must not be empty")
+            raise checks.ArgumentError("tallies", "not be empty")
         if any(tally.rows != every[0].rows for tally in every):
-            raise ValueError("tallies must be of one model and the same readings, got different rows")
+            raise checks.ArgumentError("tallies", "be of one model and the same readings", "different rows")
         parts = [tally.arrays() for tally in every]
         return cls(every[0].rows, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
-def rows_of(model: Model, readings: Sequence[str] | None = None) -> tuple[Row, ...]:
+def rows_of(model: Model, readings: Sequence[str] | None = None) -> tuple[TableRow, ...]:
     """The rows of a model's table, in the order of the matrices."""
     heads = (*range(1, model.heads + 1), 0)
     names = readings_of(model, readings)
-    attention = [Row("attention", name, layer, k) for name in names for layer in range(1, model.layers + 1) for k in heads]
+    attention = [
+        TableRow("attention", name, layer, k) for name in names for layer in range(1, model.layers + 1) for k in heads
+    ]
     vectors = [("embeddings", 0), *(("states", layer) for layer in range(model.layers + 1))]
-    return (*attention, *(Row(method, *vector) for method in ("nearest", "transport") for vector in vectors))
+    return (*attention, *(TableRow(method, *vector) for method in ("nearest", "transport") for vector in vectors))
 
 
 def probe_chunk(
@@ -139,7 +141,7 @@ def probe_chunk(
     pairs: Iterable[Pair],
     dictionary: Dictionary | None = None,
     gold: Iterable[Gold] | None = None,
-    settings: Settings | None = None,
+    settings: ProbeSettings | None = None,
 ) -> Tally:
     """The scores of every pair, in order.
 
@@ -147,8 +149,8 @@ def probe_chunk(
     where there is ``gold``, links are scored against it. Words are folded for the dictionary, not for the model.
     """
     if dictionary is None and gold is None:
-        raise ValueError("dictionary or gold must be given: there is nothing to score against")
-    s = Settings() if settings is None else settings
+        raise checks.ArgumentError("dictionary or gold", "be given", advice="there is nothing to score against")
+    s = ProbeSettings() if settings is None else settings
     rows = rows_of(model, s.readings)
     scored = (_scored(rows, *found, dictionary, s) for found in read_with_plans(model, pairs, gold, s))
     return Tally.joined([Tally.empty(rows), *scored])
@@ -164,13 +166,18 @@ class ReadPair(NamedTuple):
     attention: Array  # [readings, layers, heads + 1, m, n], the mean over heads last
     cosines: Array  # [1 + layers + 1, m, n]: of the embeddings and of the states of every layer
 
+    def placed(self, links: Iterable[Link]) -> list[Link]:
+        """The links of words that are there, by their places among them."""
+        i_at, j_at = ({int(old): new for new, old in enumerate(side)} for side in (self.source, self.target))
+        return [(i_at[i], j_at[j]) for i, j in links if i in i_at and j in j_at]
+
 
 def read_with_plans(
-    model: Model, pairs: Iterable[Pair], gold: Iterable[Gold] | None, s: Settings
+    model: Model, pairs: Iterable[Pair], gold: Iterable[Gold] | None, s: ProbeSettings
 ) -> Iterator[tuple[ReadPair, Array]]:
     """Every sentence pair as the model reads it, and its plans [vectors, m, n], of mass 1, for the costs 2 − 2 cosine."""
     if any("self" in name for name in readings_of(model, s.readings)):
-        raise ValueError(f"readings must be between source and target words, got {s.readings}")
+        raise checks.ArgumentError("readings", "be between source and target words", s.readings)
     checks.positive("reg", s.reg)
     how: dict[str, Any] = {"by": s.by, "readings": s.readings, "how": s.how, "template": s.template, "batch": s.batch}
     parts = _with_gold(read(model, pairs, states=True, **how), gold)
@@ -186,7 +193,7 @@ def _with_gold(readings: Iterator[Reading], gold: Iterable[Gold] | None) -> Iter
     for number, (reading, links) in enumerate(zip_longest(readings, gold), 1):
         if reading is None or links is None:
             short = "pairs" if reading is None else "gold"
-            raise ValueError(f"gold must have links for every pair and no more, but {short} ended after {number - 1}")
+            raise checks.ArgumentError("gold", "have links for every pair, and no more", f"{short} up to {number - 1}")
         check_links(number, links, len(reading.source), len(reading.target))
         yield _part(reading, links)
 
@@ -203,14 +210,16 @@ def _part(reading: Reading, gold: Gold | None) -> ReadPair:
     return ReadPair(reading, gold, source, target, attention, np.concatenate([of_tokens[None], y @ x.swapaxes(1, 2)]))
 
 
-def _plans(cosines: Sequence[Array], s: Settings) -> list[Array]:
+def _plans(cosines: Sequence[Array], s: ProbeSettings) -> list[Array]:
     """The plans [vectors, m, n] of every sentence, all solved in one call."""
     problems = [2 - 2 * S for sentence in cosines if sentence.size for S in sentence]
     solved = iter(solve_batch(problems, reg=s.reg, tol=s.tol))
     return [np.stack([next(solved).plan for _ in S]) if S.size else S for S in cosines]
 
 
-def _scored(rows: tuple[Row, ...], part: ReadPair, plan: Array, dictionary: Dictionary | None, s: Settings) -> Tally:
+def _scored(
+    rows: tuple[TableRow, ...], part: ReadPair, plan: Array, dictionary: Dictionary | None, s: ProbeSettings
+) -> Tally:
     """The tally of one sentence."""
     m, n = len(part.target), len(part.source)
     first = len(rows) - 2 * len(plan)  # those of attention
@@ -227,15 +236,12 @@ def _scored(rows: tuple[Row, ...], part: ReadPair, plan: Array, dictionary: Dict
     return Tally(rows, *(np.array(value, dtype=np.float32)[None] for value in values))
 
 
-def _gold(part: ReadPair, dictionary: Dictionary | None, s: Settings) -> list[Link]:
+def _gold(part: ReadPair, dictionary: Dictionary | None, s: ProbeSettings) -> list[Link]:
     """Gold pairs of the words that are there, by their places among them."""
-    if dictionary is not None:
-        source, target = ([fold(word) for word in side] for side in (part.reading.source, part.reading.target))
-        pairs = gold_pairs(source, target, dictionary, s.repeated, s.several)
-    else:
-        pairs = sorted(part.gold.sure) if part.gold else []
-    i_at, j_at = ({int(old): new for new, old in enumerate(side)} for side in (part.source, part.target))
-    return [(i_at[i], j_at[j]) for i, j in pairs if i in i_at and j in j_at]
+    if dictionary is None:
+        return part.placed(sorted(part.gold.sure) if part.gold else ())
+    source, target = ([fold(word) for word in side] for side in (part.reading.source, part.reading.target))
+    return part.placed(gold_pairs(source, target, dictionary, s.repeated, s.several))
 
 
 def _links(matrices: Array, part: ReadPair) -> Array:
@@ -254,12 +260,14 @@ def _links(matrices: Array, part: ReadPair) -> Array:
     return counts
 
 
-def likeness_of(attention: Array, plans: Array) -> Array:
-    """[readings · layers · (heads + 1), LIKENESS] for attention, and the plans of embeddings and of states 0, 1, ….
-
-    A row that gives nothing to any word counts as uniform.
-    """
+def scaled(attention: Array) -> Array:
+    """Attention [..., m, n] with rows that sum to one; a row that gives nothing to any word is uniform."""
     A = attention + 1e-30
-    A /= A.sum(-1, keepdims=True)
+    return np.asarray(A / A.sum(-1, keepdims=True))
+
+
+def likeness_of(attention: Array, plans: Array) -> Array:
+    """[readings · layers · (heads + 1), LIKENESS] for attention, and the plans of embeddings and of states 0, 1, …."""
+    A = scaled(attention)
     to_states = 0.5 * np.abs(A / A.shape[-2] - plans[2:][:, None]).sum((-1, -2))  # layer k with its own states
     return np.stack([np.broadcast_to(v, A.shape[:3]).reshape(-1) for v in (*likeness(A, plans[0]), to_states)], -1)

@@ -40,13 +40,13 @@ def ranks(matrix: Any, pairs: Sequence[tuple[int, int]], ties: str = "best") -> 
     m, n = A.shape[-2:]
     for i, j in pairs:
         if not (0 <= i < n and 0 <= j < m):
-            raise ValueError(f"pairs must have source word < {n} and target word < {m}, got {(i, j)}")
+            raise checks.ArgumentError("pairs", f"have source word < {n} and target word < {m}", (i, j))
     source, target = (np.array([pair[side] for pair in pairs], dtype=int) for side in (0, 1))
     rows = A[..., target, :]  # [..., pairs, n]
     right = np.take_along_axis(rows, np.broadcast_to(source[:, None], (*rows.shape[:-1], 1)), -1)
     if not np.isfinite(right).all():
         pair = pairs[np.argwhere(~np.isfinite(right))[0][-2]]
-        raise ValueError(f"matrix must be finite at gold pairs, got nan or inf at {tuple(pair)}: a word without subwords?")
+        raise checks.ArgumentError("matrix", "be finite at gold pairs", f"nan or inf at {tuple(pair)}", "a lost word?")
     margin = TIE * np.abs(right)
     return (rows > right + margin).sum(-1) + 1 if ties == "best" else (rows >= right - margin).sum(-1)
 
@@ -61,7 +61,7 @@ def sentence_scores(ranks: Any, at: Sequence[int] = (1, 3)) -> Array:
     """
     r = np.asarray(ranks, dtype=float)
     if r.size and not r.min() >= 1:
-        raise ValueError(f"ranks must be at least 1, got {r.min():g}")
+        raise checks.ArgumentError("ranks", "be at least 1", f"{r.min():g}")
     if not r.shape[-1]:
         return np.full((*r.shape[:-1], 1 + len(at)), np.nan)
     return np.stack([(1 / r).mean(-1), *((r <= checks.count("at", k)).mean(-1) for k in at)], axis=-1)
@@ -95,12 +95,12 @@ def estimate(values: Any, pairs: Any, level: float = 0.95, draws: int = 1000, se
     """
     value, weight = np.asarray(values, dtype=float), np.asarray(pairs, dtype=np.int64)
     if value.shape[:1] != weight.shape:
-        raise ValueError(f"values and pairs must have shapes (N, ...) and (N,), got {value.shape} and {weight.shape}")
+        raise checks.ArgumentError("values and pairs", "have shapes (N, ...) and (N,)", f"{value.shape} and {weight.shape}")
     value, weight = value[weight > 0], weight[weight > 0]
     if not len(value):
-        raise ValueError(f"pairs must not be 0 in every sentence, got {len(pairs)} sentences without gold pairs")
+        raise checks.ArgumentError("pairs", "not be 0 in every sentence", f"{len(pairs)} sentences without gold pairs")
     if not np.isfinite(value).all():
-        raise ValueError("values must be finite where a sentence has pairs, got nan or inf")
+        raise checks.ArgumentError("values", "be finite where a sentence has pairs", "nan or inf")
     (mean, interval), (pooled, pooled_interval) = (_weighted(value, w, level, draws, seed) for w in (weight > 0, weight))
     mean, std, pooled = (x if np.ndim(x) else float(x) for x in (mean, value.std(0), pooled))
     return Estimate(mean, std, interval, pooled, pooled_interval, len(value), int(weight.sum()))
@@ -120,7 +120,7 @@ class Likeness(NamedTuple):
     """A matrix A [m, n] beside a plan P [m, n], both scaled to mass 1; numbers, or arrays [...] for matrices [..., m, n].
 
     distance : ½ Σ |A_ij − P_ij|, total variation: 0 (A is the plan) to 1 (nothing in common).
-    uniform : the same for A_ij = 1/(mn); an attention that knows nothing has this distance.
+    uniform : the same for A_ij = 1/(mn); uniform attention has this distance.
     marginal_error : Σ_i |A_i· − P_i·| + Σ_j |A_·j − P_·j|; a softmax has its row sums right, so this is what columns lack.
     row_entropy : −Σ A_ij log(A_ij / A_i·) / log n, how much a row spreads: 0 (one word each) to 1 (uniform rows).
     column_entropy : the same for columns, with log m.
@@ -149,10 +149,10 @@ def embedding_plan(target: Any, source: Any, reg: float = 0.05, tol: float = 1e-
 def _vectors(name: str, value: Any, unit: bool) -> Array:
     x = _array(name, value).astype(float)
     if not np.isfinite(x).all():
-        raise ValueError(f"{name} must be finite, got nan or inf: a word without subwords?")
+        raise checks.ArgumentError(name, "be finite", "nan or inf", "a word without subwords?")
     length = np.linalg.norm(x, axis=-1, keepdims=True)
     if unit and not length.all():
-        raise ValueError(f"{name} must not have vectors of length 0, got one in row {int(length.argmin())}")
+        raise checks.ArgumentError(name, "not have vectors of length 0", f"one in row {int(length.argmin())}")
     return x / length if unit else x
 
 
@@ -166,7 +166,7 @@ def likeness(matrix: Any, plan: Any) -> Likeness:
     """
     A, P = _mass_one("matrix", matrix), _mass_one("plan", plan)
     if A.shape[-2:] != P.shape[-2:]:
-        raise ValueError(f"matrix and plan must have the same rows and columns, got {A.shape} and {P.shape}")
+        raise checks.ArgumentError("matrix and plan", "have the same rows and columns", f"{A.shape} and {P.shape}")
     m, n = A.shape[-2:]
     sides = [np.abs(A.sum(axis) - P.sum(axis)).sum(-1) for axis in (-1, -2)]
     parts = (
@@ -191,10 +191,10 @@ def _spread(A: Array, axis: int) -> Array:
 def _mass_one(name: str, value: Any) -> Array:
     A = _array(name, value).astype(float)
     if not A.size or not np.isfinite(A).all() or (A < 0).any():
-        raise ValueError(f"{name} must have words and entries that are finite and not negative, got shape {A.shape}")
+        raise checks.ArgumentError(name, "have words and entries that are finite and not negative", f"shape {A.shape}")
     mass = A.sum((-1, -2), keepdims=True)
     if not mass.all():
-        raise ValueError(f"{name} must have mass, got only zeros")
+        raise checks.ArgumentError(name, "have mass", "only zeros")
     return np.asarray(A / mass)
 
 
@@ -202,5 +202,5 @@ def _array(name: str, value: Any) -> Array:
     """A numpy array with rows and columns; tensors of any kind and device will do."""
     array = value.detach().double().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
     if array.ndim < 2 or array.dtype.kind not in "fiub":
-        raise ValueError(f"{name} must be numbers in rows and columns, got shape {array.shape} of {array.dtype}")
+        raise checks.ArgumentError(name, "be numbers in rows and columns", f"shape {array.shape} of {array.dtype}")
     return array

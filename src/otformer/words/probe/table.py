@@ -9,7 +9,7 @@ import numpy as np
 
 from otformer.statistics import bootstrap
 from otformer.words.models.models import Model
-from otformer.words.probe.probe import AT, LIKENESS, Settings, Tally, probe_chunk
+from otformer.words.probe.probe import AT, LIKENESS, ProbeSettings, Tally, probe_chunk
 from otformer.words.probe.scores import estimate
 from otformer.words.text.dictionary import Dictionary
 from otformer.words.text.gold import Gold, rates
@@ -23,7 +23,7 @@ def probe(
     pairs: Iterable[Pair],
     dictionary: Dictionary | None = None,
     gold: Iterable[Gold] | None = None,
-    settings: Settings | None = None,
+    settings: ProbeSettings | None = None,
 ) -> list[dict[str, Any]]:
     """Score every layer and head of a model as a word aligner, and how near its attention is to transport.
 
@@ -37,7 +37,7 @@ def probe(
         Gives the gold pairs of words: those of its entries that occur in both sentences (`gold_pairs`).
     gold : iterable of Gold, optional
         Links made by hand, one per pair; they are the gold pairs where there is no dictionary, and give the AER.
-    settings : Settings, optional
+    settings : ProbeSettings, optional
         How to read the model, to take gold pairs and to solve for the plans.
 
     Returns
@@ -59,7 +59,7 @@ def probe(
 
 
 def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, seed: int = 0) -> list[dict[str, Any]]:
-    """A dict for every `Row`: its name, then what `scores.estimate` says of each metric, AER and its kin, and OT-likeness.
+    """A dict for every `TableRow`: its name, then the `scores.estimate` of each metric, AER and its kin, and OT-likeness.
 
     For a metric q: ``q`` is the mean over sentences, with ``q_std`` across them and ``q_low``, ``q_high``, its bootstrap
     interval; ``q_pooled`` with its own is the mean over all gold pairs. All rows are drawn alike. AER, precision, recall and

@@ -1,4 +1,4 @@
-"""The probe (words/probe/probe.py) as work on a corpus (jobs/jobs.py)."""
+"""The probe (words/probe/probe.py) as work on a corpus (words/jobs/jobs.py)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from otformer._version import __version__
-from otformer.jobs.jobs import Item, Job, Work
+from otformer.words.jobs.jobs import Item, Job, Work
 from otformer.words.models.models import load
-from otformer.words.probe.probe import Settings, Tally, probe_chunk
+from otformer.words.probe.probe import ProbeSettings, Tally, probe_chunk
 from otformer.words.text.dictionary import Dictionary, muse, read_dictionary
 from otformer.words.text.gold import Gold, check_links, parse_links
 from otformer.words.text.text import Pair, sample, word_spans
@@ -28,7 +28,7 @@ class ProbeWork:
     languages: str = "en-fr"
     dictionary: str | None = None
     device: str = "cpu"
-    probing: Settings = field(default_factory=Settings)
+    probing: ProbeSettings = field(default_factory=ProbeSettings)
 
     def job(self, **options: Any) -> Job:
         """The job of this work; options are those of `Job`: chunk, engine, workers. A model's files count for its settings

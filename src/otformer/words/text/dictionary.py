@@ -59,7 +59,7 @@ def read_dictionary(file: str | Path) -> Dictionary:
     lines = list(read_lines(file))
     for number, line in enumerate(lines, 1):
         if len(line.split()) not in (0, 2):
-            raise ValueError(f"{file} line {number} must hold two words, got {line.strip()[:60]!r}")
+            raise checks.ArgumentError(f"{file} line {number}", "hold two words", repr(line.strip()[:60]))
     return Dictionary((fields[0], fields[1]) for fields in map(str.split, lines) if fields)
 
 

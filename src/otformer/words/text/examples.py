@@ -10,9 +10,9 @@ An article or preposition that only one of the languages has is alone.
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
+from otformer.show.look import resource
 from otformer.words.text.gold import Links, parse_links
 from otformer.words.text.languages import LanguagePair
 
@@ -42,8 +42,8 @@ def examples(languages: str = "en-fr") -> tuple[Example, ...]:
     [('quick', 'rapide'), ('brown', 'brun'), ('fox', 'renard')]
     """
     pair = LanguagePair.of(languages)
-    text = files("otformer.words").joinpath("data", f"{pair.stored}.tsv").read_text(encoding="utf-8")
-    return tuple(_parse(line, pair.exchanged) for line in text.splitlines())
+    lines = resource("words", "data", f"{pair.stored}.tsv").splitlines()
+    return tuple(_parse(line, pair.exchanged) for line in lines)
 
 
 def _parse(line: str, exchanged: bool) -> Example:

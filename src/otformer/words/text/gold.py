@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from otformer.errors import ArgumentError
+from otformer.show.look import printable
 from otformer.statistics import bootstrap
-from otformer.words.text.outside import printable
 from otformer.words.text.text import read_lines
 
 Link = tuple[int, int]
@@ -42,10 +43,10 @@ def parse_links(line: str, one_based: bool = False, name: str = "the line") -> G
     for word in line.split():
         match = _LINK.fullmatch(word)
         if match is None:
-            raise ValueError(f"{name} must hold links like 0-1 or 2p3, got {word[:30]!r}")
+            raise ArgumentError(name, "hold links like 0-1 or 2p3", repr(word[:30]))
         i, j = int(match[1]) - one_based, int(match[3]) - one_based
         if min(i, j) < 0:
-            raise ValueError(f"{name} must count from 1 with one_based, got {word!r}")
+            raise ArgumentError(name, "count from 1 with one_based", repr(word))
         possible.add((i, j))
         if match[2] == "-":
             sure.add((i, j))
@@ -68,7 +69,7 @@ def check_links(number: int, links: Gold, n: int, m: int) -> None:
     """That the gold of a pair of n and m words is of words that are there."""
     for i, j in links.sure | links.possible:
         if not (i < n and j < m):
-            raise ValueError(f"gold of pair {number} must have source word < {n} and target word < {m}, got {(i, j)}")
+            raise ArgumentError(f"gold of pair {number}", f"have source word < {n} and target word < {m}", (i, j))
 
 
 def pharaoh(links: Iterable[Link]) -> str:
@@ -129,7 +130,7 @@ def score_links(predicted: Sequence[Iterable[Link]], gold: Sequence[Gold]) -> Al
     """
     shared = min(len(predicted), len(gold))
     if any(frozenset(links) for links in predicted[shared:]) or any(sure or possible for sure, possible in gold[shared:]):
-        raise ValueError(f"predicted and gold must have as many sentences, got {len(predicted)} and {len(gold)}")
+        raise ArgumentError("predicted and gold", "have as many sentences", f"{len(predicted)} and {len(gold)}")
     counts = np.zeros((shared, 4), dtype=np.int64)
     for k, (links, (sure, possible)) in enumerate(zip(predicted, gold, strict=False)):
         A, P = frozenset(links), possible | sure

@@ -42,7 +42,7 @@ def data_folder() -> Path:
     """The folder that the environment variable OTFORMER_DATA names."""
     folder = os.environ.get("OTFORMER_DATA", "")
     if not folder or not Path(folder).is_dir():
-        raise ValueError(f"OTFORMER_DATA must name the data folder, got {folder!r}")
+        raise checks.ArgumentError("OTFORMER_DATA", "name the data folder", repr(folder))
     return Path(folder)
 
 
@@ -59,7 +59,7 @@ def read_lines(file: str | Path, name: str | None = None) -> Iterator[str]:
             room = unpacked_room(file.stat().st_size) if packed and file.is_file() else math.inf
             for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
                 if len(line) > LONGEST_LINE:
-                    raise ValueError(f"{name} line {number} must have at most {LONGEST_LINE:,} bytes, got more")
+                    raise checks.ArgumentError(f"{name} line {number}", f"have at most {LONGEST_LINE:,} bytes", "more")
                 room -= len(line)
                 if room < 0:
                     raise ValueError(f"{name} unpacks to over {UNPACKED_RATIO} times its size: it is no text")
@@ -95,7 +95,7 @@ def side_by_side(
     """Sentence pairs of two files, line by line; ``names`` is what errors call them."""
     left, right = columns
     if {left, right} != {0, 1}:
-        raise ValueError(f"columns must be (0, 1) or (1, 0) for two files, got {columns}")
+        raise checks.ArgumentError("columns", "be (0, 1) or (1, 0) for two files", columns)
     lines = itertools.zip_longest(*map(read_lines, files, names))
     for number, both in enumerate(lines):
         if None in both:
@@ -123,7 +123,7 @@ def parse_pairs(
         # Tables may carry further columns; a second bar is more likely a mistake.
         if len(fields) <= max(left, right) or (not tabs and len(fields) > 2):
             wanted = f"{max(left, right) + 1} columns with tabs between" if tabs else f"one {BAR} between two sentences"
-            raise ValueError(f"{name} line {number} must have {wanted}, got {line.strip()[:60]!r}")
+            raise checks.ArgumentError(f"{name} line {number}", f"have {wanted}", repr(line.strip()[:60]))
         yield Pair(fields[left].strip(), fields[right].strip())
 
 
@@ -135,13 +135,13 @@ def as_pair(given: Given, name: str = "pairs") -> Pair:
     """
     sides = (given,) if isinstance(given, str) else given
     if not isinstance(sides, (tuple, list)) or not all(isinstance(side, str) for side in sides):
-        raise ValueError(f"{name} must be 'source ||| target' or (source, target), got {str(given)[:60]!r}")
+        raise checks.ArgumentError(name, "be 'source ||| target' or (source, target)", repr(str(given)[:60]))
     if any("\ud800" <= letter < "\ue000" for side in sides for letter in side):
-        raise ValueError(f"{name} must be text, got half a character (a surrogate) in {str(given)[:60]!r}")
+        raise checks.ArgumentError(name, "be text", f"half a character (a surrogate) in {str(given)[:60]!r}")
     if isinstance(given, str):
         return next(parse_pairs([given], name))
     if len(given) != 2:
-        raise ValueError(f"{name} must be 'source ||| target' or (source, target), got {len(given)} texts")
+        raise checks.ArgumentError(name, "be 'source ||| target' or (source, target)", f"{len(given)} texts")
     return Pair(*given)
 
 

@@ -3,7 +3,7 @@
 **Guarantee.** No sentence pair of `training_pairs` has a side whose words, without punctuation marks, spaces and case, are
 those of a sentence of the WMT news test sets (wmt_newstest) in either language, of the gold alignments (Hansards and RWTH),
 or of the examples that ship with the package. All that is trained on text is trained through this file:
-translators and encoder (words/training/corpus.py), alignment models (words/align/hmm), vectors (words/align/bilingual.py).
+translators and encoder (lab/translators/corpus.py), alignment models (words/align/hmm), vectors (words/align/bilingual.py).
 Pairs that say the same in the same words come once.
 """
 

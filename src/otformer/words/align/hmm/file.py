@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from otformer.array_files import read_npz
+from otformer.errors import ArgumentError
 from otformer.files import written
 from otformer.memory import lacking
 from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings
@@ -32,7 +33,7 @@ def write_models(file: str | Path, models: Sequence[AlignmentModel]) -> None:
     arrays: dict[str, Array] = {}
     for number, model in enumerate(models):
         if model.settings.order != "jumps":
-            raise ValueError(f"models must have order 'jumps' to be written, got {model.settings.order!r}")
+            raise ArgumentError("models", "have order 'jumps' to be written", repr(model.settings.order))
         arrays |= {f"{number}_{name}": array for name, array in _arrays(model).items()}
     with written(Path(file)) as stream:
         np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
@@ -45,7 +46,7 @@ def _arrays(model: AlignmentModel) -> dict[str, Array]:
     source, target = (np.searchsorted(u, side) for u, side in zip(used, sides, strict=True))
     names = [np.array(list(index), dtype=object)[u] for index, u in zip(model.words, used, strict=True)]
     if len(used[1]) > 2**16:
-        raise ValueError(f"models must have at most 65536 target words, got {len(used[1])}: keep fewer pairs")
+        raise ArgumentError("models", "have at most 65536 target words", len(used[1]), "keep fewer pairs")
     return {
         "source": np.frombuffer("\n".join(names[0]).encode(), np.uint8),
         "target": np.frombuffer("\n".join(names[1]).encode(), np.uint8),
@@ -74,7 +75,7 @@ def read_models(file: str | Path) -> list[AlignmentModel]:
         count = max(1, sum(name.endswith("_said") for name in arrays))
         return [_model(arrays, f"{number}_") for number in range(count)]
     except KeyError as error:
-        raise ValueError(f"{file} must hold alignment models, got one without {error.args[0]}") from None
+        raise ArgumentError(file, "hold alignment models", f"one without {error.args[0]}") from None
     except Exception as error:  # numpy's and zipfile's errors have no base of their own
         if lacking(error):
             raise
@@ -87,7 +88,7 @@ def _model(arrays: dict[str, Array], first: str) -> AlignmentModel:
     _check(a, first, len(source), len(target))
     pair_keys = np.repeat(np.arange(len(source)), a["pairs"]) * len(target) + a["said"]
     if (np.diff(pair_keys) <= 0).any():
-        raise ValueError(f"{first}said must rise within the pairs of a source word")
+        raise ArgumentError(f"{first}said", "rise within the pairs of a source word")
     both = zip(_probabilities(a["t"]), (a["null_0"], a["null_1"]), a["jumps"].astype(np.float64), strict=True)
     forward, backward = (Direction(table, _probabilities(null), 0.0, jumps) for table, null, jumps in both)
     settings = AlignmentSettings(stem_letters=int(arrays[f"{first}letters"]) or None)
@@ -100,8 +101,8 @@ def _check(a: dict[str, Array], first: str, sources: int, targets: int) -> None:
     shapes = {"pairs": (sources,), "said": (pairs,), "t": (2, pairs), "null_0": (targets,), "null_1": (sources,)}
     for name, shape in {**shapes, "jumps": (2, 2 * FURTHEST + 1)}.items():
         if a[name].shape != shape:
-            raise ValueError(f"{first}{name} must have shape {shape}, got {a[name].shape}")
+            raise ArgumentError(f"{first}{name}", f"have shape {shape}", a[name].shape)
     if a["said"].dtype.kind != "u" or int(a["said"].max(initial=0)) >= targets:
-        raise ValueError(f"{first}said must be places of the {targets} target words")
+        raise ArgumentError(f"{first}said", f"be places of the {targets} target words")
     if not (np.isfinite(a["jumps"]) & (a["jumps"] > 0)).all():
-        raise ValueError(f"{first}jumps must be positive and finite")
+        raise ArgumentError(f"{first}jumps", "be positive and finite")

@@ -45,7 +45,7 @@ class AlignmentSettings:
             checks.count("stem_letters", self.stem_letters)
         checks.count("rounds", sum(checks.count("rounds", r, least=0) for r in self.rounds))
         if checks.not_negative("p_null", self.p_null) >= 1:
-            raise ValueError(f"p_null must be a probability below 1, got {self.p_null!r}")
+            raise checks.ArgumentError("p_null", "be a probability below 1", repr(self.p_null))
         checks.positive("alpha", self.alpha)
 
 
@@ -71,7 +71,7 @@ class AlignmentModel:
         """Without pairs of words for which √(t t') of the two directions is below ``least``: few are left."""
         kept = np.sqrt(np.multiply(*(d.table for d in self.directions))) >= least
         if not kept.any():
-            raise ValueError(f"least must leave some pairs of words, got {least!r}")
+            raise checks.ArgumentError("least", "leave some pairs of words", repr(least))
         first, second = (replace(d, table=d.table[kept]) for d in self.directions)
         return replace(self, pair_keys=self.pair_keys[kept], directions=(first, second))
 
@@ -112,7 +112,7 @@ def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None =
     settings = settings or AlignmentSettings()
     given = [_stems(pair, settings.stem_letters) for pair in pairs if all(pair)]
     if not given:
-        raise ValueError("pairs must hold sentences with words on both sides, got none")
+        raise checks.ArgumentError("pairs", "hold sentences with words on both sides", "none")
     words = tuple({w: k for k, w in enumerate(sorted({w for pair in given for w in pair[side]}))} for side in (0, 1))
     blocks = list(_blocks(*([[index[w] for w in pair[side]] for pair in given] for side, index in enumerate(words))))
     keys = [_keys(block, len(words[1])).ravel() for block in blocks]

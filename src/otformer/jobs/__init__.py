@@ -1,1 +1,0 @@
-"""Long jobs in resumable parts, over processes or Ray."""

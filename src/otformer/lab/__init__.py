@@ -1,0 +1,1 @@
+"""The laboratory: experiments and their report, trainings, benchmarks. It may import everything."""

@@ -1,0 +1,258 @@
+"""Does a translator whose cross-attention must be a transport align better, earlier, and at what cost?
+
+Translators that differ in their cross-attention alone, two seeds each, trained on one GPU by
+``python -m otformer.lab.translators.compare``: lab/translators/variants.py has the variants, words/models/cross_attention.py
+the rules and what leaks. Logs and scores are shipped as one file; here they become a table, a figure and claims.
+
+A claim about a variant holds if both of its seeds are on that side of both of softmax: seeds differ, and two are few. The
+rule is weak: where a variant is no other than softmax, the six ways in which the four runs can come in order are as likely,
+so both seeds are above with probability 1/6, and on one side or the other with 1/3. It is therefore put to all of MEASURES,
+gains and costs alike, and how often it finds something is told beside how often it would find something in nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from statistics import mean
+from typing import Any
+
+from otformer import figures
+from otformer.lab.experiments.experiment import Context, Numbers, Outcome, Row
+from otformer.lab.translators.networks import Translation
+
+STORED = "transport_translator.json"  # in data/: what `compare digest` wrote
+BASE, CAUSAL, OTHERS = "softmax", ("online", "plan"), ("online", "balanced", "plan")
+TINTS = {"softmax": figures.GREY, "online": figures.BLUE, "balanced": figures.ORANGE, "plan": figures.GREEN}
+PLACES = {"cross-input": "input", "cross-output": "output"}
+# What a variant is judged by, in the words of a check; 1: more is better, −1: less is. Gains are asked for, then costs.
+GAINS = {
+    "aligns better than softmax: Hits@1 of its best layer": ("Hits@1, best layer", 1),
+    "aligns from the first layer: Hits@1 of that": ("Hits@1, first layer", 1),
+    "aligns better by its best head: Hits@1": ("Hits@1, best head", 1),
+    "aligns sooner in training: Hits@1 of its best layer at a third of the steps": ("Hits@1, best layer, early", 1),
+    "aligns better by its best head: AER": ("AER, best head", -1),
+    "is nearer to the plan of its embeddings": ("distance, nearest layer", -1),
+}
+COSTS = {
+    "aligns worse where it is read at the input: Hits@1 of its best layer": ("Hits@1, best layer, input", 1),
+    "translates worse: BLEU on held-out text": ("BLEU, held-out", 1),
+    "translates worse: BLEU on newstest2014": ("BLEU, newstest2014", 1),
+    "has a higher loss: nats per held-out token, from prefixes": ("nats, prefixes", -1),
+}
+MEASURES = dict([*GAINS.values(), *COSTS.values()])
+CHANCE = 1 / 3  # that both seeds of one are on one side of both of the other where nothing differs
+LEAK = 0.01  # nats per token by which rounding may move a loss
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One trained translator: a variant and a seed, with its entry of the shipped file."""
+
+    entry: dict[str, Any]
+    columns: dict[str, list[str]]
+
+    @property
+    def variant(self) -> str:
+        return str(self.entry["variant"])
+
+    def table(self, name: str) -> list[Row]:
+        """The probe's table on ``news``, ``hansards`` or ``early``."""
+        return [dict(zip(self.columns[name], line, strict=True)) for line in self.entry[name]]
+
+    def layers(self, reading: str, name: str = "news") -> list[Row]:
+        """The mean over heads of every layer."""
+        return [line for line in self.table(name) if line["reading"] == reading and line["head"] == 0]
+
+    @cached_property
+    def numbers(self) -> Row:
+        """What the claims are about; the best reading, layer or head is chosen on the sentences it is scored on."""
+        means = [line for reading in PLACES for line in self.layers(reading)]
+        early = [line for reading in PLACES for line in self.layers(reading, "early")]
+        heads = [line for line in self.table("news") if line["head"]]
+        links = [line for line in self.table("hansards") if line["head"]]
+        embeddings = next(line for line in self.table("news") if line["method"] == "transport")
+        return {
+            "Hits@1, best layer": max(line["Hits@1"] for line in means),
+            "Hits@1, best layer, input": max(line["Hits@1"] for line in means if line["reading"] == "cross-input"),
+            "Hits@1, first layer": max(line["Hits@1"] for line in means if line["layer"] == 1),
+            "Hits@1, best head": max(line["Hits@1"] for line in heads),
+            "Hits@1, best layer, early": max((line["Hits@1"] for line in early), default=None),
+            "AER, best head": min((line["AER"] for line in links), default=None),
+            "distance, nearest layer": min(line["distance"] for line in means),
+            "marginal error, mean of layers": mean(line["marginal_error"] for line in means),
+            "Hits@1, OT on embeddings": embeddings["Hits@1"],
+            "BLEU, held-out": self.entry["bleu"].get("held-out"),
+            "BLEU, newstest2014": self.entry["bleu"].get("newstest2014"),
+            "nats, whole target": self.entry["loss"]["teacher"],
+            "nats, prefixes": self.entry["loss"]["prefix"],
+        }
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """All trained translators of a shipped file."""
+
+    steps: int
+    seconds: dict[str, float]  # of a step, by run: eight processes at once on one GPU
+    runs: list[Trained]
+
+    @classmethod
+    def read(cls, name: str = STORED) -> Trainings:
+        """Read a shipped file."""
+        stored = json.loads(files("otformer.lab.experiments").joinpath("data", name).read_text(encoding="utf-8"))
+        runs = [Trained(entry, stored["columns"]) for entry in stored["runs"]]
+        return cls(stored["steps"], stored["together"], runs)
+
+    def of(self, variant: str) -> list[Trained]:
+        return [run for run in self.runs if run.variant == variant]
+
+    def values(self, variant: str, name: str) -> list[float]:
+        """The values of a measure, one per seed that has it."""
+        return [run.numbers[name] for run in self.of(variant) if run.numbers[name] is not None]
+
+    def above(self, variant: str, name: str) -> bool:
+        """Whether every seed of the variant is above every one of softmax."""
+        return min(self.values(variant, name)) > max(self.values(BASE, name))
+
+    def below(self, variant: str, name: str) -> bool:
+        return max(self.values(variant, name)) < min(self.values(BASE, name))
+
+    def better(self, variant: str, name: str) -> bool:
+        """Whether every seed of the variant is on the better side of every one of softmax."""
+        return self.above(variant, name) if MEASURES[name] > 0 else self.below(variant, name)
+
+    def worse(self, variant: str, name: str) -> bool:
+        return self.below(variant, name) if MEASURES[name] > 0 else self.above(variant, name)
+
+    def cost(self, variant: str) -> float:
+        """Time of a step over that of softmax, mean of the seeds, while all of them ran."""
+        own, base = (mean(self.seconds[f"{one}-{run.entry['seed']}"] for run in self.of(one)) for one in (variant, BASE))
+        return own / base
+
+
+def run(context: Context) -> Outcome:
+    found = Trainings.read()
+    rows = [line for one in context.each(found.runs) for line in layer_rows(one)]
+    settings = {"steps": found.steps, "runs": len(found.runs), "seconds per step": found.seconds}
+    return Outcome(rows, _draw(found), _numbers(found), _checks(found), settings)
+
+
+def layer_rows(one: Trained) -> list[Row]:
+    """A line for each layer and reading, with the numbers of the whole network behind."""
+    lines: list[Row] = []
+    for reading, place in PLACES.items():
+        links = {line["layer"]: line for line in one.layers(reading, "hansards")}
+        for line in one.layers(reading):
+            own: Row = {"variant": one.variant, "seed": one.entry["seed"], "reading": place, "layer": line["layer"]}
+            own |= {name: line[name] for name in ("Hits@1", "Hits@1_low", "Hits@1_high", "distance", "marginal_error")}
+            own |= {"row_entropy": line["row_entropy"], "AER": links.get(line["layer"], {}).get("AER")}
+            lines.append(own | one.numbers)
+    return lines
+
+
+def _checks(found: Trainings) -> dict[str, bool]:
+    gaps = {
+        one: [run.numbers["nats, prefixes"] - run.numbers["nats, whole target"] for run in found.of(one)] for one in TINTS
+    }
+    checks = {
+        f"softmax, online and plan do not leak: held-out loss from prefixes is that with the whole target, to {LEAK:g}": all(
+            abs(gap) < LEAK for one in (BASE, *CAUSAL) for gap in gaps[one]
+        ),
+        "balanced leaks: from prefixes it loses over 0.1 nats per token": all(gap > 0.1 for gap in gaps["balanced"]),
+    }
+    for one in OTHERS:
+        checks |= {f"{one} {claim}": found.better(one, name) for claim, (name, _) in GAINS.items()}
+        checks |= {f"{one} {claim}": found.worse(one, name) for claim, (name, _) in COSTS.items()}
+    return checks
+
+
+# What it says
+
+
+def _numbers(found: Trainings) -> Numbers:
+    variants = {one: described(found, one) | {"cost": found.cost(one)} for one in TINTS}
+    return {
+        "steps": found.steps,
+        "shipped_steps": Translation.steps,
+        "variants": [*variants.values()],
+        "causal": [variants[one] for one in (BASE, *CAUSAL)],
+        "leaking": variants["balanced"]["mean"],
+        "others": [sides(found, one) for one in OTHERS],
+        "better": [one for one in CAUSAL if found.above(one, "Hits@1, best layer")] or ["none"],
+    }
+
+
+def described(found: Trainings, variant: str) -> Numbers:
+    """Each measure of a variant: the value of every seed, and their mean."""
+    seeds = {name: found.values(variant, name) for name in found.of(variant)[0].numbers}
+    return {"variant": variant, "seeds": seeds, "mean": {name: mean(values) for name, values in seeds.items() if values}}
+
+
+def sides(found: Trainings, variant: str) -> Numbers:
+    """By which measures both seeds are better than both of softmax, and by which worse.
+
+    >>> found = sides(Trainings.read(), "online")
+    >>> found["count"], found["measures"], round(found["expected"], 1)
+    (4, 10, 3.3)
+    """
+    ways = {"better": found.better, "worse": found.worse}
+    named = {word: [name for name in MEASURES if way(variant, name)] for word, way in ways.items()}
+    return {
+        "variant": variant,
+        "count": sum(map(len, named.values())),
+        "measures": len(MEASURES),
+        "expected": CHANCE * len(MEASURES),
+        "sides": [{"word": word, "names": names} for word, names in named.items() if names],
+    }
+
+
+# The figure
+
+
+def _draw(found: Trainings) -> figures.Figure:
+    made, axes = figures.figure(12.2, 7.0, 2, 3)
+    draw_layers(axes[0], found)
+    _bars(axes[1, 0], found, ("BLEU, held-out", "BLEU, newstest2014"), "BLEU, prefix by prefix", 1)
+    _bars(axes[1, 1], found, ("AER, best head",), "AER of the best head, Hansards (%)", 100)
+    _bars(axes[1, 2], found, ("nats, whole target", "nats, prefixes"), "Loss per held-out token (nats)", 1)
+    handles, labels = axes[0, 2].get_legend_handles_labels()
+    made.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return made
+
+
+def draw_layers(row: Any, found: Trainings) -> None:
+    """By layer, in three axes: Hits@1 at either reading, and the distance to the plan, with that of a uniform matrix."""
+    for ax, (reading, place) in zip(row, PLACES.items(), strict=False):
+        _by_layer(ax, found, reading, "Hits@1", 100)
+        ax.set(title=f"Hits@1 by layer, read at the {place}", ylabel="per cent", ylim=(0, 101))
+    _by_layer(row[2], found, "cross-output", "distance", 1)
+    uniform = mean(run.layers("cross-output")[0]["uniform"] for run in found.runs)
+    row[2].axhline(uniform, color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
+    row[2].set(title="Distance to the plan, at the output", ylabel="total variation", ylim=(0, 1.02))
+
+
+def _by_layer(axes: Any, found: Trainings, reading: str, name: str, scale: float) -> None:
+    """Both seeds of every variant: lines of one colour."""
+    for variant, tint in TINTS.items():
+        for k, one in enumerate(found.of(variant)):
+            lines = one.layers(reading)
+            label = ("_" if k else "") + (variant if variant in (BASE, *CAUSAL) else f"{variant} (leaks)")
+            axes.plot([x["layer"] for x in lines], [scale * x[name] for x in lines], "o-", color=tint, lw=1.3, label=label)
+    axes.set_xlabel("layer")
+
+
+def _bars(axes: Any, found: Trainings, names: Sequence[str], title: str, scale: float) -> None:
+    """A group of bars for each name: means of the seeds, with a dot for each seed."""
+    for place, name in enumerate(names):
+        for k, (variant, tint) in enumerate(TINTS.items()):
+            values = [scale * value for value in found.values(variant, name)]
+            x = place + 0.2 * (k - 1.5)
+            axes.bar(x, mean(values), 0.18, color=tint)
+            axes.plot([x] * len(values), values, ".", color=figures.INK, ms=5)
+    axes.set_xticks(range(len(names)), [name.partition(", ")[2] for name in names])
+    axes.set_title(title)
+    axes.grid(visible=False, axis="x")

@@ -1,0 +1,147 @@
+"""Does what `transport-translator` finds at the beginning of training last?
+
+The same translators without the one that leaks, for the shipped translator's number of steps and with its rates, two seeds
+each; softmax's first seed is the shipped translator itself. The time of the GPU ended before the steps did: each run says
+how many it had, and the others had fewer than softmax. So there are two comparisons:
+
+    at a third of the steps    all have had the same number of steps, at the same rates (the shipped one was not looked at
+                               then: one seed of softmax); means over heads, on 300 sentence pairs
+    at the end                 where a variant with fewer steps is ahead of softmax, it is in spite of them; where it is
+                               behind, nothing follows from that
+"""
+
+from __future__ import annotations
+
+from statistics import mean
+from typing import Any
+
+from otformer import figures
+from otformer.lab.experiments.experiment import Context, Numbers, Outcome, Row
+from otformer.lab.experiments.transport_translator import (
+    BASE,
+    CAUSAL,
+    LEAK,
+    PLACES,
+    TINTS,
+    Trained,
+    Trainings,
+    described,
+    draw_layers,
+    layer_rows,
+)
+
+LONG = "transport_translator_long.json"  # in data/: what `compare digest` wrote
+COMPARED = (BASE, *CAUSAL)
+EARLY, END = "early", "news"  # tables of a run: at a third of the steps, and after all it had
+
+
+def layer_hits(one: Trained, when: str) -> dict[str, float]:
+    """Hits@1 of the first and of the best layer at either reading, and the least distance to the plan; or nothing."""
+    found: dict[str, float] = {}
+    for reading, place in PLACES.items():
+        lines = one.layers(reading, when)
+        if lines:
+            found[f"best layer, {place}"] = max(line["Hits@1"] for line in lines)
+            found[f"first layer, {place}"] = next(line["Hits@1"] for line in lines if line["layer"] == 1)
+            least = min(line["distance"] for line in lines)
+            found["distance"] = min(least, found.get("distance", least))
+    return found
+
+
+def values(found: Trainings, variant: str, when: str, name: str) -> list[float]:
+    """The values of a number of `layer_hits`, one per seed that was looked at then."""
+    each = [layer_hits(one, when) for one in found.of(variant)]
+    return [numbers[name] for numbers in each if numbers]
+
+
+def ahead(found: Trainings, variant: str, when: str, name: str) -> bool:
+    """Whether every seed of the variant is above (for a distance below) every one of softmax."""
+    own, base = values(found, variant, when, name), values(found, BASE, when, name)
+    return max(own) < min(base) if name == "distance" else min(own) > max(base)
+
+
+def run(context: Context) -> Outcome:
+    found = Trainings.read(LONG)
+    rows = [line for one in context.each(found.runs) for line in _rows(one)]
+    settings = {"steps": found.steps, "runs": len(found.runs)}
+    return Outcome(rows, _draw(found), _numbers(found), _checks(found), settings)
+
+
+def _rows(one: Trained) -> list[Row]:
+    own = {"steps": one.entry["done"], "early_step": one.entry["early_step"]}
+    early = {(line["reading"], line["layer"]): line for reading in PLACES for line in one.layers(reading, EARLY)}
+    names = {place: reading for reading, place in PLACES.items()}
+    return [
+        line | own | {"Hits@1_early": early.get((names[line["reading"]], line["layer"]), {}).get("Hits@1")}
+        for line in layer_rows(one)
+    ]
+
+
+def _checks(found: Trainings) -> dict[str, bool]:
+    gaps = [abs(run.numbers["nats, prefixes"] - run.numbers["nats, whole target"]) for run in found.runs]
+    checks = {f"none leaks: held-out loss from prefixes is that with the whole target, to {LEAK:g}": max(gaps) < LEAK}
+    for one in CAUSAL:
+        for when, said in ((EARLY, "at equal steps"), (END, "with fewer steps")):
+            for layer in ("best layer", "first layer"):
+                for place in reversed(PLACES.values()):
+                    claim = f"{said} {one} aligns better by its {layer}, read at the {place}: Hits@1"
+                    checks[claim] = ahead(found, one, when, f"{layer}, {place}")
+            checks[f"{said} {one} is nearer to the plan of its embeddings"] = ahead(found, one, when, "distance")
+        checks[f"with fewer steps {one} has a lower AER by its best head"] = found.below(one, "AER, best head")
+        checks[f"with fewer steps {one} finds more by its best head: Hits@1"] = found.above(one, "Hits@1, best head")
+    return checks
+
+
+# What it says
+
+
+def _numbers(found: Trainings) -> Numbers:
+    early_steps = (run.entry["early_step"] for run in found.runs)
+    return {
+        "steps": found.steps,
+        "third": next(step for step in early_steps if step),
+        "variants": [_described(found, one) for one in COMPARED],
+        "lasting": {place: _lasting(found, f"best layer, {place}") or ["no variant"] for place in PLACES.values()},
+    }
+
+
+def _described(found: Trainings, variant: str) -> Numbers:
+    names = layer_hits(found.of(variant)[0], END)
+    early, end = ({name: values(found, variant, when, name) for name in names} for when in (EARLY, END))
+    return described(found, variant) | {
+        "early": [early],
+        "end": [end],
+        "done": [run.entry["done"] for run in found.of(variant)],
+        "early_mean": {name: mean(each) for name, each in early.items()},
+    }
+
+
+def _lasting(found: Trainings, name: str) -> list[str]:
+    """The variants that are ahead of softmax at a third of the steps and at the end."""
+    return [one for one in CAUSAL if all(ahead(found, one, when, name) for when in (EARLY, END))]
+
+
+# The figure
+
+
+def _draw(found: Trainings) -> figures.Figure:
+    made, axes = figures.figure(12.2, 7.0, 2, 3)
+    draw_layers(axes[0], found)
+    before = Trainings.read()
+    for ax, (layer, place) in zip(axes[1], (("best", "output"), ("best", "input"), ("first", "output")), strict=True):
+        _by_step(ax, before, f"{layer} layer, {place}", "s--")
+        _by_step(ax, found, f"{layer} layer, {place}", "o-")
+        ax.set(title=f"Hits@1 of the {layer} layer, {place}", xlabel="steps", ylabel="per cent", ylim=(0, 101), xscale="log")
+    handles, labels = axes[0, 2].get_legend_handles_labels()
+    dashed = axes[1, 0].plot([], [], "s--", color=figures.INK, lw=1.3)
+    made.legend([*handles, *dashed], [*labels, "short training"], loc="outside lower center", ncols=len(labels) + 1)
+    return made
+
+
+def _by_step(axes: Any, found: Trainings, name: str, mark: str) -> None:
+    """A third of the steps, if it was looked at then, and all."""
+    for variant in COMPARED:
+        for one in found.of(variant):
+            steps = {EARLY: one.entry["early_step"], END: one.entry["done"]}
+            points = [(steps[when], 100 * layer_hits(one, when)[name]) for when in (EARLY, END) if layer_hits(one, when)]
+            axes.plot(*zip(*points, strict=True), mark, color=TINTS[variant], lw=1.3)

@@ -1,0 +1,125 @@
+"""What the paper claims, what we claim, and what became of each: one table (claims.toml), from which the page
+docs/paper.md and the summary of the report are made.
+
+    python -m otformer.lab.report.claims docs/paper.md      # makes the page again
+"""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from otformer.files import written
+
+VERDICTS = ("holds", "holds with a condition", "does not hold", "open")
+GROUPS = {"paper": "The paper's claims", "ours": "Our claims", "errata": "Errata, by subject"}  # key in the file, heading
+COMMAND = "python -m otformer.lab.report.claims docs/paper.md"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row. ``line`` is that of the paper's source (0: not of the paper), ``command`` shows it, ``page`` explains it.
+
+    A page is a file under docs/, or, with a folder of the repository in front, or README.md, from its root.
+    """
+
+    group: str
+    item: str
+    claim: str
+    verdict: str
+    finding: str
+    command: str
+    page: str
+    line: int = 0
+
+    @property
+    def experiment(self) -> str:
+        """The experiment that its command runs, or nothing.
+
+        >>> next(claim.experiment for claim in read() if claim.item == "figure 3")
+        'convergence'
+        """
+        first, _, rest = self.command.partition("otformer reproduce ")
+        return "" if first or rest.startswith("-") else rest.split()[0]
+
+    @property
+    def path(self) -> str:
+        return path_of(self.page)
+
+
+def path_of(page: str) -> str:
+    """A page from the root of the repository.
+
+    >>> path_of("theory.md"), path_of("README.md")
+    ('docs/theory.md', 'README.md')
+    """
+    return page if page.startswith(("src/", "proofs/", "README")) else f"docs/{page}"
+
+
+@cache
+def read() -> tuple[Claim, ...]:
+    """Every claim, in the order of the file: by group, the paper's by line."""
+    table = tomllib.loads(files("otformer.lab.report").joinpath("claims.toml").read_text(encoding="utf-8"))
+    return tuple(Claim(group, **row) for group, rows in table.items() for row in rows)
+
+
+def counted(claims: Iterable[Claim]) -> str:
+    """How many claims have each verdict, in words.
+
+    >>> counted([claim for claim in read() if claim.group == "errata"])
+    '3 do not hold, 1 open'
+    """
+    found = Counter(claim.verdict for claim in claims)
+    plural = {"holds": "hold", "holds with a condition": "hold with a condition", "does not hold": "do not hold"}
+    words = (f"{found[v]} {v if found[v] == 1 else plural.get(v, v)}" for v in VERDICTS if found[v])
+    return ", ".join(words)
+
+
+def markdown() -> str:
+    """The page docs/paper.md."""
+    claims = read()
+    parts = [_HEAD.format(command=COMMAND)]
+    for group, heading in GROUPS.items():
+        rows = [claim for claim in claims if claim.group == group]
+        parts.append(f"## {heading}\n\n{len(rows)} rows: {counted(rows)}.\n")
+        place = "item (line)" if group == "paper" else "item"
+        parts.append(f"| | {place} | claim | verdict | what we found | shown by | page |\n|---|---|---|---|---|---|---|")
+        parts.append("\n".join(_row(number, claim) for number, claim in enumerate(rows, 1)) + "\n")
+    return "\n".join(parts)
+
+
+_HEAD = """# The paper, claim by claim
+
+Every claim, equation, figure, table, remark and open question of “How do transformers align tokens? Provable optimal
+transport with transformers”, and what became of it here. Lines are those of the paper's source. *Holds* is proved, or
+measured without exception where there is nothing to prove; *with a condition* says which; *does not hold* is refuted, or not
+borne out by what we could run (claims on pretrained translators and BERT were tried on small models trained here, which
+cannot refute them for larger ones); *open* says what is known. This page is made by `{command}`
+from [claims.toml](../src/otformer/lab/report/claims.toml), and so is the summary of the report (`make report`).
+"""
+
+
+def _row(number: int, claim: Claim) -> str:
+    place = f"{claim.item} ({claim.line})" if claim.line else claim.item
+    link = f"[{Path(claim.page).name}]({'../' + claim.path if claim.path == claim.page else claim.page})"
+    cells = (str(number), place, claim.claim, f"**{claim.verdict}**", claim.finding)
+    plain = (cell.replace("|", "\\|") for cell in cells)  # a bar ends a cell, even inside of code
+    return f"| {' | '.join(plain)} | `{claim.command}` | {link} |"
+
+
+def main(arguments: list[str]) -> None:
+    """Write the page to the path given."""
+    if len(arguments) != 1:
+        raise SystemExit(f"one argument is expected, the file to write: {COMMAND}")
+    with written(Path(arguments[0])) as file:
+        file.write(markdown().encode())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,95 @@
+"""A cost that is known for few pairs, the edges of a graph between rows and columns; all other pairs are forbidden.
+
+Edges are kept in the order of rows and in the order of columns (CSR), so that the edges of a point are a slice. A layer
+takes O(E) time, and everything O(E + n + m) memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from otformer import checks
+from otformer.transport.compiled import compiled
+from otformer.transport.costs.cost import Cost
+from otformer.transport.costs.pairs import no_pairs, offer
+from otformer.transport.costs.sparse import read_sparse
+
+
+class GraphCost(Cost):
+    """The costs that a sparse matrix M (n, m) of scipy or torch holds, zeros among them; it forbids every other pair.
+
+    >>> import otformer as of
+    >>> graph = GraphCost(csr_array(([1.0, 0.0, 3.0], ([0, 0, 1], [0, 1, 0])), shape=(2, 2)))
+    >>> of.solve(graph, reg=0.1).plan.dense().round(4).tolist(), of.solve(graph, reg=0).value
+    ([[0.0, 0.5], [0.5, 0.0]], 1.5)
+    """
+
+    def __init__(self, M: Any) -> None:
+        check_in_memory("M", M)
+        self.tensors, edges = isinstance(M, Tensor), read_sparse(M, once=True).astype(np.float64)
+        self.edges, self.shape = (edges, edges.T.tocsr()), (edges.shape[0], edges.shape[1])
+        self.own = [np.repeat(np.arange(len(side.indptr) - 1), np.diff(side.indptr)) for side in self.edges]
+        # The range with 0, though no cost may be 0: so costs over λ do not overflow where it over λ does not.
+        self.spread = float(edges.data.max(initial=0.0)) - float(edges.data.min(initial=0.0))
+
+    def log_sums(self, h: Tensor, reg: float, rows: bool) -> Tensor:
+        edges, own = self.edges[not rows], self.own[not rows]  # every point has an edge, or is refused (problem/read.py)
+        logits = (h.numpy()[edges.indices] - edges.data) / reg
+        top = np.maximum.reduceat(logits, edges.indptr[:-1])
+        return torch.from_numpy(top + np.log(np.add.reduceat(np.exp(logits - top[own]), edges.indptr[:-1])))
+
+    def plan(self, u: Any, v: Any, reg: float) -> csr_array:
+        """P_ij = exp((u_i + v_j − c_ij)/λ − 1) of the pairs that are allowed, as a sparse matrix."""
+        edges = self.edges[0]
+        P = np.exp((np.asarray(u)[self.own[0]] + np.asarray(v)[edges.indices] - edges.data) / reg - 1)
+        return csr_array((P, edges.indices.copy(), edges.indptr.copy()), shape=self.shape)  # the graph stays as it is
+
+    def products(self, u: Tensor, v: Tensor, reg: float, values: Tensor, rows: bool) -> Tensor:
+        P = self.plan(u, v, reg)
+        return torch.from_numpy((P if rows else P.T) @ values.numpy())
+
+    def cost_sums(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        P = self.plan(u, v, reg)
+        P.data *= self.edges[0].data
+        return torch.from_numpy(P.sum(1 if rows else 0))
+
+    def least(self, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
+        edges, (values, places) = self.edges[not rows], no_pairs(self.shape[not rows], k)
+        _least(edges.indptr, edges.indices, edges.data - potential[edges.indices], values, places)
+        return values, places
+
+    def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        (rows, columns), wanted = self.allowed(), np.asarray(i, np.int64) * self.shape[1] + j
+        held = np.append(rows * self.shape[1] + columns, -1)
+        at = np.searchsorted(held[:-1], wanted)
+        return np.where(held[at] == wanted, np.append(self.edges[0].data, np.inf)[at], np.inf)
+
+    def take(self, rows: Any, columns: Any) -> GraphCost:
+        return GraphCost(self.edges[0][np.asarray(rows)][:, np.asarray(columns)])
+
+    def without_costs(self) -> GraphCost:
+        edges = self.edges[0]
+        return GraphCost(csr_array((np.zeros(edges.nnz), edges.indices, edges.indptr), shape=self.shape))
+
+    def allowed(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.own[0].copy(), self.edges[0].indices.astype(np.int64)
+
+
+@compiled
+def _least(starts: np.ndarray, other: np.ndarray, reduced: np.ndarray, values: np.ndarray, places: np.ndarray) -> None:
+    for i in range(len(values)):
+        for e in range(starts[i], starts[i + 1]):
+            if reduced[e] < values[i, -1]:
+                offer(values[i], places[i], reduced[e], other[e])
+
+
+def check_in_memory(name: str, given: Any) -> None:
+    """A tensor on a GPU, or one that requires a gradient, is refused: edges are numpy arrays."""
+    if isinstance(given, Tensor) and (given.device.type != "cpu" or checks.derivative_wanted(given)):
+        got = f"a tensor on {given.device}{' that requires a gradient' * given.requires_grad}"
+        raise checks.ArgumentError(name, "be in memory and without a gradient", got, f"use {name}.detach().cpu()")

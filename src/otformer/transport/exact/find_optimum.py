@@ -1,0 +1,154 @@
+r"""Exact transport: min Σ P C over plans with marginals a and b, with a certificate.
+
+    rough layers  ─▶  potentials v  ─▶  rounds of "best on a sparse graph" and "look at all pairs"  ─▶  plan, potentials, gap
+    start.py                            rounds.py
+                      costs too different in size for float64, and rounds that do not end:  digits.py
+
+Layers are only there to be near: whatever they give, the rounds end at the optimum, in as many looks at all pairs as v is
+bad.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from otformer.transport.exact import digits
+from otformer.transport.exact.flow_graph import Clock, Sent, empty_graph
+from otformer.transport.exact.repeated import places
+from otformer.transport.exact.rounds import Optimum, optimum
+from otformer.transport.exact.small_assignments import ON_MATRIX, assign
+from otformer.transport.exact.start import start, usable
+from otformer.transport.exact.units import Units, in_units
+from otformer.transport.exact.whole_numbers import (
+    completed,
+    is_proved,
+    is_rounding,
+    least_of_rows,
+    lost_digits,
+    of_all_pairs,
+    of_graph,
+)
+from otformer.transport.types import Problem, to_numpy
+
+MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
+GRAPH_UP_TO = 1500  # pairs of which all are put on the graph: choosing some takes longer than the flow
+
+
+class Found(NamedTuple):
+    """The optimum of a problem in units of weight, the layers that led there, and the clock it ran by."""
+
+    optimum: Optimum
+    units: Units
+    depth: int
+    clock: Clock
+
+
+def find_optimum(problem: Problem, tol: float, max_time: float | None = None) -> Found:
+    """The optimum of a problem, whose λ is not looked at."""
+    clock = Clock(max_time)
+    if not len(problem.a):
+        none, nothing = np.empty(0, np.int64), np.empty(0)
+        empty = Optimum(Sent(none, none, none, nothing), nothing, nothing, 0.0, 0, none, none, "no points")
+        return Found(empty, Units(none, none, 0.0, rounded=False), 0, clock)
+    units = in_units(to_numpy(problem.a), to_numpy(problem.b), problem.mass)
+    allowed = problem.cost.allowed()
+    if allowed is not None:
+        return Found(_on_graph(problem, allowed, units, tol, clock), units, 0, clock)
+    found, depth, at = _on_matrix(problem, units, tol, clock), 0, places(problem.cost)
+    if at is not None:
+        found, depth = _in_rounds(*at.merged(problem, units), tol, clock)
+        found = at.shared(found, units)
+    elif found is None:
+        found, depth = _in_rounds(problem, units, tol, clock)
+    return Found(found, units, depth, clock)
+
+
+def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tuple[Optimum, int]:
+    """The optimum, and the layers that it took.
+
+    Points in few dimensions are put along a curve before, so that searches stay near in memory.
+    """
+    order = problem.cost.order()
+    if order is not None:
+        problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
+    pairs = problem.cost.pairs()
+    v, depth = start(problem, pairs, clock)
+    few = math.prod(pairs.shape) <= digits.UP_TO
+    found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
+    if few and not clock.rung and not _is_sure(problem, found, tol):
+        better = of_all_pairs(pairs, units, found.f, found.g, clock)
+        found = better if math.isfinite(better.gap) or found.lost.any() else found  # or time was up
+    if found.lost.any():
+        found = completed(found, pairs, clock)
+    if order is not None:
+        i, j = map(to_numpy, order)
+        sent = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j])
+        found = found._replace(sent=sent, f=found.f[np.argsort(i)], g=found.g[np.argsort(j)])
+    return found, depth
+
+
+def _on_graph(problem: Problem, pairs: tuple[np.ndarray, np.ndarray], units: Units, tol: float, clock: Clock) -> Optimum:
+    """Pairs that are few are a graph already: the optimum on all of them at once, and none to look at besides."""
+    (i, j), v = pairs, np.zeros(len(units.demand))
+    c = problem.cost.costs(i, j)
+    if problem.start is not None:
+        v = usable(to_numpy(problem.start[1]), problem.cost.spread)
+    found = of_graph(i, j, c, units, least_of_rows(i, c - v[j], len(units.supply)), v, tol, clock)
+    return completed(found, problem.cost, clock) if found.lost.any() else found
+
+
+def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
+    """The same problem with its points in another order."""
+    first = None if problem.start is None else (problem.start[0][rows], problem.start[1][columns])
+    weights = {"a": problem.a[rows], "b": problem.b[columns], "target": problem.target[columns]}
+    return replace(problem, cost=problem.cost.take(rows, columns), start=first, support=None, wanted=None, **weights)
+
+
+def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Optimum | None:
+    """Solve on the full matrix. None if the problem is not small, or float64 is not enough."""
+    if not problem.cost.formed or problem.start is not None:
+        return None
+    (n, m), C, found = problem.cost.shape, to_numpy(problem.cost.C), None
+    if n == m and (units.supply == 1).all():
+        found = _assigned(C) if n <= MATRIX_UP_TO else None
+    elif n * m <= GRAPH_UP_TO:
+        found = _on_whole_graph(C, units, clock)
+    return found if found is not None and _is_sure(problem, found, tol) else None
+
+
+def _is_sure(problem: Problem, found: Optimum, tol: float) -> bool:
+    """Whether float64 was enough: all is sent, proved to be optimal, and costs of very different size kept their digits."""
+    if not (is_proved(found, tol) and is_rounding(found)):
+        return False
+    return not (problem.cost.formed and lost_digits(found) and digits.is_wide(to_numpy(problem.cost.C)))
+
+
+def _assigned(C: np.ndarray) -> Optimum | None:
+    found, i = assign(np.ascontiguousarray(C)[None]), np.arange(len(C))
+    if not math.isfinite(found.gap[0]):
+        return None
+    sent = Sent(i, found.to[0], np.ones(len(C), np.int64), C[i, found.to[0]])
+    none = np.zeros(len(C), np.int64)
+    return Optimum(sent, found.f[0] + found.low[0], found.g[0], float(found.gap[0]), 1, none, none, ON_MATRIX)
+
+
+def _on_whole_graph(C: np.ndarray, units: Units, clock: Clock) -> Optimum | None:
+    """With all pairs on the graph the one look at them is for the proof; None where one is forbidden, or time is up."""
+    u = C.min(1)
+    v = (C - u[:, None]).min(0)
+    if not float(C.max()) < math.inf:
+        return None
+    graph = empty_graph(units.supply, units.demand, u, v)
+    graph.add(*np.divmod(np.arange(C.size), C.shape[1]), C.ravel())
+    graph.run(clock, 0.0)
+    lost, wanting = graph.unsent()
+    if lost.any():
+        return None
+    sent, g = graph.sent(), graph.g
+    f = (C - g).min(1)
+    return Optimum(sent, f, g, sent.gap(f, g), 1, lost, wanting, graph.method)

@@ -1,1 +1,0 @@
-"""How one pass over the cost is computed."""

@@ -1,0 +1,1 @@
+"""What a solve returns, and the one place that makes it."""

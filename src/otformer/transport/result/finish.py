@@ -1,0 +1,75 @@
+"""Finishing: the one place that makes results, and warns where one has not converged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import starmap
+from typing import Any, TypeVar
+
+from otformer import callers
+from otformer.transport.costs.penalised import answer_penalised
+from otformer.transport.derivatives.envelope import NotDifferentiable
+from otformer.transport.exact.find_optimum import find_optimum
+from otformer.transport.result.result import Result
+from otformer.transport.types import Answer, Goal, Inputs, Problem, Solved
+
+R = TypeVar("R", bound=Result)
+NO_PLAN = "no plan with these marginals uses allowed pairs only: what did not converge to one has no derivatives"
+
+
+def finish(problem: Problem, solved: Solved, goal: Goal, warn: bool = True) -> Result:
+    """The result of a solution: potentials, computed error, value and plan, differentiable in what was wanted."""
+    if problem.penalty is not None:
+        assert solved.error is not None
+        return made(answer_penalised(problem, solved), solved, goal, problem, solved.error, warn, name="error")
+    answer = problem.cost.answer(problem, solved)
+    if problem.wanted is not None and not answer.marginal_error < goal.tol and not _allows_a_plan(problem):
+        answer = problem.cost.answer(replace(problem, wanted=_without_derivatives(problem.wanted)), solved)
+    return made(answer, solved, goal, problem, answer.marginal_error, warn, ", or use float64" * problem.form.single)
+
+
+def made(
+    answer: Answer, solved: Solved, goal: Goal, problem: Problem, error: float, warn: bool = True, hint: str = "",
+    name: str = "marginal error",
+) -> Result:  # fmt: skip
+    """The result of an answer whose ``error`` is what tol is for."""
+    converged = error < goal.tol or not len(solved.u)
+    if warn and not converged:
+        tell(error, solved.depth, goal, problem.entropy, hint, name)
+    potentials, value, mass, off, parts = answer
+    facts = potentials, value, off, converged, solved.depth, solved.method, mass, error, parts
+    return results(Result, [facts])[0]
+
+
+def results(kind: type[R], facts: Iterable[tuple[Any, ...]]) -> list[R]:
+    """Results of their fields, in the order of the class, with as little work for each as can be."""
+    return list(starmap(kind, facts))
+
+
+def tell(error: float, depth: int, goal: Goal, reg: float, hint: str = "", name: str = "marginal error") -> None:
+    """Warn, at the line of whoever called this package, that a result has not converged."""
+    callers.warn(
+        f"not converged: {name} {error:.3g} after {depth} layers, tol is {goal.tol:g} (reg = {reg:g}); "
+        f"raise reg, tol or max_depth{hint}"
+    )
+
+
+def _allows_a_plan(problem: Problem) -> bool:
+    """Whether a plan with these marginals exists on the pairs that are allowed: whether one of cost 0 there can be found."""
+    free = problem.cost.without_costs()
+    if free is None:
+        return True
+    try:
+        find_optimum(replace(problem.as_tensors(), cost=free, wanted=None, start=None, reg=None), tol=0.0)
+    except ValueError:
+        return False
+    return True
+
+
+def _without_derivatives(wanted: Inputs) -> Inputs:
+    """The same tensors, of which to ask for a derivative is an error: there is no plan near which one could be taken."""
+    cost, *others = wanted
+    given = *cost, *others
+    *moved, a, b, reg = NotDifferentiable.apply(NO_PLAN, given, *given)
+    return Inputs(tuple(moved), a, b, reg)

@@ -1,0 +1,259 @@
+"""What a solve returns. It never needs its solver again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from otformer import checks
+from otformer.memory import Need, matrices, needs
+from otformer.show.card import Card, Picture, Shown
+from otformer.show.coarse import CELLS, ENTRIES, Array, blocks
+from otformer.show.heat import Heat, checked_labels
+from otformer.show.points import MOST, Points, checked_points, sampled
+from otformer.transport.result.description import Description
+
+if TYPE_CHECKING:
+    from otformer.transport.costs.rounding import Rounded
+
+PAGE_CELLS, FINE = 64, 1024  # cells on a side: of a page, of a picture by matplotlib
+JOINED_POINTS = "transport plan between the points"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Shown):
+    r"""A transport plan with everything needed to trust it, the same whichever way it was solved.
+
+    Attributes
+    ----------
+    plan : array (n, m)
+        P. Arrays are numpy if the input was, tensors if it was tensors. A streamed result has a `StreamedPlan`, with
+        products, sums and rows, but no matrix; a sharded one the rows of this rank. Formed when it is read.
+    potentials : (u (n,), v (m,))
+        P_ij = exp((u_i + v_j − C_ij)/λ − 1) for balanced problems; −inf where a weight is 0. In float64 whatever the input:
+        they are the plan, and the start of a similar problem.
+    value, value_linear : number
+        Σ P C + λ Σ P log P (of a variant: what it minimises), and Σ P C alone, which is computed when it is read.
+    marginal_error : float
+        Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j|, computed in float64 from the plan above.
+    error : float
+        What ``tol`` is compared with: the marginal error. An unbalanced or partial problem, whose marginals are not a and b
+        by design, has an error of its own instead.
+    converged : bool
+        error < tol (of a balanced problem times the mass, where that is below 1), and nothing else.
+    mass : float
+        Σ P.
+    depth : int
+        Layers run, one pass over the cost each.
+    method : str
+        Which layers they were.
+
+    What was given in float16 or bfloat16 is solved as float32, and its plan, value and products are float32: entries of a
+    plan, about 1/(nm), are below what float16 has, and in three digits they would not have the marginals reported here.
+
+    POT's names work too: ``potential_a``, ``potential_b``, ``marginals``, ``marginal_a``, ``marginal_b``, ``status`` and
+    ``log``.
+    """
+
+    potentials: tuple[Any, Any]
+    value: Any
+    marginal_error: float
+    converged: bool
+    depth: int
+    method: str
+    mass: float
+    error: float
+    parts: dict[str, Any] = field(default_factory=dict)  # plan and value_linear, or functions that make them
+
+    @property
+    @needs(lambda self, **_: self._need())
+    def plan(self) -> Any:
+        return self._part("plan")
+
+    @property
+    def value_linear(self) -> Any:
+        return self._part("value_linear")
+
+    def _part(self, name: str) -> Any:
+        found = self.parts[name]
+        if isinstance(found, partial):
+            with torch.inference_mode(False), torch.enable_grad():  # whoever reads it first, it has its derivatives
+                found = self.parts[name] = found()
+        return found
+
+    def _need(self) -> Need:
+        n, m = (len(t) for t in self.potentials)
+        return Need(matrices("plan", n, m), 3 * n * m, "potentials take less, and a streamed plan gives its rows")
+
+    @property
+    def potential_a(self) -> Any:
+        return self.potentials[0]
+
+    @property
+    def potential_b(self) -> Any:
+        return self.potentials[1]
+
+    @property
+    def marginal_a(self) -> Any:
+        """Row sums of the plan, (n,)."""
+        return self.plan.sum(1)
+
+    @property
+    def marginal_b(self) -> Any:
+        """Column sums of the plan, (m,)."""
+        return self.plan.sum(0)
+
+    @property
+    def marginals(self) -> tuple[Any, Any]:
+        return self.marginal_a, self.marginal_b
+
+    @property
+    def status(self) -> str:
+        """One line: whether it converged, and how far it got."""
+        own = "" if self.error == self.marginal_error else f", mass {self.mass:.4g}"
+        name = "marginal error" if not own else "error"
+        return f"{'converged' if self.converged else 'NOT converged'}: {name} {self.error:.2g}{own}"
+
+    @property
+    def log(self) -> dict[str, Any]:
+        facts = {"depth": self.depth, "method": self.method, "mass": self.mass}
+        return {"err": [self.error], "u": self.potentials[0], "v": self.potentials[1], **facts}
+
+    def apply(self, vector: Any) -> Any:
+        """P @ vector, for a vector (m,) or columns (m, k); numpy or tensor, as the plan."""
+        return self.plan @ self._columns("vector", vector)
+
+    def map(self, values: Any) -> Any:
+        """The barycentric map Σ_j P_ij values_j / Σ_j P_ij, values (m,) or (m, k); 0 for points without mass.
+
+        Means of float16 or bfloat16 values are within their range, and have their dtype.
+
+        >>> from otformer import solve
+        >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.01).map([[5.0, 6.0], [7.0, 8.0]]).tolist()
+        [[5.0, 6.0], [7.0, 8.0]]
+        """
+        columns = self._columns("values", values)
+        kind: Any = torch if isinstance(columns, Tensor) else np
+        ones = kind.ones_like(columns.sum(-1) if columns.ndim == 2 else columns)
+        sums = self.plan @ kind.column_stack([columns, ones])  # values and masses in one product
+        mass = sums[:, -1:]
+        mapped = sums[:, :-1] / (mass + (mass == 0))
+        return checks.as_low(mapped if columns.ndim == 2 else mapped[:, 0], values)
+
+    @needs(lambda self, **_: self._need())
+    def rounded(self) -> Rounded:
+        r"""A plan with exactly the marginals, and a certificate: how far it is from the optimum of min Σ P C at most.
+
+        Rows and columns of P that carry too much are scaled down, diag(s) P diag(t), and what is then missing,
+        e = a − P1 and d = b − Pᵀ1, is added as e dᵀ/‖e‖₁. Potentials with f_i + g_j ≤ C_ij bound the optimum from below:
+
+            Σ a_i f_i + Σ b_j g_j  =  bound  ≤  optimum  ≤  value  =  Σ P C,      gap = value − bound.
+
+        The gap is of the order of λ; it takes a few passes over the costs, of a streamed result in O(n + m) memory.
+
+        Returns
+        -------
+        Rounded
+            ``plan`` (n, m), ``value``, ``bound``, ``gap``, ``marginal_error`` and ``potentials`` (f (n,), g (m,)).
+
+        Raises
+        ------
+        ValueError
+            If the result is unbalanced, partial, sharded or one of a stacked batch; or if the plan is so far from its
+            marginals that what is missing would have to use forbidden pairs.
+
+        Examples
+        --------
+        >>> from otformer import solve
+        >>> r = solve([[0.0, 1.0], [1.0, 0.2]], reg=0.2, tol=1e-2).rounded()
+        >>> r.plan.sum(1).tolist(), r.bound <= 0.1 <= r.value, r.value - r.bound < 0.02
+        ([0.5, 0.5], True, True)
+        """
+        if "rounded" not in self.parts:
+            known = "a balanced result of a cost matrix or of points"
+            raise checks.ArgumentError("rounded", f"be asked of {known}, which knows its costs", f"one of {self.method}")
+        found: Rounded = self._part("rounded")
+        return found
+
+    def plot(self, x: Any = None, y: Any = None, *, labels: Any = None, ax: Any = None) -> Any:
+        """Draw the plan: a matrix, or with the points x (n, d) and y (m, d), d ≤ 2, lines between them.
+
+        labels : two lists of texts for the rows and the columns.   ax : axes of matplotlib to draw on. Returns the axes.
+
+        >>> from otformer import solve
+        >>> solve([[0.0, 1.0], [1.0, 0.0]], reg=0.1).plot().get_title("left")
+        'transport plan'
+        """
+        return self._plot(ax, x=x, y=y, labels=labels, cells=FINE)
+
+    def save(self, path: str | Path, x: Any = None, y: Any = None, *, labels: Any = None) -> None:
+        """Write a page (.html) that shows the plan, or what `plot` draws as a picture (.png, .svg, .pdf).
+
+        Of `solve_sample` and `solve_streamed` a page shows the points as well, if they have one or two coordinates: up to
+        20,000 of each side are kept by the result; more, and those of `solve`, are drawn where they are given here.
+        """
+        cells = PAGE_CELLS if checks.path("path", path).suffix.lower() in (".html", ".htm") else FINE
+        self._save(path, x=x, y=y, labels=labels, cells=cells)
+
+    def _card(self, x: Any = None, y: Any = None, labels: Any = None, cells: int = CELLS) -> Card:
+        n, m = shape = len(self.potentials[0]), len(self.potentials[1])
+        if (x is None) != (y is None):
+            raise ValueError(f"{'x' if x is None else 'y'} is missing: points are given on both sides, or not at all")
+        asked: Description | None = self.parts.get("asked")
+        given = None if x is None else (checked_points("x", x, n), checked_points("y", y, m))
+        sides = given
+        if given is None and asked is not None and asked.points is not None:
+            sides = checked_points("x", asked.points[0], n), checked_points("y", asked.points[1], m)
+        labels, drawn = checked_labels(labels, shape), self._drawn(cells)
+        pictures: list[Picture] = [] if drawn is None else [Heat(drawn, "transport plan", shape, labels=labels, sums=True)]
+        if sides is not None and n * m:  # first where they were given to be drawn
+            pictures.insert(0 if given is not None else len(pictures), self._joined(*sides))
+        size = "has no entries" if not n * m else f"has {n * m:.3g} entries, more than {ENTRIES:.2g}"
+        note = "" if pictures else f"the plan {size}, and is not drawn"
+        facts = {"plan": f"{n:,} × {m:,}", "mass": f"{self.mass:.6g}", "value": f"{self.value:.8g}"}
+        about = "" if asked is None else asked.sentence()
+        facts |= {"λ": f"{float(asked.reg):.4g}"} if asked is not None and float(asked.reg) else {}
+        heading = f"{self._kind} transport plan, {n:,} × {m:,}"
+        facts |= self._effort()
+        return Card(type(self).__name__, facts, pictures, self.status, bool(self.converged), note, heading, about)
+
+    _kind = "Entropic"
+
+    def _joined(self, x: Array, y: Array) -> Points:
+        """The points, and lines where the plan is heavy; of more than a thousand some of both."""
+        whole = self._drawn(MOST) if max(len(x), len(y)) <= MOST else None
+        return sampled(x, y, self._row, JOINED_POINTS) if whole is None else Points(x, y, whole, JOINED_POINTS)
+
+    def _row(self, i: int) -> Array:
+        """Row i of the plan, (m,)."""
+        plan = self.plan
+        row = plan.rows(i, i + 1)[0] if hasattr(plan, "rows") else plan[i]
+        return np.asarray(row.detach().cpu() if isinstance(row, Tensor) else row, np.float64)
+
+    def _effort(self) -> dict[str, str]:
+        """What it took, for the card."""
+        return {"layers": f"{self.depth}, {self.method}"}
+
+    def _drawn(self, cells: int) -> Array | None:
+        """The plan in blocks; None if it is too large to be formed for that."""
+        n, m = (len(t) for t in self.potentials)
+        return blocks(self.plan, cells) if 0 < n * m <= ENTRIES else None
+
+    def _columns(self, name: str, given: Any) -> Any:
+        m, like = self.plan.shape[1], self.plan
+        if isinstance(like, np.ndarray):
+            checks.no_tangents("this result is numpy's", **{name: given})
+        array: Any = checks.plain(name, given, "an array") if isinstance(like, np.ndarray) else checks.tensor(name, given)
+        checks.vectors(name, array, m)
+        return array.to(like) if isinstance(like, Tensor) else array
+
+    def __repr__(self) -> str:
+        n, m = len(self.potentials[0]), len(self.potentials[1])
+        how = f" after {self.depth} layers of {self.method}" if self.depth else f", {self.method}"
+        return f"Result({n}×{m} plan, value {self.value:.6g}, {self.status}{how})"

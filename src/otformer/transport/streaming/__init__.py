@@ -1,1 +1,0 @@
-"""Solving between points without the n × m matrix."""

@@ -1,0 +1,1 @@
+"""Long work over a corpus that goes on where it was interrupted."""

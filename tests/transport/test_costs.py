@@ -1,0 +1,168 @@
+"""Every kind of cost through the same problems: entropic, unbalanced, batched and exact, against POT."""
+
+from __future__ import annotations
+
+import numpy as np
+import ot
+import pytest
+import scipy.sparse
+import torch
+from scipy.sparse import coo_array
+
+import otformer as of
+from otformer.transport.costs.cost import VERBS, Cost
+
+
+class Plain(Cost):
+    """CONTRIBUTING's recipe, word by word, for a cost that is a matrix."""
+
+    def __init__(self, C: np.ndarray) -> None:
+        self.C, self.shape, self.spread = torch.from_numpy(C), C.shape, float(np.ptp(C[np.isfinite(C)]))
+
+    def log_sums(self, h, reg, rows):
+        return torch.logsumexp(((h if rows else h[:, None]) - self.C) / reg, 1 if rows else 0)
+
+    def _plan(self, u, v, reg):
+        return ((u[:, None] + v - self.C) / reg - 1).exp()
+
+    def products(self, u, v, reg, values, rows):
+        P = self._plan(u, v, reg)
+        return (P if rows else P.T) @ values
+
+    def cost_sums(self, u, v, reg, rows):
+        P = self._plan(u, v, reg)
+        return torch.where(P > 0, P * self.C, 0.0).sum(1 if rows else 0)
+
+    def least(self, potential, k, rows):
+        values = (self.C if rows else self.C.T).numpy() - potential
+        places = values.argsort(1)[:, :k]
+        values = np.take_along_axis(values, places, 1)
+        return values, np.where(np.isfinite(values), places, -1)
+
+    def costs(self, i, j):
+        return self.C.numpy()[i, j]
+
+    def take(self, rows, columns):
+        return Plain(self.C.numpy()[np.asarray(rows)][:, np.asarray(columns)])
+
+    def allowed(self):
+        finite = self.C.isfinite().numpy()
+        return None if finite.all() else np.nonzero(finite)
+
+
+rng = np.random.default_rng(0)
+FULL = rng.random((30, 20)) + 1
+HOLES = np.where(rng.random(FULL.shape) < 0.5, np.inf, FULL)
+EDGES = np.nonzero(np.isfinite(HOLES))
+A, B = rng.dirichlet(np.ones(30)), rng.dirichlet(np.ones(20))
+LIGHT = np.where(np.arange(30) == 3, 0.0, A) / (1 - A[3])
+COSTS = {
+    "plain": lambda: (Plain(FULL), FULL),
+    "holes": lambda: (Plain(HOLES), HOLES),
+    "graph": lambda: (of.GraphCost(coo_array((HOLES[EDGES], EDGES), shape=HOLES.shape)), HOLES),
+}
+
+
+@pytest.mark.parametrize("kind", COSTS)
+@pytest.mark.parametrize("reg", [0.5, 0.02])
+@pytest.mark.parametrize("a", [A, LIGHT], ids=["all", "a weight of 0"])
+def test_an_entropic_plan_is_pots(kind, reg, a):
+    cost, M = COSTS[kind]()
+    r = of.solve(cost, a, B, reg=reg, tol=1e-10)
+    with np.errstate(divide="ignore"):  # POT takes the log of weights
+        P = ot.sinkhorn(a, B, np.where(np.isinf(M), 1e3, M), reg, "sinkhorn_log", 20_000, stopThr=1e-12)
+    assert r.converged
+    assert np.abs(np.asarray(r.plan) - P).max() < 1e-8
+    assert np.abs(r.plan.sum(1) - a).sum() + np.abs(r.plan.sum(0) - B).sum() == pytest.approx(r.marginal_error, abs=1e-12)
+    assert r.value_linear == pytest.approx((P * np.where(P > 0, np.where(np.isinf(M), 0, M), 0)).sum(), rel=1e-7)
+    np.testing.assert_allclose(r.apply(np.arange(20.0)), P @ np.arange(20.0), atol=1e-8)
+    np.testing.assert_allclose(r.plan.rows(2, 5), P[2:5], atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", COSTS)
+def test_an_unbalanced_plan_is_that_of_the_matrix(kind):
+    cost, M = COSTS[kind]()
+    r, s = (of.solve(C, A, 2 * B, reg=0.1, unbalanced=(1.0, 2.0), tol=1e-9) for C in (cost, M))
+    assert r.converged
+    assert np.abs(np.asarray(r.plan) - s.plan).max() < 1e-9
+    assert r.value == pytest.approx(s.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", COSTS)
+def test_an_exact_plan_costs_what_pots_does(kind):
+    cost, M = COSTS[kind]()
+    r = of.solve(cost, A, B, reg=0)
+    assert r.converged
+    assert r.value == pytest.approx(ot.emd2(A, B, np.where(np.isinf(M), 1e3, M)), rel=1e-9)
+
+
+def test_a_batch_takes_costs_beside_matrices():
+    one, two, three = of.solve_batch([Plain(FULL), (Plain(HOLES), A, B), FULL], reg=0.1, tol=1e-9)
+    assert one.value == pytest.approx(three.value, rel=1e-8)
+    assert two.value == pytest.approx(of.solve(HOLES, A, B, reg=0.1, tol=1e-9).value, rel=1e-8)
+
+
+def test_the_value_has_gradients_in_the_weights_and_the_plan_refuses_them():
+    found = []
+    for M in (Plain(FULL), FULL):
+        a, reg = torch.tensor(A, requires_grad=True), torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+        r = of.solve(M, a, B, reg=reg, tol=1e-11)
+        found.append(torch.autograd.grad(r.value, (a, reg)))
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-8)
+    r = of.solve(Plain(FULL), torch.tensor(A, requires_grad=True), B)
+    with pytest.raises(RuntimeError, match="gradients in the vector alone"):
+        (r.plan @ torch.ones(20, dtype=torch.float64)).sum().backward()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_cost_that_lacks_a_verb_is_refused_by_its_name(verb):
+    cost = Plain(FULL)
+    setattr(cost, verb, None)
+    with pytest.raises(ValueError, match=f"M must have the verb '{verb}'.*got Plain without it"):
+        of.solve(cost)
+
+
+def test_what_a_cost_cannot_do_is_refused():
+    with pytest.raises(ValueError, match="mask and labels must be None where M, a Plain"):
+        of.solve(Plain(FULL), mask=np.ones((30, 20), bool))
+    with pytest.raises(ValueError, match="solver Newton needs a cost matrix, got Plain"):
+        of.solve(Plain(FULL), solver=of.Newton())
+    lonely = FULL.copy()
+    lonely[4] = np.inf
+    with pytest.raises(ValueError, match="forbids every pair of row 4"):
+        of.solve(Plain(lonely))
+
+
+def test_messages_name_rows_as_they_were_given():
+    """A point without mass is left out before costs are looked at; the row that is named is one of all."""
+    lonely = FULL.copy()
+    lonely[4] = np.inf
+    light = np.where(np.arange(30) < 2, 0.0, A) / A[2:].sum()
+    for M in (lonely, Plain(lonely), of.GraphCost(scipy.sparse.csr_array(np.where(np.isinf(lonely), 0.0, lonely)))):
+        with pytest.raises(ValueError, match="forbids every pair of row 4, which has mass"):
+            of.solve(M, light, B)
+
+
+def test_what_works_on_matrices_alone_refuses_a_graph_in_one_line():
+    graph = of.GraphCost(scipy.sparse.csr_array(FULL))
+    for call in (lambda: of.solve_partial(graph, mass=0.5), lambda: of.sinkhorn(A, B, graph, 0.1)):
+        with pytest.raises(ValueError, match="needs a cost matrix, got GraphCost"):
+            call()
+
+
+def test_a_graph_is_not_changed_through_what_it_gives():
+    graph = of.GraphCost(scipy.sparse.csr_array(FULL))
+    before = of.solve(graph, A, B, reg=0).value
+    plan = graph.plan(np.full(30, -1e3), np.zeros(20), 0.01)
+    plan.eliminate_zeros()
+    assert of.solve(graph, A, B, reg=0).value == before
+
+
+def test_a_graph_without_a_plan_has_no_gradients():
+    """Row 0 may send to column 0 alone, which wants less than it has."""
+    M = scipy.sparse.csr_array(([1.0, 1.0, 1.0, 1.0, 1.0], ([0, 1, 1, 2, 2], [0, 0, 1, 1, 2])), shape=(3, 3))
+    a = torch.tensor([0.6, 0.2, 0.2], dtype=torch.float64, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="not converged"):
+        r = of.solve(of.GraphCost(M), a, [0.3, 0.3, 0.4], reg=0.1, max_depth=200)
+    with pytest.raises(RuntimeError, match="no plan with these marginals"):
+        torch.autograd.grad(r.value, a)
