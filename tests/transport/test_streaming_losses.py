@@ -40,7 +40,7 @@ def test_without_matrices_all_is_the_same(
     expected, inputs = None, [t.requires_grad_() for t in batch]
     for backend in ("tensorized", "online", "multiscale"):
         if backend != "tensorized":
-            monkeypatch.setattr(like_geomloss, "transport", None)  # a matrix would be an error
+            monkeypatch.setattr(like_geomloss, "matrix_losses", None)  # a matrix would be an error
         options = {"p": p, "blur": blur, "reach": reach, "debias": debias, "backend": backend, "tol": 1e-11}
         losses = SamplesLoss("sinkhorn", **options)(*inputs)
         potentials = SamplesLoss("sinkhorn", **options, potentials=True)(*inputs)
@@ -56,7 +56,7 @@ def test_auto_forms_no_matrix_for_many_points(monkeypatch: pytest.MonkeyPatch) -
     a, x, b, y = weighted(3, 150, 140, 3)
     dense = SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)
     monkeypatch.setattr(like_geomloss, "ONLINE_ABOVE", 140**2)
-    monkeypatch.setattr(like_geomloss, "transport", None)
+    monkeypatch.setattr(like_geomloss, "matrix_losses", None)
     np.testing.assert_allclose((SamplesLoss()(a, x, b, y), divergence(x, y, a, b, reg=0.05)), dense, rtol=1e-8)
     assert SamplesLoss()(a.float(), x.float(), b.float(), y.float()).dtype == torch.float32
     with pytest.raises(TypeError):  # a cost of one's own needs one

@@ -13,6 +13,7 @@ from scipy.optimize import linprog
 from scipy.spatial.distance import cdist
 
 import otformer as of
+from helpers.messages import refuses
 from helpers.streams import Sizes
 from oracles import marginal_error
 from otformer.transport.costs.rounded_plan import RoundedPlan
@@ -216,7 +217,7 @@ def test_results_of_other_problems_say_so() -> None:
         of.solve_partial(cdist(x, y), a, b, mass=0.5),
     ]
     for r in results:
-        with pytest.raises(ValueError, match=r"^rounded must be asked of a balanced result of solve, solve_sample or"):
+        with refuses("rounded", "a balanced result", r.method):
             r.rounded()
 
 
