@@ -71,7 +71,7 @@ def choose(problem: Problem) -> Solver:
     """The solver for a problem where the caller has none in mind."""
     if problem.penalty is not None:
         return Damped()
-    return Newton() if problem.cost.formed and is_small(*problem.cost.shape) else Mixed()
+    return Newton() if problem.cost.dense is not None and is_small(*problem.cost.shape) else Mixed()
 
 
 def given_solver(solver: Any, schedule: Any) -> Solver | None:

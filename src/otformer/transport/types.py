@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from otformer import checks
+
+if TYPE_CHECKING:
+    from otformer.transport.costs.cost import Cost
 
 Array = Any  # numpy.ndarray or Tensor; within one problem always the same
 ABSENT_WEIGHT = 1e-30  # share of the mass that stands for 0 where all points of a batch must have some: far below rounding
@@ -118,7 +121,7 @@ class Problem:
     tensors. The arrays are the problem's own: nothing the caller does later changes them.
     """
 
-    cost: Any  # a `Cost` (costs/cost.py)
+    cost: Cost
     a: Array  # [n]
     b: Array  # [m], scaled to the mass of a
     target: Array  # [m], b as given: errors are measured against it

@@ -60,7 +60,7 @@ def test_time_is_kept(kind):
 
     solve(600, 60)  # compiled
     began = time.process_time()
-    pairs = MatrixPairs(read_cost(C).cost.C.numpy()) if matrix else PointPairs(x, y)
+    pairs = MatrixPairs(read_cost(C).cost.dense.numpy()) if matrix else PointPairs(x, y)
     pairs.least(np.zeros(4000), 12, rows=True)
     look = time.process_time() - began
     began = time.process_time()

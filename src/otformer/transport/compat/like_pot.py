@@ -181,11 +181,10 @@ def _columns(b: Any) -> tuple[Any, ...]:
 def _solve(M: Any, a: Any, b: Any, reg: Any, start: Tensor | None, limits: _Limits) -> _Found:
     """Iterations until an L2 error of the columns; the plan has exact rows."""
     problem = read_cost(M, a, b, reg)
-    problem.cost.matrix("sinkhorn")  # which only a matrix has
-    errors: list[float]
+    C, errors = problem.cost.matrix("sinkhorn"), list[float]()
     if not len(problem.a):
-        solved, errors = Solved(problem.a, problem.b, 0, "no layers: no points", problem.cost.C), []
-    elif start is None and isinstance(problem.cost.C, np.ndarray):
+        solved, errors = Solved(problem.a, problem.b, 0, "no layers: no points", C), []
+    elif start is None and isinstance(C, np.ndarray):
         solved, errors = _newton(problem, limits)
     else:
         problem = problem.as_tensors()
@@ -201,7 +200,7 @@ def _solve(M: Any, a: Any, b: Any, reg: Any, start: Tensor | None, limits: _Limi
 def _log_scalings(found: _Found) -> tuple[Array, Array]:
     """log u and log v with P = diag(u) exp(−M/λ) diag(v) and max u = max v, in float64."""
     problem, solved, *_ = found
-    log_u, log_v = (solved.u + problem.cost.low) / problem.entropy - 1, solved.v / problem.entropy
+    log_u, log_v = (solved.u + problem.cost.gauge()[0]) / problem.entropy - 1, solved.v / problem.entropy
     half = (float(log_u.max()) - float(log_v.max())) / 2 if len(log_u) else 0.0
     return to_numpy(problem.whole(log_u - half, 0)), to_numpy(problem.whole(log_v + half, 1))
 
@@ -213,7 +212,7 @@ def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:
     Where n < m, `newton` makes columns exact, not rows: a row block ends it. What rows are wrong by moves to columns, so
     ‖Pᵀ1 − b‖₂ ≤ ‖Pᵀ1 − b‖₁ after the block ≤ ‖P1 − a‖₁ before it, which is the error that then counts on the way.
     """
-    C, a, b, reg = problem.cost.C, problem.a, problem.b, problem.entropy
+    C, a, b, reg = problem.cost.dense, problem.a, problem.b, problem.entropy
     wide = C.shape[0] < C.shape[1]
     layers, size = LAYERS * limits.iterations, None if wide else _l2
     found = newton(C, a, b, reg, limits.error, layers, size=size, spread=problem.cost.spread)
@@ -238,7 +237,7 @@ def _iterate(problem: Problem, start: Tensor | None, limits: _Limits) -> tuple[S
             raise checks.ArgumentError("warmstart", f"fit b of shape {problem.shape[1:]}", tuple(start.shape))
         at = slice(None) if problem.support is None else checks.local(problem.support.columns)
         first = reg * checks.tensor("warmstart", start.to(b)[at])
-    executor = Watched(problem.cost.C, problem.a.log(), b.log(), problem.cost.spread)
+    executor = Watched(problem.cost.dense, problem.a.log(), b.log(), problem.cost.spread)
     best, least, errors, depth = (torch.zeros_like(problem.a), torch.zeros_like(b)), math.inf, [], 0
     for u, v, _, depth in direct_then_annealed(executor, first, reg, 0.0, LAYERS * limits.iterations):
         errors.append(float(executor.gaps.norm()))

@@ -37,7 +37,7 @@ class Cost:
     shape: tuple[int, int]
     spread: float
     device = torch.device("cpu")
-    formed = False  # whether all costs are there as a matrix
+    dense: Any = None  # all costs [n, m], where they are kept as a matrix
     tensors = False  # whether results are tensors though weights are none
     near = False  # whether neighbours in `order` are near each other
 
@@ -85,7 +85,9 @@ class Cost:
 
     def matrix(self, solver: str) -> Any:
         """All costs [n, m], for a solver that needs them so."""
-        raise ValueError(f"solver {solver} needs a cost matrix, got {type(self).__name__}, which forms none")
+        if self.dense is None:
+            raise ValueError(f"solver {solver} needs a cost matrix, got {type(self).__name__}, which forms none")
+        return self.dense
 
     def as_tensors(self) -> Cost:
         return self

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -23,6 +24,9 @@ from otformer.transport.costs.plan import Operator, Parts
 from otformer.transport.costs.tiles import Block, Stream
 from otformer.transport.types import Problem
 
+if TYPE_CHECKING:
+    from otformer.transport.costs.points import PointsCost
+
 SHARPEST = 2.0**-44  # share of the costs' range: tiles whose bounds are beyond a least cost by 40 times that are left out
 LEAST_LOG = 5 * math.log(2.0**-52)  # of an entry that counts: near subnormal numbers exp takes a CPU thirty times as long
 
@@ -30,8 +34,8 @@ LEAST_LOG = 5 * math.log(2.0**-52)  # of an entry that counts: near subnormal nu
 class Entries(Stream):
     """A streamed problem's passes by that formula, slower than those that solve it."""
 
-    def __init__(self, problem: Problem) -> None:
-        x, y, rule = problem.cost.x, problem.cost.y, problem.cost.rule
+    def __init__(self, cost: PointsCost, problem: Problem) -> None:
+        x, y, rule = cost.x, cost.y, cost.rule
         self.log_a, self.log_b, self.rule = problem.a.log(), problem.b.log(), rule
         self.block, self.apart = 2**26 if x.is_cuda else 2**18, x.new_zeros(x.shape[1])
         labels = rule.labels or (None, None)
@@ -39,7 +43,7 @@ class Entries(Stream):
             Cloud.build(t, torch.zeros_like(t[:, 0]), of_points, rule.same)
             for t, of_points in zip((x, y), labels, strict=True)
         )
-        self.spread = problem.cost.spread
+        self.spread = cost.spread
 
     @torch.no_grad()
     def least(self, potential: Tensor, rows: bool) -> Tensor:

@@ -26,45 +26,40 @@ IN_MEMORY = 50.0  # (ρ + λ): costs within it have a kernel in memory in which 
 class MatrixCost(Cost):
     """C − low [n, m], inf where a pair is forbidden; ``low`` is subtracted because only differences of costs matter."""
 
-    formed = True
-
     def __init__(self, C: Array, low: float = 0.0, spread: float = math.inf) -> None:
-        self.C, self.low, self.spread, self.shape = C, low, spread, C.shape
+        self.dense, self.low, self.spread, self.shape = C, low, spread, C.shape
 
     def gauge(self) -> tuple[float, float]:
         return self.low, 0.0
 
-    def matrix(self, solver: str) -> Array:
-        return self.C
-
     def as_tensors(self) -> MatrixCost:
-        return self if isinstance(self.C, Tensor) else MatrixCost(torch.from_numpy(self.C), self.low, self.spread)
+        return self if isinstance(self.dense, Tensor) else MatrixCost(torch.from_numpy(self.dense), self.low, self.spread)
 
     def take(self, rows: Any, columns: Any) -> MatrixCost:
-        return MatrixCost(self.C[rows][:, columns], self.low, self.spread)
+        return MatrixCost(self.dense[rows][:, columns], self.low, self.spread)
 
     def from_zero(self) -> MatrixCost:
-        return MatrixCost(self.C - self.C.min(), 0.0, self.spread)
+        return MatrixCost(self.dense - self.dense.min(), 0.0, self.spread)
 
     def without_costs(self) -> MatrixCost | None:
-        C = checks.local(self.C)
+        C = checks.local(self.dense)
         return MatrixCost(torch.where(C.isinf(), C, 0.0), 0.0, 0.0) if bool(C.isinf().any()) else None
 
     def pairs(self) -> MatrixPairs:
-        return MatrixPairs(to_numpy(self.C))
+        return MatrixPairs(to_numpy(self.dense))
 
     def kernel(
         self, log_a: Tensor, log_b: Tensor, reg: float, mass: float | None = None, damped: float | None = None
     ) -> Kernel:
         near = damped is None or self.spread < IN_MEMORY * (damped + reg)
-        return (Absorbed if near else Dense)(self.C, log_a, log_b, self.spread)
+        return (Absorbed if near else Dense)(self.dense, log_a, log_b, self.spread)
 
     def started(self, u: Tensor, v: Tensor, reg: float) -> tuple[Array, Array] | None:
         """Finite also for a point that had no mass then, as if its mass were tiny.
 
         A constant moved from u to v changes nothing: v is centred. No start where v varies more than that of any plan can.
         """
-        C, known, most = checks.local(self.C), v[v.isfinite()], reach(self.spread, reg)
+        C, known, most = checks.local(self.dense), v[v.isfinite()], reach(self.spread, reg)
         if not len(known) or not float(known.max() - known.min()) <= most:
             return None
         middle = known.mean()
@@ -72,10 +67,10 @@ class MatrixCost(Cost):
         nearest = (C - v).amin(1)  # what u is as λ → 0: where it is far from that, v alone is used
         u = torch.where((u - nearest).abs() <= most, u, nearest).nan_to_num(posinf=0.0)
         v = torch.where(v.isneginf(), (C - u[:, None]).amin(0), v)
-        return (u, v) if isinstance(self.C, Tensor) else (u.numpy(), v.numpy())
+        return (u, v) if isinstance(self.dense, Tensor) else (u.numpy(), v.numpy())
 
     def planned(self, kernel: Any, u: Tensor, v: Tensor, reg: float) -> MatrixProducts:
-        return MatrixProducts.of(plan_of(self.C, u, v, reg), self.C)
+        return MatrixProducts.of(plan_of(self.dense, u, v, reg), self.dense)
 
     def slopes(self, plan: Any, marginals: tuple[Tensor, Tensor]) -> list[Slope]:
         return [plan.P]

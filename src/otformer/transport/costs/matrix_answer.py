@@ -23,7 +23,7 @@ def answer_matrix(problem: Problem, solved: Solved) -> Answer:
     """The answer, and what is true of it once the plan is rounded to the caller's dtype."""
     u, v, reg, form = solved.u, solved.v, problem.entropy, problem.form
     problem = problem.as_tensors() if isinstance(u, Tensor) else problem
-    C, low = problem.cost.C, problem.cost.low
+    C, low = problem.cost.dense, problem.cost.gauge()[0]
     P = solved.plan if solved.plan is not None else plan_of(C, u, v, reg)
     rows, columns = P.sum(1), P.sum(0)
     mass = float(rows.sum())
@@ -73,21 +73,21 @@ def _given(problem: Problem, known: Callable[[], float]) -> Any:
 
 def _linear(problem: Problem, u: Array, v: Array) -> float:
     """Σ P C, from the problem's own numbers, whatever has become of the plan given."""
-    return _against_cost(problem, plan_of(problem.cost.C, u, v, problem.entropy))
+    return _against_cost(problem, plan_of(problem.cost.dense, u, v, problem.entropy))
 
 
 def _against_cost(problem: Problem, P: Array) -> float:
     """Σ P C; forbidden pairs have no part in it."""
-    C = problem.cost.C
+    C = problem.cost.dense
     if bool((math.inf == C).any()):
         C = torch.where(C.isinf(), 0.0, C) if isinstance(C, Tensor) else np.where(np.isinf(C), 0.0, C)
-    return float(P.reshape(-1) @ C.reshape(-1)) + problem.cost.low * float(P.sum())
+    return float(P.reshape(-1) @ C.reshape(-1)) + problem.cost.gauge()[0] * float(P.sum())
 
 
 def _rounded(problem: Problem, u: Array, v: Array) -> Rounded:
     """The plan with the marginals made exact, from the problem's own numbers."""
     problem, u, v = problem.as_tensors(), checks.local(u), checks.local(v)
-    return round_matrix(problem, plan_of(problem.cost.C, u, v, problem.entropy), v)
+    return round_matrix(problem, plan_of(problem.cost.dense, u, v, problem.entropy), v)
 
 
 def _with_derivatives(
@@ -101,12 +101,12 @@ def _with_derivatives(
     u, v, P = (torch.as_tensor(t, dtype=torch.float64, device=C.device) for t in (u, v, P))
     if bool(C.isinf().any()):  # far enough for exp to be 0, and finite, so that 0 · log 0 is 0
         C = torch.where(C.isinf(), float(u.max() + v.max()) + 800 * problem.entropy, C)
-    number = Value.apply(value, C, a, b, reg, u, v, problem.cost.low)
+    number = Value.apply(value, C, a, b, reg, u, v, problem.cost.gauge()[0])
     moving = Potentials.apply(C, a, b, reg, u, v)
     linear, give = partial(_moving_linear, problem, C, reg, moving, P, known), problem.form.give
     potentials = None
     if checks.has_tangent(moving[0]):
-        whole = problem.whole(moving[0] + problem.cost.low, 0), problem.whole(moving[1], 1)
+        whole = problem.whole(moving[0] + problem.cost.gauge()[0], 0), problem.whole(moving[1], 1)
         potentials = give(whole[0], double=True), give(whole[1], double=True)
     return give(number), potentials, {"plan": partial(_moving_plan, problem, C, reg, moving, P), "value_linear": linear}
 
@@ -126,6 +126,6 @@ def _moving_linear(
 ) -> Any:
     """Σ P C of the problem's own cost, whatever has become of the caller's, with its derivatives."""
     plan = _moving(C, reg, moving, P)
-    linear = (plan * C).sum() + problem.cost.low * plan.sum()
+    linear = (plan * C).sum() + problem.cost.gauge()[0] * plan.sum()
     number = torch.as_tensor(known(), dtype=torch.float64, device=C.device)
     return problem.form.give(number + (linear - linear.detach()))

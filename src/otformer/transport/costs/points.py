@@ -103,7 +103,7 @@ class PointsCost(Cost):
         return (root_of(apart) if self.rule.root else apart) + p[i] + q[j]
 
     def answer(self, problem: Problem, solved: Solved) -> Answer:
-        return answer_points(problem, solved)
+        return answer_points(self, problem, solved)
 
 
 @functools.cache

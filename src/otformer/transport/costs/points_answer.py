@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from otformer.transport.costs.cost import number
 from otformer.transport.costs.entries import Entries, EntriesProducts
+from otformer.transport.costs.matrix import MatrixCost
 from otformer.transport.costs.plan import SINGLE_RESIDUAL, Operator, Parts, Product, StreamedPotentials
 from otformer.transport.costs.plan_distances import Distances
 from otformer.transport.costs.plan_value import StreamedValue, own_squares
@@ -18,16 +19,19 @@ from otformer.transport.costs.rounding import Rounded, round_matrix, round_strea
 from otformer.transport.derivatives.implicit import CG_RESIDUAL
 from otformer.transport.types import Answer, Problem, Solved
 
+if TYPE_CHECKING:
+    from otformer.transport.costs.points import PointsCost
 
-def answer_points(problem: Problem, solved: Solved) -> Answer:
+
+def answer_points(cost: PointsCost, problem: Problem, solved: Solved) -> Answer:
     """The answer of potentials (u, v) of ‖x − y‖², or of ‖x − y‖. Its plan is known by them, and never formed."""
-    cost, form, wanted = problem.cost, problem.form, problem.wanted
+    form, wanted = problem.form, problem.wanted
     u, v, a, b = solved.u, solved.v, problem.a, problem.b
     if not len(u):
         empty = form.give(a.new_zeros(problem.shape))
-        nothing = {"plan": empty, "value_linear": form.number(0.0), "rounded": partial(_rounded, problem, solved)}
+        nothing = {"plan": empty, "value_linear": form.number(0.0), "rounded": partial(_rounded, cost, problem, solved)}
         return Answer((form.give(u), form.give(v)), form.number(0.0), 0.0, 0.0, nothing)
-    operator = _operator(problem, solved)
+    operator = _operator(cost, problem, solved)
     error, mass = (solved.error, problem.mass) if solved.error is not None else _measured(problem, operator)
     whole = u + cost.p, v + cost.q
     # The dual, Σ a u + Σ b v − λ Σ P, is the value to second order in the error.
@@ -42,15 +46,15 @@ def answer_points(problem: Problem, solved: Solved) -> Answer:
     potentials = form.give(problem.whole(whole[0], 0), double=True), form.give(problem.whole(whole[1], 1), double=True)
     found: dict[str, Any] = {
         "plan": partial(operator.given, problem, parts),
-        "value_linear": partial(_linear, problem, operator, parts),
-        "rounded": partial(_rounded, problem, solved),
+        "value_linear": partial(_linear, cost, problem, operator, parts),
+        "rounded": partial(_rounded, cost, problem, solved),
     }
     return Answer(potentials, number(problem, value), mass, error, found)
 
 
-def _operator(problem: Problem, solved: Solved) -> Operator:
+def _operator(cost: PointsCost, problem: Problem, solved: Solved) -> Operator:
     """The plan as products, of numbers alone."""
-    operator = problem.cost.planned(solved.plan, solved.u, solved.v, problem.entropy)
+    operator = cost.planned(solved.plan, solved.u, solved.v, problem.entropy)
     return replace(operator, residual=SINGLE_RESIDUAL if solved.plan.single else CG_RESIDUAL)
 
 
@@ -60,27 +64,20 @@ def _measured(problem: Problem, operator: Operator) -> tuple[float, float]:
     return float((r - problem.a).abs().sum() + (c - problem.target).abs().sum()), float(r.sum())
 
 
-def _rounded(problem: Problem, solved: Solved) -> Rounded:
+def _rounded(cost: PointsCost, problem: Problem, solved: Solved) -> Rounded:
     """The plan with the marginals made exact, its products in float64."""
     if not len(problem.a):
         empty = problem.a.new_zeros(0, 0)
-        return round_matrix(replace(problem, cost=_Nothing(empty)), empty, problem.b)
-    passes = Entries(problem)
-    products = EntriesProducts(passes, _operator(problem, solved).parts)
-    return round_stream(problem, passes, replace(products.given(problem), numpy=False))
+        return round_matrix(replace(problem, cost=MatrixCost(empty)), empty, problem.b)
+    passes = Entries(cost, problem)
+    products = EntriesProducts(passes, _operator(cost, problem, solved).parts)
+    return round_stream(cost, problem, passes, replace(products.given(problem), numpy=False))
 
 
-class _Nothing(NamedTuple):
-    """The cost of no points."""
-
-    C: Tensor
-    low: float = 0.0
-
-
-def _linear(problem: Problem, operator: Operator, parts: Parts | None) -> Any:
+def _linear(cost: PointsCost, problem: Problem, operator: Operator, parts: Parts | None) -> Any:
     """Σ P C = Σ P c + Σ_i p_i (P1)_i + Σ_j q_j (Pᵀ1)_j."""
     r, c = operator.marginals()
-    linear = operator.cost_sums().sum() + r @ problem.cost.p + c @ problem.cost.q
+    linear = operator.cost_sums().sum() + r @ cost.p + c @ cost.q
     if parts is not None:
         assert problem.wanted is not None
         moving = _moving_linear(operator, parts, *problem.wanted.cost[2:])

@@ -29,7 +29,7 @@ one way (δ ≷ 0 is added to the plan's entries, and must leave them positive).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -43,6 +43,9 @@ from otformer.transport.costs.entries import Entries
 from otformer.transport.costs.plan import StreamedPlan
 from otformer.transport.costs.rounded_plan import SMALLEST, Correction, RoundedPlan
 from otformer.transport.types import Problem
+
+if TYPE_CHECKING:
+    from otformer.transport.costs.points import PointsCost
 
 NOT_MISSING = 8 * 2.0**-52  # share of a weight that is not missing but lost to rounding
 LOST = 1e-12  # share of the mass that may be missing still where pairs are forbidden
@@ -88,7 +91,7 @@ class Rounded:
 @torch.no_grad()
 def round_matrix(problem: Problem, P: Tensor, v: Tensor) -> Rounded:
     """A plan P [n, m] of potential v [m], rounded in place; the problem's arrays are tensors."""
-    C, low, a, b, form = problem.cost.C, problem.cost.low, problem.a, problem.b, problem.form
+    C, low, a, b, form = problem.cost.dense, problem.cost.gauge()[0], problem.a, problem.b, problem.form
     P.clamp_(max=problem.mass)  # far from converged, entries may be infinite
     P *= _capped(a, P.sum(1))[:, None]
     P *= _capped(b, P.sum(0))
@@ -111,9 +114,9 @@ def round_matrix(problem: Problem, P: Tensor, v: Tensor) -> Rounded:
 
 
 @torch.no_grad()
-def round_stream(problem: Problem, passes: Entries, plan: StreamedPlan) -> Rounded:
+def round_stream(cost: PointsCost, problem: Problem, passes: Entries, plan: StreamedPlan) -> Rounded:
     """A plan of potentials of c alone, rounded in O(n + m) memory, by five passes."""
-    a, b, reg, cost, form, P = problem.a, problem.b, problem.entropy, problem.cost, problem.form, plan.operator
+    a, b, reg, form, P = problem.a, problem.b, problem.entropy, problem.form, plan.operator
     *_, u, v, _ = P.parts
     sums = P.right(torch.ones_like(b))
     if not bool(sums.isfinite().all()):

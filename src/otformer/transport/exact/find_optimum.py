@@ -111,9 +111,9 @@ def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
 
 def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Optimum | None:
     """Solve on the full matrix. None if the problem is not small, or float64 is not enough."""
-    if not problem.cost.formed or problem.start is not None:
+    if problem.cost.dense is None or problem.start is not None:
         return None
-    (n, m), C, found = problem.cost.shape, to_numpy(problem.cost.C), None
+    (n, m), C, found = problem.cost.shape, to_numpy(problem.cost.dense), None
     if n == m and (units.supply == 1).all():
         found = _assigned(C) if n <= MATRIX_UP_TO else None
     elif n * m <= GRAPH_UP_TO:
@@ -125,7 +125,8 @@ def _is_sure(problem: Problem, found: Optimum, tol: float) -> bool:
     """Whether float64 was enough: all is sent, proved to be optimal, and costs of very different size kept their digits."""
     if not (is_proved(found, tol) and is_rounding(found)):
         return False
-    return not (problem.cost.formed and lost_digits(found) and digits.is_wide(to_numpy(problem.cost.C)))
+    C = to_numpy(problem.cost.dense)
+    return not (C is not None and lost_digits(found) and digits.is_wide(C))
 
 
 def _assigned(C: np.ndarray) -> Optimum | None:

@@ -48,7 +48,7 @@ def start(problem: Problem, pairs: AllPairs, clock: Clock) -> tuple[np.ndarray, 
     zero = np.zeros(m)
     if n * m <= EASY or problem.cost.spread == 0 or clock.rung:
         return zero, 0
-    if problem.cost.device.type == "cuda" and not problem.cost.formed:
+    if problem.cost.device.type == "cuda" and problem.cost.dense is None:
         return _layers(problem, None, REG_GPU if problem.cost.near else REG_FAR, clock)
     a, b = to_numpy(problem.a), to_numpy(problem.b)
     v, depth = _sampled(pairs, a, b, clock)

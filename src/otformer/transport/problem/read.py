@@ -167,7 +167,7 @@ def _started(
     cost: MatrixCost, potentials: Any, shape: tuple[int, int], support: Support | None, reg: float | None
 ) -> tuple[Array, Array] | None:
     """Potentials of an earlier, similar problem, as a start for this one."""
-    like = checks.local(cost.C)
+    like = checks.local(cost.dense)
     u, v = read_potentials(potentials, *(like.new_empty(size) for size in shape))
     if support is not None:
         u, v = u[checks.local(support.rows)], v[checks.local(support.columns)]

@@ -45,7 +45,7 @@ class Mixed:
 
     def run(self, problem: Problem, goal: Goal) -> Solved:
         problem, stubborn = problem.as_tensors(), False
-        if problem.cost.formed and min(problem.cost.shape) <= self.newton_up_to:
+        if problem.cost.dense is not None and min(problem.cost.shape) <= self.newton_up_to:
             stubborn = self.newton_after < goal.max_depth
         limit = self.newton_after if stubborn else goal.max_depth
         found = search(problem, Goal(goal.tol, limit), self.memory, self.ridge)

@@ -92,10 +92,11 @@ def solve_partial(
     r, c = plan.marginals()
     off = abs(float(r.sum()) - mass)  # the blocks know nothing of how P is rounded where costs are λ times 10¹⁶
     worst = max(float(error), off if off > MASS_ROUNDING * mass else 0.0)
-    value = r @ f + c @ g + problem.cost.low * r.sum()  # λ log P = f + g − C
+    low = sum(problem.cost.gauge())
+    value = r @ f + c @ g + low * r.sum()  # λ log P = f + g − C
     apart = float((r - problem.a).abs().sum() + (c - problem.target).abs().sum())
     answer = priced(
-        problem, plan, (r, c), (f, g + problem.cost.low), value, [torch.zeros_like(f), torch.zeros_like(g)],
+        problem, plan, (r, c), (f, g + low), value, [torch.zeros_like(f), torch.zeros_like(g)],
         lambda linear: (value - linear) / lam, apart,
     )  # fmt: skip
     return made(answer, Solved(f, g, depth, "capped Sinkhorn blocks, Anderson-mixed"), goal, problem, worst, name="error")
