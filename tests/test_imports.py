@@ -20,7 +20,7 @@ LIBRARY = [["leaves"], ["network"], ["transport"], ["nn", "theory", "learning"],
 WORDS = [["words"]]
 LAB = [
     ["lab", "lab.training_loop"],
-    ["lab.training", "lab.translators", "lab.benchmarks", "lab.explorer_data"],
+    ["lab.training", "lab.translators", "lab.benchmarks", "lab.explorer_data", "lab.author"],
     ["lab.experiments"],
     ["lab.report"],
     ["lab.commands"],

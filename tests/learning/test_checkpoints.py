@@ -66,14 +66,15 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
             train(short, tmp_path, resume=True)
     save_file(whole, str(path), metadata)
     log = tmp_path / "log.csv"
-    for text, line in (("garbage\n", 1), ("step,seed,loss,rows\n2,0,low,0.5\n", 2), ("step,seed,loss,rows\n\n", 2)):
+    header = "step,seed,loss,rows,stopped\n"
+    for text, line in (("garbage\n", 1), (f"{header}2,0,low,0.5,0\n", 2), (f"{header}\n", 2)):
         log.write_text(text)
         with pytest.raises(ValueError, match=rf"log\.csv is damaged: line {line} must be"):
             train(short, tmp_path, resume=True)
         assert log.read_text() == text
-    log.write_bytes(b"step,seed,loss,rows\n2,0,0.7,0.5\n\xff\x00")  # killed in mid line
+    log.write_bytes(b"step,seed,loss,rows,stopped\n2,0,0.7,0.5,0\n\xff\x00")  # killed in mid line
     train(short, tmp_path, resume=True)
-    assert log.read_text() == "step,seed,loss,rows\n2,0,0.7,0.5\n"
+    assert log.read_text() == "step,seed,loss,rows,stopped\n2,0,0.7,0.5,0\n"
 
 
 def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from otformer.learning.model import Output
 def test_targets_are_optimal_assignments(kind: str, dim: int) -> None:
     batch = Problems((kind,), (2, 3, 5), dim).draw(30, generator(7))
     assert {int(n) for n in batch.present.sum(-1)} == {2, 3, 5}
-    for x, y, present, target in zip(*batch, strict=True):
+    for x, y, present, target, _ in zip(*batch, strict=True):
         n = int(present.sum())
         assert tuple(target[:n].tolist()) == best_assignment(squared_cost(y[:n], x[:n]))
         assert float(x[n:].abs().sum() + y[n:].abs().sum()) == 0

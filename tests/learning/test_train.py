@@ -96,7 +96,7 @@ def test_training_learns_to_order_two_points(tmp_path: Path) -> None:
     assert seen[0][:2] == (1, 200)
     assert [each[0] for each in seen if each[0] % 100 == 0] == [100, 200]
     lines = [line.split(",") for line in (tmp_path / "log.csv").read_text().splitlines()]
-    assert lines[0] == ["step", "seed", "loss", "rows"]
+    assert lines[0] == ["step", "seed", "loss", "rows", "stopped"]
     assert float(lines[-1][2]) < 0.1 < float(lines[1][2])
     loss, rows = log_figure(tmp_path / "log.csv").axes
     assert loss.lines[0].get_xdata().tolist() == [100, 200]

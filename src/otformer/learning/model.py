@@ -25,6 +25,7 @@ from otformer.network.registers import ENGINEERED, PLAIN, Registers
 
 HEADS = 2
 MIX = 1 / 20  # the paper's B
+LEAST_SUM = 1e-12  # the sum by which a row of a bare softmax is divided, at least: torch.nn.functional.normalize's
 LayerWeights = tuple[Tensor, Tensor]  # of one layer: P [K, w, 2w] and V [K, 2w, columns written], heads side by side, B in V
 
 
@@ -50,6 +51,19 @@ class Architecture:
         Whether layer ℓ of L has the weights P exp(τ₀ + τ₁ ℓ/L) and V exp(s₀ + s₁ ℓ/L), τ and s learned for every head and
         0 at the start; the output head P exp(τ₀). Attention stays standard: each layer's weights are constants. A tied
         layer can so anneal, and a head become sharp in fewer steps of Adam, whose steps are short for large weights.
+    mix : float
+        B, by which everything that layers write is multiplied; the author's notebook has −γ = −0.1.
+    memory : {"zero", "random"}
+        What u and v start from: 0, or numbers given with every problem (the author's: u normal, v uniform on [0, 1]).
+    weight : {"one", "share"}
+        The weight of a point: the sink's entry is −1, or −1/n as in the author's notebook.
+    value : {"learned", "x", "y"}
+        What the output head returns the mean of: Z V_out, or the column x or y of Z, which layers may have overwritten.
+    hidden : {"sink", "last"}
+        The token that the output head does not see: the sink, if there is one, or the last token, whatever it is. The
+        author's notebook hides the last one, so that without a sink no answer can take the last point.
+    softmax : {"stable", "bare"}
+        Bare is exp(logits) over its sum, as in the author's notebook: not a number once a logit exceeds 88.7 in float32.
     """
 
     dim: int = 1
@@ -59,6 +73,12 @@ class Architecture:
     written: Literal["all", "memory"] = "all"
     sink: Literal["token", "frozen"] = "token"
     temperature: bool = False
+    mix: float = MIX
+    memory: Literal["zero", "random"] = "zero"
+    weight: Literal["one", "share"] = "one"
+    value: Literal["learned", "x", "y"] = "learned"
+    hidden: Literal["sink", "last"] = "sink"
+    softmax: Literal["stable", "bare"] = "stable"
 
     def __post_init__(self) -> None:
         checks.count("dim", self.dim)
@@ -66,6 +86,11 @@ class Architecture:
         checks.choice("prompt", self.prompt, ("engineered", "plain"))
         checks.choice("written", self.written, ("all", "memory"))
         checks.choice("sink", self.sink, ("token", "frozen"))
+        checks.choice("memory", self.memory, ("zero", "random") if self.prompt == "engineered" else ("zero",))
+        checks.choice("weight", self.weight, ("one", "share") if self.prompt == "engineered" else ("one",))
+        checks.choice("value", self.value, ("learned", "x", "y"))
+        checks.choice("hidden", self.hidden, ("sink", "last"))
+        checks.choice("softmax", self.softmax, ("stable", "bare"))
 
     @property
     def registers(self) -> Registers:
@@ -99,8 +124,8 @@ class Output(NamedTuple):
 class LearningTransformer(nn.Module):
     """K trainable transformers of one architecture. Parameters start at 0: see initialisation.py for the paper's Gaussian.
 
-    P [K, layers, 2, w, w], V [K, layers, 2, w, columns written], P_out [K, w, w], V_out [K, w, d], and with a learned
-    temperature tau and step [K, layers, 2, 2] and tau_out [K].
+    P [K, layers, 2, w, w], V [K, layers, 2, w, columns written], P_out [K, w, w], with a learned value V_out [K, w, d], and
+    with a learned temperature tau and step [K, layers, 2, 2] and tau_out [K].
 
     >>> net = LearningTransformer(Architecture(), ensemble=3)
     >>> x = torch.tensor([[[0.5], [1.0]]])
@@ -118,7 +143,9 @@ class LearningTransformer(nn.Module):
             return nn.Parameter(torch.zeros(self.ensemble, *shape, dtype=torch.float32))
 
         self.P, self.V = zeros(a.layers, HEADS, w, w), zeros(a.layers, HEADS, w, written.stop - written.start)
-        self.P_out, self.V_out = zeros(w, w), zeros(w, a.dim)
+        self.P_out = zeros(w, w)
+        if a.value == "learned":
+            self.V_out = zeros(w, a.dim)
         if a.temperature:
             self.tau, self.step, self.tau_out = zeros(a.layers, HEADS, 2), zeros(a.layers, HEADS, 2), zeros()
 
@@ -127,10 +154,19 @@ class LearningTransformer(nn.Module):
         layers = f"{a.depth} loops of one layer" if a.tied else f"{a.depth} layers"
         return f"{layers}, dim={a.dim}, {a.prompt} prompt, {count:,} parameters, ensemble of {self.ensemble}"
 
-    def prompt(self, x: Tensor, y: Tensor) -> Tensor:
-        """Z₀ of every member, [K, B, T, w], from x and y [B, n, d] (shared by the members) or [K, B, n, d]."""
+    def prompt(self, x: Tensor, y: Tensor, present: Tensor | None = None, memory: Tensor | None = None) -> Tensor:
+        """Z₀ of every member, [K, B, T, w], from x and y [B, n, d] (shared by the members) or [K, B, n, d].
+
+        ``memory`` [(K,) B, n, 2] is what u and v start from in a network with random memory; None: 0.
+        """
+        a, r, n = self.architecture, self.architecture.registers, x.shape[-2]
         x, y = (t.expand(self.ensemble, *t.shape[-3:]) for t in (x, y))
-        return tokens(Features.of_points(x, y), self.architecture.registers)
+        Z = tokens(Features.of_points(x, y), r)
+        if a.weight == "share":
+            Z[..., n, r.column("sign")] = -1 / n if present is None else -1 / present.sum(-1).to(Z)
+        if a.memory == "random" and memory is not None:
+            Z[..., :n, r.span("u", "v")] = memory
+        return Z
 
     def bias(self, present: Tensor | None) -> Tensor | None:
         """−∞ towards tokens that are not there, [K, B, 1, T], from the points that are, [B, n] or [K, B, n]."""
@@ -150,7 +186,7 @@ class LearningTransformer(nn.Module):
             time = torch.arange(P.shape[1], device=P.device).to(P)[:, None] / P.shape[1]  # [L, 1]
             P, V = (t * (e[..., 0] + e[..., 1] * time).exp()[..., None, None] for t, e in ((P, self.tau), (V, self.step)))
         P = P.transpose(2, 3).reshape(K, -1, w, HEADS * w)
-        V = MIX * V.reshape(K, -1, HEADS * w, written)
+        V = a.mix * V.reshape(K, -1, HEADS * w, written)
         return list(zip(P.unbind(1), V.unbind(1), strict=True))
 
     def logits(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
@@ -160,14 +196,21 @@ class LearningTransformer(nn.Module):
         logits = queries @ Z.mT
         return logits if bias is None else logits + bias
 
+    def shares(self, logits: Tensor, least: float = LEAST_SUM) -> Tensor:
+        """Softmax of the last axis, as the architecture computes it."""
+        if self.architecture.softmax == "stable":
+            return logits.softmax(-1)
+        powers = logits.exp()
+        return powers / powers.sum(-1, keepdim=True).clamp_min(least)
+
     def attention(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
         """Attention of both heads of a layer on its input Z, [K, B, 2, T, T]."""
-        return self.logits(Z, weights, bias).softmax(-1).unflatten(2, (Z.shape[2], HEADS)).transpose(2, 3)
+        return self.shares(self.logits(Z, weights, bias)).unflatten(2, (Z.shape[2], HEADS)).transpose(2, 3)
 
     def block(self, Z: Tensor, weights: LayerWeights, bias: Tensor | None = None) -> Tensor:
         """Z_ℓ → Z_{ℓ+1}, [K, B, T, w]."""
         K, B, T, w = Z.shape
-        mixed = self.logits(Z, weights, bias).softmax(-1) @ Z  # [K, B, T·2, w]
+        mixed = self.shares(self.logits(Z, weights, bias)) @ Z  # [K, B, T·2, w]
         update = (mixed.view(K, B * T, HEADS * w) @ weights[1]).unflatten(1, (B, T))
         columns = self.architecture.columns_written
         frozen = int(self.architecture.sink == "frozen" and self.architecture.prompt == "engineered")
@@ -175,23 +218,27 @@ class LearningTransformer(nn.Module):
 
     def output(self, Z: Tensor, bias: Tensor | None = None) -> Output:
         """The output head, applied to the state of any layer."""
-        if self.architecture.prompt == "engineered":
+        a = self.architecture
+        if a.prompt == "engineered":
             Z, bias = Z[..., :-1, :], None if bias is None else bias[..., :-1]
-        P = self.P_out * self.tau_out.exp()[:, None, None] if self.architecture.temperature else self.P_out
+        P = self.P_out * self.tau_out.exp()[:, None, None] if a.temperature else self.P_out
         logits = Z @ P[:, None] @ Z.mT  # [K, B, n, n]
         logits = logits if bias is None else logits + bias
-        return Output(logits, logits.softmax(-1) @ (Z @ self.V_out[:, None]))
+        if a.hidden == "last" and a.prompt == "plain":
+            logits = F.pad(logits[..., :-1], (0, 1), value=-torch.inf)
+        values = Z @ self.V_out[:, None] if a.value == "learned" else Z[..., a.registers[a.value]]
+        return Output(logits, self.shares(logits, least=0.0) @ values)
 
-    def states(self, x: Tensor, y: Tensor, present: Tensor | None = None) -> list[Tensor]:
+    def states(self, x: Tensor, y: Tensor, present: Tensor | None = None, memory: Tensor | None = None) -> list[Tensor]:
         """Z₀, …, Z_L, each [K, B, T, w]; `output` reads any of them."""
-        found, bias = [self.prompt(x, y)], self.bias(present)
+        found, bias = [self.prompt(x, y, present, memory)], self.bias(present)
         for weights in self.weights():
             found.append(self.block(found[-1], weights, bias))
         return found
 
-    def forward(self, x: Tensor, y: Tensor, present: Tensor | None = None) -> Output:
+    def forward(self, x: Tensor, y: Tensor, present: Tensor | None = None, memory: Tensor | None = None) -> Output:
         """The output head after the last layer, of points x and y as `prompt` takes them."""
-        return self.output(self.states(x, y, present)[-1], self.bias(present))
+        return self.output(self.states(x, y, present, memory)[-1], self.bias(present))
 
     def member(self, k: int) -> LearningTransformer:
         """One of the K models, alone."""

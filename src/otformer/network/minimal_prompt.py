@@ -18,12 +18,14 @@ returns (S_i − 1)/(S_i + 1) as before: each layer is that of network/weights.p
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from otformer.network.read import Scale
 from otformer.network.registers import Registers
 from otformer.network.schedule import Schedule
-from otformer.network.transformer import AligningTransformer, Sink
+from otformer.network.transformer import AligningTransformer
 from otformer.network.weights import Head, HeadName, Term
 
 MINIMAL = ("x", "y", "sign", "u", "v")
@@ -45,8 +47,8 @@ class MinimalTransformer(AligningTransformer):
     def __init__(self, dim: int, reg: float, depth: int, schedule: str | Schedule = "gradient", scale: Scale = None) -> None:
         super().__init__(dim, reg, depth, schedule, marginals=False, scale=scale)
 
-    def _describe(self, dim: int, marginals: bool, sink: Sink, scale: Scale, schedule: str) -> None:
-        super()._describe(dim, marginals, sink, scale, schedule)
+    def _describe(self, dim: int, marginals: bool, *others: Any, **named: Any) -> None:
+        super()._describe(dim, marginals, *others, **named)
         self.registers = Registers(dim, marginals, MINIMAL)
 
     def _head(self, name: HeadName, reg: float) -> Head:

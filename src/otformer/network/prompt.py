@@ -52,10 +52,13 @@ class Prompt:
         return self.a.shape == self.b.shape and bool(self.x_present.all() and self.y_present.all())
 
 
-def engineered(features: Features, registers: Registers, a: Any = None, b: Any = None, auto: bool = False) -> Prompt:
+def engineered(
+    features: Features, registers: Registers, a: Any = None, b: Any = None, auto: bool = False, mean: bool = False
+) -> Prompt:
     """The paper's prompt, [B, T+1, width]. A weight of 0 means that the point is absent; ``auto``: costs are scaled to 1.
 
     Default weights are the paper's: a = 1, and b = n/m, so that both sides have mass n (for n = m: doubly stochastic).
+    ``mean``: the sink's value is −1/n and all weights are 1/n, as in the author's notebooks.
 
     >>> from otformer.network.features import squared_euclidean
     >>> p = engineered(squared_euclidean([[2.0]], [[3.0]]), Registers(1, marginals=False))
@@ -76,6 +79,10 @@ def engineered(features: Features, registers: Registers, a: Any = None, b: Any =
         raise ValueError("weights a and b, or n ≠ m, need the two marginal registers: use a network with marginals=True")
 
     Z = tokens(f, registers)
+    if mean:
+        if registers.marginals:
+            raise ValueError("sink_value='mean' sets the weights itself: use a network with marginals=False")
+        Z[:, -1, registers["sign"]], a_, b_ = -1 / n, a_ / n, b_ / n
     for name, log_weight, squares, weight in (("x", "log_a", f.x_sq, a_), ("y", "log_b", f.y_sq, b_)):
         if not bool((squares.abs() < ABSENT / 1e3).all()):
             largest = squares.abs().max().item()

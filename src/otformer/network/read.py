@@ -18,6 +18,7 @@ from otformer.network.prompt import ABSENT, Prompt, engineered, fill_weights
 from otformer.network.registers import Registers
 
 Scale = Literal["auto"] | None
+SinkValue = Literal["one", "mean"]
 
 
 class Prompted(nn.Module):
@@ -25,6 +26,7 @@ class Prompted(nn.Module):
 
     registers: Registers
     sink: str
+    sink_value: SinkValue = "one"
     scale: Scale
     reg: Tensor  # every λ of its layers, in the dtype of its weights and on their device
 
@@ -49,7 +51,7 @@ class Prompted(nn.Module):
             raise ArgumentError("the network", "be float32 or float64", str(self.reg.dtype).removeprefix("torch."))
         if not ABSENT / reg < torch.finfo(x.dtype).max / 4:
             raise ValueError(f"reg is too small for {x.dtype}: {ABSENT:g}/reg must be a number, got reg = {reg:g}")
-        prompt = engineered(features, self.registers, a, b, auto=self.scale == "auto")
+        prompt = engineered(features, self.registers, a, b, auto=self.scale == "auto", mean=self.sink_value == "mean")
         if self.sink == "token" and not prompt.complete:
             # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
             raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from otformer import callers, checks
 from otformer.memory import Need, needs
-from otformer.network.read import Prompted, Scale
+from otformer.network.prompt import Prompt
+from otformer.network.read import Prompted, Scale, SinkValue
 from otformer.network.registers import Registers
 from otformer.network.schedule import Layer, Schedule, named
 from otformer.network.trace import TOLERANCE, Trace, layer_number
@@ -60,6 +61,9 @@ class AligningTransformer(Prompted):
         ``"auto"`` solves every problem in units of its largest cost: points are centred and divided by √k, k = max C_ij.
         λ is then a share of the largest cost: the plan is, exactly, that of the costs C and the regularisation k·λ.
         Potentials and logits are in those units; ``trace.scale`` is k.
+    sink_value : {"one", "mean"}
+        What heads read from the sink: −1, as printed, or −1/n, as in the author's notebooks. A layer then takes
+        u ← u − γ (S − 1/n)/(S + 1), and sums tend to 1/n. Needs ``marginals=False``.
 
     Notes
     -----
@@ -99,6 +103,7 @@ class AligningTransformer(Prompted):
         sink: Sink = "frozen",
         marginals: bool = True,
         scale: Scale = None,
+        sink_value: SinkValue = "one",
     ) -> None:
         super().__init__()
         chosen = named(schedule)
@@ -106,23 +111,27 @@ class AligningTransformer(Prompted):
         if not LEAST_REG <= lam <= 1 / LEAST_REG:
             raise checks.ArgumentError("reg", f"lie from {LEAST_REG:g} to {1 / LEAST_REG:g} in float32", f"{lam:g}")
         layers = chosen.layers(lam, checks.count("depth", depth, most=DEEPEST))
-        self._describe(checks.count("dim", dim, most=MOST_COORDINATES), marginals, sink, scale, repr(chosen))
+        self._describe(checks.count("dim", dim, most=MOST_COORDINATES), marginals, sink, scale, repr(chosen), sink_value)
         distinct = list(dict.fromkeys(layers))
         for name, weights in self._weights(distinct).items():
             self.register_buffer(name, weights)
         self.register_buffer("reg", torch.tensor([each.reg for each in distinct], dtype=torch.float64, device="cpu"))
         self.register_buffer("layer", torch.tensor([distinct.index(each) for each in layers], device="cpu"))
 
-    def _describe(self, dim: int, marginals: bool, sink: Sink, scale: Scale, schedule: str) -> None:
+    def _describe(
+        self, dim: int, marginals: bool, sink: Sink, scale: Scale, schedule: str, sink_value: SinkValue = "one"
+    ) -> None:
         """Set what a file of weights must say besides its tensors."""
         self.registers, self.schedule = Registers(dim, marginals), schedule
         self.sink: Sink = checks.choice("sink", sink, ("frozen", "token"))
         self.scale: Scale = checks.choice("scale", scale, ("auto", None))
+        self.sink_value: SinkValue = checks.choice("sink_value", sink_value, ("one", "mean"))
 
     def extra_repr(self) -> str:
         reg, scale = float(self.reg[self.layer[-1]]), ", scale=auto" if self.scale else ""
         problem = f"dim={self.registers.dim}, reg={reg:g}, depth={self.depth}, schedule={self.schedule}"
-        return f"{problem}, sink={self.sink}{scale}, columns={self.registers.width}"
+        value = ", sink_value=mean" if self.sink_value == "mean" else ""
+        return f"{problem}, sink={self.sink}{value}{scale}, columns={self.registers.width}"
 
     def _weights(self, layers: list[Layer]) -> dict[str, Tensor]:
         """W_Q, W_K, W_V, W_O of each layer, from the heads of weights.py."""
@@ -176,6 +185,7 @@ class AligningTransformer(Prompted):
         a: Any = None,
         b: Any = None,
         *,
+        start: tuple[Any, Any] | None = None,
         keep: Keep = "all",
         tol: float = TOLERANCE,
         warn: bool = True,
@@ -188,6 +198,8 @@ class AligningTransformer(Prompted):
             Points; or ``x`` alone, a `Features` value (any other cost).
         a, b : arrays, tensors or lists, optional
             Weights of equal sum; default a = 1 and b = n/m, the paper's. A weight of 0 marks a point as absent.
+        start : (u, v), optional
+            Potentials that the prompt holds, [(B,) n] and [(B,) m], in the units of the prompt; by default 0.
         keep : {"all", "last"} or layer numbers
             The layers whose memory the trace holds.
         tol : float
@@ -199,7 +211,7 @@ class AligningTransformer(Prompted):
         tol = checks.not_negative("tol", tol)
         prompt = self.prompt(x, y, a, b)
         written = self.written()
-        Z = prompt.Z
+        Z = prompt.Z if start is None else self._started(prompt, start)
         memory = {}
         for layer in range(self.depth + 1):
             if layer in kept:
@@ -211,10 +223,24 @@ class AligningTransformer(Prompted):
             callers.warn(trace.complaint())
         return trace
 
+    def _started(self, prompt: Prompt, start: tuple[Any, Any]) -> Tensor:
+        """Write the potentials of a start into the registers u and v of the prompt."""
+        if not isinstance(start, (tuple, list)) or len(start) != 2:
+            raise checks.ArgumentError("start", "be a pair (u, v)", type(start).__name__)
+        Z = prompt.Z.clone()
+        for name, given, count in zip("uv", start, prompt.shape[-2:], strict=True):
+            values = checks.tensor(f"start: {name}", given).to(Z)
+            wanted = (*prompt.shape[:-2], count)
+            if tuple(values.shape) != wanted:
+                raise checks.ArgumentError(f"start: {name}", f"have shape {wanted}", str(tuple(values.shape)))
+            Z[:, :count, self.registers.column(name)] = values
+        return Z
+
     def _settings(self) -> dict[str, Any]:
         """The arguments of `_describe`, by name."""
         r = self.registers
-        return {"dim": r.dim, "marginals": r.marginals, "sink": self.sink, "scale": self.scale, "schedule": self.schedule}
+        known = {"dim": r.dim, "marginals": r.marginals, "sink": self.sink, "scale": self.scale, "schedule": self.schedule}
+        return known | ({"sink_value": self.sink_value} if self.sink_value != "one" else {})
 
     def save(self, path: str | Path) -> None:
         """Write the weights, and what `from_file` needs to know besides, as safetensors."""

@@ -10,6 +10,8 @@ kind                   x                         y
 ``values``             uniform on [0, 1]         i/n: real-valued lists, which a nearest match does not sort
 ``subsets``            a permutation of y        n distinct points of the grid 1/m, …, 1; m ≤ ``SPREAD`` · n
 ``value-windows``      uniform on the window     n neighbours of that grid: a ``values`` problem, shrunk and moved
+``draws``              n distinct of {0, …,      j/n, j = 0, …, n − 1: the data of the author's notebook
+                       49}/50
 ``clouds``             Gaussian in d dimensions  Gaussian in d dimensions
 ====================== ========================= ==========================================================
 """
@@ -29,15 +31,19 @@ from otformer.learning.trained import SPREAD
 
 # Purposes of random numbers, see `generator`: first weights; the fixed training set; the problems of a chunk; test problems.
 START, SET, DRAW, TEST = 1, 2, 3, 4
+DRAWN_FROM = 50  # numbers from which ``draws`` takes n
+NO_MEMORY = torch.empty(0)
 
 
 class Batch(NamedTuple):
-    """Problems, padded behind: x, y [..., n, d]; present [..., n]; target [..., n], the column of every row."""
+    """Problems, padded behind: x, y [..., n, d]; present [..., n]; target [..., n], the column of every row; memory
+    [..., n, 2], what u and v start from, or [..., n, 0]."""
 
     x: Tensor
     y: Tensor
     present: Tensor
     target: Tensor
+    memory: Tensor = NO_MEMORY
 
     def plan(self) -> Tensor:
         """P*, [..., n, n]: a permutation matrix on the points that are there, 0 elsewhere."""
@@ -45,7 +51,7 @@ class Batch(NamedTuple):
         return ((self.target[..., None] == columns) & self.present[..., None]).to(self.x)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        """The same change to all four tensors."""
+        """The same change to all tensors."""
         return Batch(*(change(t) for t in self))
 
 
@@ -63,12 +69,12 @@ class Problems:
         for kind in self.kinds:
             checks.choice("kind", kind, KINDS)
         for n in self.sizes:
-            checks.count("n", n, least=2)  # one point has one answer
+            checks.count("n", n, least=2, most=DRAWN_FROM if "draws" in self.kinds else None)  # one point has one answer
         if checks.count("dim", self.dim) > 1 and self.kinds != ("clouds",):
             raise ValueError(f"dim must be 1 for {', '.join(self.kinds)}, got {self.dim}")
 
-    def draw(self, count: int, generator: Generator) -> Batch:
-        """``count`` problems.
+    def draw(self, count: int, generator: Generator, memory: bool = False) -> Batch:
+        """``count`` problems; with ``memory``, u standard normal and v uniform on [0, 1] are drawn for every point.
 
         >>> batch = Problems(sizes=(3,)).draw(1, torch.Generator().manual_seed(0))
         >>> batch.x[0, batch.target[0], 0].tolist() == batch.y[0, :, 0].tolist()
@@ -80,7 +86,9 @@ class Problems:
         present = torch.arange(longest) < size[:, None]
         drawn = [KINDS[each](size, present, self.dim, generator) for each in self.kinds]
         x, y = (torch.stack(side)[kind, torch.arange(count)] * present[..., None] for side in zip(*drawn, strict=True))
-        return Batch(x, y, present, match(x, y, present))
+        held = [draw(present.shape, generator=generator) for draw in (torch.randn, torch.rand) if memory]
+        started = torch.stack(held, -1) * present[..., None] if memory else x.new_empty(*present.shape, 0)
+        return Batch(x, y, present, match(x, y, present), started)
 
 
 Drawn = tuple[Tensor, Tensor]
@@ -124,6 +132,12 @@ def _value_windows(size: Tensor, present: Tensor, dim: int, generator: Generator
     return x, y
 
 
+def _draws(size: Tensor, present: Tensor, dim: int, generator: Generator) -> Drawn:
+    order = torch.rand(len(size), DRAWN_FROM, generator=generator).argsort(-1)
+    x = order[:, : present.shape[1], None] / DRAWN_FROM
+    return x, _grid(size, present) - 1 / size[:, None, None]
+
+
 def _clouds(size: Tensor, present: Tensor, dim: int, generator: Generator) -> Drawn:
     shape = (*present.shape, dim)
     return torch.randn(shape, generator=generator), torch.randn(shape, generator=generator)
@@ -134,6 +148,7 @@ KINDS: dict[str, Callable[[Tensor, Tensor, int, Generator], Drawn]] = {
     "values": _values,
     "subsets": _subsets,
     "value-windows": _value_windows,
+    "draws": _draws,
     "clouds": _clouds,
 }
 

@@ -50,6 +50,23 @@ def rows_right(output: Output, batch: Batch) -> Tensor:
     return _mean((output.logits.argmax(-1) == batch.target).to(output.logits), batch)
 
 
+def lists_right(output: Output, batch: Batch) -> Tensor:
+    """The share of problems all of whose rows are right, [K]."""
+    right = (output.logits.argmax(-1) == batch.target) | ~batch.present
+    return right.all(-1).to(output.logits).mean(-1)
+
+
+def values_right(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The share of rows, and of problems, whose returned number is nearest to the right x of all x, [K] each; for d = 1.
+
+    A network that is trained on the list may return the right numbers by an attention that is not the right permutation.
+    """
+    far = (output.points - batch.x.mT).abs()  # [K, B, n, n]: of the number in row i from x_j
+    far = far.masked_fill(~batch.present[..., None, :], torch.inf).nan_to_num(nan=0.0, posinf=torch.inf)
+    right = (far.argmin(-1) == batch.target) & output.points[..., 0].isfinite()
+    return _mean(right.to(far), batch), (right | ~batch.present).all(-1).to(far).mean(-1)
+
+
 def distance(output: Output, batch: Batch) -> Tensor:
     """‖A − P*‖_F/√n, [K], root of the mean over problems: 0 is perfect, √2 all mass on wrong columns."""
     return torch.sqrt(attention_error(output, batch))

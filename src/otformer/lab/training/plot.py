@@ -26,13 +26,13 @@ def log_figure(log: Path) -> Figure:
     for axes, column, scale in ((loss, 2, 1), (rows, 3, 100)):
         for own in seeds:
             axes.plot(own[:, 0], scale * own[:, column], color="#B9D4E6", linewidth=0.9)
-        axes.plot(steps, scale * np.median([own[:, column] for own in whole], axis=0), color=figures.BLUE, label="median")
+        axes.plot(steps, scale * np.nanmedian([own[:, column] for own in whole], axis=0), color=figures.BLUE, label="median")
         axes.plot([], [], color="#B9D4E6", linewidth=0.9, label=f"each of {len(seeds)} seeds")
         axes.set(xlabel="step")
         axes.legend()
     end = seeds[0][-1, 0]
     last = [own[-1] for own in whole]
-    loss.set(ylabel="loss", yscale="log", title=f"Loss at step {end:,.0f}: {np.median([row[2] for row in last]):.1e}")
-    right = 100 * np.median([row[3] for row in last])
+    loss.set(ylabel="loss", yscale="log", title=f"Loss at step {end:,.0f}: {np.nanmedian([row[2] for row in last]):.1e}")
+    right = 100 * np.nanmedian([row[3] for row in last])
     rows.set(ylabel="rows right in training (%)", ylim=(0, 101), title=f"Rows right at step {end:,.0f}: {right:.0f} %")
     return made

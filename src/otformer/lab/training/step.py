@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from otformer.lab.training.data import Batch
+from otformer.lab.training.doubled_adam import begin_moments, count_once_more
+from otformer.lab.training.guard import Guard
 from otformer.lab.training.objectives import OBJECTIVES
 from otformer.lab.training.recipes import Recipe
 from otformer.learning.model import LearningTransformer, Output
@@ -17,7 +19,7 @@ from otformer.learning.model import LearningTransformer, Output
 def output_of(net: LearningTransformer, batch: Batch, recipe: Recipe) -> Output:
     """What the network says to a batch of the recipe."""
     present = batch.present if len(recipe.problems.sizes) > 1 else None  # of one size: nothing is absent
-    return net(batch.x, batch.y, present)
+    return net(batch.x, batch.y, present, *([batch.memory] if recipe.architecture.memory == "random" else []))
 
 
 def clip(net: LearningTransformer, largest: float) -> None:
@@ -30,25 +32,42 @@ def clip(net: LearningTransformer, largest: float) -> None:
 
 
 class EagerStep:
-    """``step(batch, rate)`` moves the parameters and returns the losses before the move, [K]."""
+    """``step(batch, rate)`` moves the parameters and returns the losses before the move, [K].
+
+    A member that diverges is stopped (guard.py); its last good loss is returned from then on.
+    """
 
     def __init__(self, net: LearningTransformer, recipe: Recipe) -> None:
         self.net, self.recipe = net, recipe
+        for name, parameter in net.named_parameters():
+            parameter.requires_grad_(recipe.learned == "all" or name.startswith(("tau", "step")))
         self.adam = torch.optim.Adam(net.parameters(), lr=recipe.rate)
+        self.guard = Guard(net, net.ensemble, recipe.limit)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Give Adam its zeros before the first step where its counter is moved by us as well."""
+        if self.recipe.doubled == "counted":
+            begin_moments(self.adam)
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
         self.adam.param_groups[0]["lr"] = rate
         return self.run(batch)
 
     def run(self, batch: Batch) -> Tensor:
-        """Forward, backward, Adam."""
+        """Forward, backward, Adam: once, or twice with the same gradient (`Recipe.doubled`)."""
         losses = OBJECTIVES[self.recipe.objective](output_of(self.net, batch, self.recipe), batch)
         self.adam.zero_grad(set_to_none=False)
         losses.sum().backward()  # members share no parameter: each gets the gradient of its own loss
         if self.recipe.clip is not None:
             clip(self.net, self.recipe.clip)
-        self.adam.step()
-        return losses.detach()
+        losses = self.guard.judge(losses.detach())
+        if self.recipe.doubled == "counted":
+            count_once_more(self.adam)
+        for _ in range(2 if self.recipe.doubled == "stepped" else 1):
+            self.adam.step()
+        self.guard.restore()
+        return losses
 
 
 class GraphedStep(EagerStep):
@@ -58,6 +77,7 @@ class GraphedStep(EagerStep):
         super().__init__(net, recipe)
         self.rate = torch.tensor(recipe.rate, device=net.P.device)
         self.adam = torch.optim.Adam(net.parameters(), lr=self.rate, capturable=True)
+        self._begin()
         self.captured: tuple[Batch, torch.cuda.CUDAGraph, Tensor] | None = None  # its input, the graph, its output
 
     def __call__(self, batch: Batch, rate: float) -> Tensor:
@@ -82,7 +102,7 @@ class GraphedStep(EagerStep):
                 self.run(batch)
         torch.cuda.current_stream().wait_stream(side)
         with torch.no_grad():
-            for t, old in zip(self._tensors(), before, strict=False):  # the parameters, then the moments, if there were any
+            for t, old in zip(self._tensors(), before, strict=False):  # the moments last, if there were any
                 t.copy_(old)
             if fresh:
                 for moments in self.adam.state.values():
@@ -95,4 +115,4 @@ class GraphedStep(EagerStep):
 
     def _tensors(self) -> list[Tensor]:
         moments = [t for each in self.adam.state.values() for t in each.values()]
-        return [*(p.data for p in self.net.parameters()), *moments]
+        return [*(p.data for p in self.net.parameters()), *self.guard.state().values(), *moments]

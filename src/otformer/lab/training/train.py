@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from itertools import islice, repeat
+from itertools import groupby, islice, repeat
 from pathlib import Path
 
 import torch
@@ -40,7 +41,8 @@ def train(
     The folder ``out`` gets ``log.csv``, ``checkpoint.safetensors`` and at the end ``model.safetensors`` (see trained.py).
     With ``resume`` the run goes on from the checkpoint, if there is one; on the CPU it ends with the very weights of a run
     that was never stopped (with as many threads). While a run works in the folder, another is refused.
-    ``progress(done, steps, loss)`` is called from the first step on.
+    ``progress(done, steps, loss)`` is called from the first step on. A member that diverges is stopped and keeps the last
+    weights whose loss was good; a warning, the log and the model's file say when.
     """
     recipe = named(recipe) if isinstance(recipe, str) else recipe
     seed, ensemble = checks.count("seed", seed, least=0), checks.count("ensemble", ensemble, most=LARGEST_ENSEMBLE)
@@ -51,8 +53,17 @@ def train(
             raise ValueError(f"out already holds a run, got {str(out)!r}: resume it, or name another folder")
         run = TrainingRun(recipe, folder, seed, ensemble, place)
         training_loop.train(run, recipe.steps, progress=progress)
-        checkpoint.save_model(folder / training_loop.MODEL, run.net, recipe, seed)
+        checkpoint.save_model(folder / training_loop.MODEL, run.net, recipe, seed, run.stopped)
+    _tell_stopped(run)
     return run.net
+
+
+def _tell_stopped(run: TrainingRun) -> None:
+    """Warn of members that diverged."""
+    stopped = [f"{run.seed + k} at step {step:,}" for k, step in enumerate(run.stopped) if step]
+    if stopped:
+        count = f"{len(stopped)} of {run.net.ensemble} models diverged and were stopped, at their last good weights"
+        warnings.warn(f"{count}: seed {', '.join(stopped)}", stacklevel=3)
 
 
 class TrainingRun:
@@ -63,10 +74,11 @@ class TrainingRun:
         self.net = LearningTransformer(recipe.architecture, ensemble).to(device)
         self.move = (GraphedStep if device.type == "cuda" else EagerStep)(self.net, recipe)
         if self.path.exists():
-            self.done = checkpoint.load(self.path, self.net, self.move.adam, recipe, seed)
+            self.done = checkpoint.load(self.path, self.net, self.move, recipe, seed)
         else:
             recipe.start.fill(self.net, seed)
-        self.lines = Log(folder, "step,seed,loss,rows", self.done)
+            self.move.guard.begin()
+        self.lines = Log(folder, "step,seed,loss,rows,stopped", self.done)
         self.batches = batches(recipe, range(seed, seed + ensemble), device, self.done)
 
     def step(self) -> Tensor:
@@ -77,29 +89,40 @@ class TrainingRun:
         return losses
 
     def log(self, loss: Tensor) -> None:
-        """One line per member: its mean loss since the last line, and the share of right rows in the last batch."""
+        """One line per member: its mean loss since the last line (nan: it diverged), the share of right rows in the last
+        batch, and the step at which it was stopped, or 0."""
         with torch.no_grad():
             rows = rows_right(output_of(self.net, self.batch, self.recipe), self.batch)
-        each = enumerate(zip(loss.tolist(), rows.tolist(), strict=True))
-        self.lines.write(f"{self.done},{self.seed + k},{a:.6g},{b:.4f}" for k, (a, b) in each)
+        loss = loss.masked_fill(self.move.guard.stopped > 0, torch.nan)
+        each = enumerate(zip(loss.tolist(), rows.tolist(), self.stopped, strict=True))
+        self.lines.write(f"{self.done},{self.seed + k},{a:.6g},{b:.4f},{c}" for k, (a, b, c) in each)
+
+    @property
+    def stopped(self) -> list[int]:
+        """The step at which each member was stopped, for it diverged; 0: it was not."""
+        return self.move.guard.stopped.tolist()
 
     def save(self) -> None:
         """Write a checkpoint, once there is something to save."""
         if self.done:
-            checkpoint.save(self.path, self.net, self.move.adam, self.recipe, self.seed, self.done)
+            checkpoint.save(self.path, self.net, self.move, self.recipe, self.seed, self.done)
 
 
 def batches(recipe: Recipe, seeds: range, device: str | torch.device, step: int = 0) -> Iterator[Batch]:
     """The batches of a run from ``step`` on, [K, B, n, d] each. Member k sees what it would see alone, from its own seed.
 
-    They are drawn for `CHUNK` steps at a time.
+    They are drawn for `CHUNK` steps at a time, or for as long as a batch serves.
     """
-    size = recipe.batch
+    size, memory = recipe.batch, recipe.architecture.memory == "random"
 
     def draw(count: int, purpose: int, start: int) -> Batch:
-        each = [recipe.problems.draw(count, data.generator(s, purpose, start)) for s in seeds]
+        each = [recipe.problems.draw(count, data.generator(s, purpose, start), memory) for s in seeds]
         return Batch(*(torch.stack(parts).to(device) for parts in zip(*each, strict=True)))
 
+    if recipe.redraw is not None:
+        for which, served in groupby(range(step, recipe.steps), recipe.batch_at):
+            yield from repeat(draw(size, data.DRAW, which), len(list(served)))
+        return
     chosen = None if recipe.samples is None else draw(recipe.samples, data.SET, 0)
     if chosen is not None and size == recipe.samples:  # the whole set in every step
         yield from repeat(chosen, recipe.steps - step)
