@@ -25,7 +25,7 @@ def test_one_network_sorts_lists_of_every_length() -> None:
 def test_counts_are_within_the_bound_and_the_bound_is_of_the_right_size() -> None:
     random, net = np.random.default_rng(1), CountingSorter()
     x = random.uniform(size=(4, 300))
-    found = net.count(net.prompt(x))[:, :-1, net.rank]
+    found = net.count(net.prompt(x))[:, :-1, net.registers.column("rank")]
     off = float((found - ranks(x)).abs().max()) * SINK_WEIGHT / 300**2
     assert 0.05 < off <= 1
 

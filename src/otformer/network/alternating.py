@@ -27,31 +27,31 @@ Follow = Callable[[Tensor, Any], Tensor]  # z and what a step found at it → th
 def iterate(
     step: Callable[[Tensor], Any], z: Tensor, follow: Follow | None = None, most: int = sys.maxsize
 ) -> Iterator[tuple[Tensor, Any]]:
-    """Yields z and what ``step`` found at it, ``most`` times; the image of z comes first in that, and is the next z.
+    """Yield z and what ``step`` found at it, ``most`` times; the image of z comes first in that, and is the next z.
 
     ``follow`` gives another. It is called when the next iterate is asked for: the last one has no successor to compute.
 
     >>> [float(z) for z, _ in iterate(lambda z: (z / 2,), torch.tensor(8.0), most=3)]
     [8.0, 4.0, 2.0]
     """
-    for left in range(most, 0, -1):
+    for remaining in range(most, 0, -1):
         found = step(z)
         yield z, found
-        if left > 1:
+        if remaining > 1:
             z = found[0] if follow is None else follow(z, found)
 
 
-def alternated(X: Tensor, there: Tensor, a: Tensor | None, b: Tensor | None, most: int) -> Iterator[Tensor]:
-    """log P [..., n, m] after each of ``most`` iterations from X, rows first; sums a [..., n] and b [..., m], all 1 if None.
+def alternated(X: Tensor, mask: Tensor, a: Tensor | None, b: Tensor | None, most: int) -> Iterator[Tensor]:
+    """Yield log P [..., n, m] after each of ``most`` iterations from X, rows first; sums a and b are all 1 if None.
 
-    P is 0 where not ``there``, which must leave every row and column of positive sum an entry. Differentiable.
+    P is 0 outside of ``mask``, which must leave every row and column of positive sum an entry. Differentiable.
 
     >>> *_, X = alternated(torch.tensor([[3.0, 0.0], [3.0, 1.0]]), torch.tensor(True), None, None, 30)
     >>> X.exp()
     tensor([[0.6225, 0.3775],
             [0.3775, 0.6225]])
     """
-    absent = ~there
+    absent = ~mask
     log_a, log_b = (0.0 if w is None else torch.where(w > 0, w, 1.0).log().to(X).unsqueeze(axis)
                     for w, axis in ((a, -1), (b, -2)))  # fmt: skip
 

@@ -25,9 +25,11 @@ import torch
 from torch import Tensor, nn
 
 from otformer import checks
+from otformer.network.registers import Registers
 
 SHARP = 30.0  # β: n e^{−2β} is below 1e-20 for every n that fits into memory
 SINK_WEIGHT = 2.0**40  # W
+COLUMNS = ("x", "one", "sink", "place", "place_sq", "rank")  # x: the bits
 
 
 class CountingSorter(nn.Module):
@@ -50,15 +52,15 @@ class CountingSorter(nn.Module):
         if checks.count("bits", bits) > 53:
             raise checks.ArgumentError("bits", "be at most 53 (float64 holds no more)", bits)
         self.bits = bits
-        one, sink, place, place_sq, rank = range(bits, bits + 5)  # columns after the bits
-        self.one, self.sink, self.place, self.place_sq, self.rank = one, sink, place, place_sq, rank
-        P = torch.zeros(bits, bits + 5, bits + 5, dtype=torch.float64, device="cpu")
+        r = self.registers = Registers(bits, marginals=False, names=COLUMNS)
+        one, sink, place, place_sq, rank = (r.column(name) for name in COLUMNS[1:])
+        P = torch.zeros(bits, r.width, r.width, dtype=torch.float64, device="cpu")
         for t in range(bits):  # bits before t: t of them, so the constant is t + 2
             P[t, range(t), range(t)] = SHARP
             P[t, t, one], P[t, one, t], P[t, one, one] = SHARP, -SHARP, -SHARP * (t + 2)
         P[:, one, sink] = math.log(SINK_WEIGHT)
         P_out = torch.zeros_like(P[0])
-        P_out[self.rank, place], P_out[one, place_sq] = 2 * SHARP, -SHARP
+        P_out[rank, place], P_out[one, place_sq] = 2 * SHARP, -SHARP
         self.register_buffer("P", P)
         self.register_buffer("P_out", P_out)
 
@@ -72,19 +74,20 @@ class CountingSorter(nn.Module):
         x = x.reshape(-1, x.shape[-1])
         whole = (x * 2.0**self.bits).long()[..., None]
         digits = (whole >> torch.arange(self.bits - 1, -1, -1, device=x.device)) & 1
-        n, places = x.shape[1], torch.arange(x.shape[1], dtype=torch.float64, device=x.device)
-        Z = x.new_zeros(len(x), n + 1, self.bits + 5)
-        Z[:, :n, : self.bits] = 2.0 * digits - 1
-        Z[:, :n, self.one] = 1
-        Z[:, n, self.sink] = 1
-        Z[:, :n, self.place], Z[:, :n, self.place_sq] = places, places**2
+        r, n, places = self.registers, x.shape[1], torch.arange(x.shape[1], dtype=torch.float64, device=x.device)
+        Z = x.new_zeros(len(x), n + 1, r.width)
+        Z[:, :n, r["x"]] = 2.0 * digits - 1
+        Z[:, :n, r["one"]] = 1
+        Z[:, n, r["sink"]] = 1
+        Z[:, :n, r.column("place")], Z[:, :n, r.column("place_sq")] = places, places**2
         return Z
 
     def count(self, Z: Tensor) -> Tensor:
         """The first layer: r ← r + W Σ_heads softmax(Z P_t Zᵀ) · one, the sink frozen; a head at a time, for memory."""
-        shares = [torch.softmax(Z[:, :-1] @ P @ Z.mT, dim=-1) @ Z[..., self.one, None] for P in self.P]  # [B, n, 1] each
+        r = self.registers
+        shares = [torch.softmax(Z[:, :-1] @ P @ Z.mT, dim=-1) @ Z[..., r["one"]] for P in self.P]  # [B, n, 1] each
         Z = Z.clone()
-        Z[:, :-1, self.rank] += SINK_WEIGHT * torch.cat(shares, dim=-1).sum(-1)
+        Z[:, :-1, r.column("rank")] += SINK_WEIGHT * torch.cat(shares, dim=-1).sum(-1)
         return Z
 
     def forward(self, values: Any) -> Tensor:

@@ -119,7 +119,7 @@ def tokens(f: Features, registers: Registers) -> Tensor:
 
 
 def unit_costs(f: Features, x_present: Tensor, y_present: Tensor) -> tuple[Features, Tensor]:
-    """Features of C/k, k the largest |C_ij| of points that are there, and k, [B]. Points that are not there become 0.
+    """Features of C/k, k the largest |C_ij| of present points, and k, [B]. Absent points become 0.
 
     The plan of (C, kλ) is that of (C/k, λ), and so a network with λ solves C at kλ: exactly.
     """
@@ -127,8 +127,8 @@ def unit_costs(f: Features, x_present: Tensor, y_present: Tensor) -> tuple[Featu
     k = C.detach().amax((-1, -2))
     k = torch.where(k > 0, k, 1)
     root = k.sqrt()[:, None, None]
-    x, y = (torch.where(there[..., None], t / root, 0) for t, there in ((f.x, x_present), (f.y, y_present)))
-    squares = (torch.where(there, t / k[:, None], 0) for t, there in ((f.x_sq, x_present), (f.y_sq, y_present)))
+    x, y = (torch.where(present[..., None], t / root, 0) for t, present in ((f.x, x_present), (f.y, y_present)))
+    squares = (torch.where(present, t / k[:, None], 0) for t, present in ((f.x_sq, x_present), (f.y_sq, y_present)))
     return Features(x, y, *squares), k
 
 

@@ -98,7 +98,7 @@ class Stock(Prompted):
         return prompt
 
     def widen(self, Z: Tensor) -> Tensor:
-        """Tokens with zeros behind their registers, [B, tokens, E]."""
+        """Append zeros to the registers of all tokens, [B, tokens, E]."""
         return nn.functional.pad(Z, (0, self.embed_dim - Z.shape[-1]))
 
     def attention_state(self, W_Q: Tensor, W_K: Tensor, W_V: Tensor, W_O: Tensor) -> dict[str, Tensor]:
@@ -111,7 +111,7 @@ class Stock(Prompted):
         return {"in_proj_weight": torch.cat([Q.T, K.T, V.T]), "out_proj.weight": out}  # torch multiplies by the transpose
 
     def in_heads(self, W: Tensor, rows: int) -> Tensor:
-        """W [2, r, k] in the first k of head_dim columns of the first two heads, in float64: [rows, E]."""
+        """Place W [2, r, k] in the first k of head_dim columns of the first two heads, in float64: [rows, E]."""
         two, r, k = W.shape
         placed = torch.zeros(rows, self.heads, self.head_dim, dtype=torch.float64, device=W.device)
         placed[:r, :two, :k] = W.movedim(0, 1)
@@ -185,33 +185,33 @@ class StockTransformer(Stock):
 
 
 def copied(state: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
-    """Weights in memory of their own, for a module to keep."""
+    """Copy weights into memory of their own, for a module to keep."""
     return {name: W.to(dtype).clone(memory_format=torch.contiguous_format) for name, W in state.items()}
 
 
 def without_absent(Z: Tensor, prompt: Prompt, registers: Registers) -> Tensor:
-    """Tokens [B, T, width] whose absent squares are 0 instead of a huge number; a mask must hide them then."""
+    """Return tokens [B, T, width] whose absent squares are 0 instead of a huge number; a mask must hide them then."""
     Z = Z.clone()
-    for square, there in zip(("x_sq", "y_sq"), _present(prompt), strict=True):
-        Z[..., registers[square]] *= there[..., None]
+    for square, present in zip(("x_sq", "y_sq"), _present(prompt), strict=True):
+        Z[..., registers[square]] *= present[..., None]
     return Z
 
 
 def absent_mask(prompt: Prompt, heads: int, others: int = 0) -> Tensor:
-    """True where a head must not look, [B·heads, T + others, T + others]: rows at absent y, columns at absent x.
+    """Mark where a head must not look, [B·heads, T + others, T + others]: rows at absent y, columns at absent x.
 
     ``others`` are tokens behind the T of the prompt, a sink for example: they look everywhere and everyone may look at
     them, as with absent values. (With ``add_bias_kv`` torch itself adds the column of the bias key.)
     """
-    x_there, y_there = _present(prompt)
-    B, T = x_there.shape
-    mask = torch.zeros(B, heads, T + others, T + others, dtype=torch.bool, device=x_there.device)
-    mask[:, HEADS.index("rows"), :T, :T] = ~y_there[:, None, :]
-    mask[:, HEADS.index("columns"), :T, :T] = ~x_there[:, None, :]
+    x_present, y_present = _present(prompt)
+    B, T = x_present.shape
+    mask = torch.zeros(B, heads, T + others, T + others, dtype=torch.bool, device=x_present.device)
+    mask[:, HEADS.index("rows"), :T, :T] = ~y_present[:, None, :]
+    mask[:, HEADS.index("columns"), :T, :T] = ~x_present[:, None, :]
     return mask.flatten(0, 1)
 
 
 def _present(prompt: Prompt) -> list[Tensor]:
-    """Which tokens hold a point x, and which a point y: [B, T] each."""
+    """Return which tokens hold a point x, and which a point y: [B, T] each."""
     sides = (prompt.x_present, prompt.y_present)
     return [nn.functional.pad(side, (0, prompt.tokens - side.shape[-1])) for side in sides]

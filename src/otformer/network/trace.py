@@ -72,8 +72,8 @@ class Run:
 
     def _cut(self, duals: Tensor) -> tuple[Tensor, Tensor]:
         """u and v of real points, −inf where one is absent, from [kept, B, T, 2]."""
-        there = (self.prompt.x_present, self.prompt.y_present)
-        u, v = (t[..., : p.shape[-1]].masked_fill(~p, -torch.inf) for t, p in zip(duals.unbind(-1), there, strict=True))
+        present = (self.prompt.x_present, self.prompt.y_present)
+        u, v = (t[..., : p.shape[-1]].masked_fill(~p, -torch.inf) for t, p in zip(duals.unbind(-1), present, strict=True))
         return self.prompt.out(u, 1), self.prompt.out(v, 1)
 
     def _of_head(self, t: Tensor, head: Any, sink: bool) -> Tensor:
@@ -196,9 +196,9 @@ class Trace(Run, Shown):
         k = int((error / mass).nan_to_num(torch.inf).argmax())
         which = f" in problem {k}" if self.prompt.batched else ""
         reg = float(self.network.reg[self.network.layer[-1]])
-        there = self.prompt.x_present[k][:, None] & self.prompt.y_present[k]
+        present = self.prompt.x_present[k][:, None] & self.prompt.y_present[k]
         H = self._of_head(self.network.logits(self.prompt.Z[k : k + 1], -1), "rows", sink=False)[0]
-        largest = float((reg * (H + 1))[there].abs().max())  # H = −C/λ − 1 on the prompt
+        largest = float((reg * (H + 1))[present].abs().max())  # H = −C/λ − 1 on the prompt
         annealed = self.network.schedule.startswith("Annealed")
         advice = "give more layers or a larger reg" if annealed else 'give more layers, a larger reg or schedule="annealed"'
         if largest > 4:

@@ -1,4 +1,4 @@
-"""What a notebook or a terminal shows of a trace: attention after a few layers, the points, and the marginal error."""
+"""The card of a trace in a notebook or a terminal: attention after a few layers, the points, and the marginal error."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def card(
     problem: int = 0,
     cells: int = CELLS,
 ) -> Card:
-    """The card of one problem; ``layers``: those that are drawn, four from the first to the last if None."""
+    """Draw one problem; ``layers``: those that are drawn, four from the first to the last if None."""
     *batch, n, m = trace.shape
     k = checks.count("problem", problem, least=0, most=len(trace.prompt.a) - 1)
     small = n * m <= LARGEST
@@ -59,7 +59,7 @@ def card(
 
 
 def heat(trace: Trace, layer: int, head: HeadName, k: int, labels: Any, cells: int = CELLS) -> Heat:
-    """Attention of a head as a picture, its own side on the rows; blocks of it are means over rows, so still shares."""
+    """Draw the attention of a head, its own side on the rows; blocks of it are means over rows, so still shares."""
     A = attention(trace, layer, k, checks.choice("head", head, HEADS))
     sums, rows = blocks(A, cells), np.diff([*range(0, len(A), block_size(len(A), cells)), len(A)])
     assert sums is not None  # A is below LARGEST
@@ -71,20 +71,20 @@ def heat(trace: Trace, layer: int, head: HeadName, k: int, labels: Any, cells: i
 
 
 def lines(trace: Trace, layer: int, k: int, points: tuple[Array, Array]) -> Points:
-    """The points, and lines as strong as attention after a layer."""
-    there = trace.prompt.x_present[k].cpu().numpy(), trace.prompt.y_present[k].cpu().numpy()
+    """Draw the points, and lines as strong as attention after a layer."""
+    present = trace.prompt.x_present[k].cpu().numpy(), trace.prompt.y_present[k].cpu().numpy()
     title = f"the points, layer {trace.layers[trace._kept(layer)]}"
-    return Points(*points, attention(trace, layer, k)[np.ix_(*there)], title, "x filled, y open; lines: where x looks")
+    return Points(*points, attention(trace, layer, k)[np.ix_(*present)], title, "x filled, y open; lines: where x looks")
 
 
 def attention(trace: Trace, layer: int, k: int, head: HeadName = "rows") -> Array:
-    """Attention of a head in problem k, [n, m] or [m, n]."""
+    """Return the attention of a head in problem k, [n, m] or [m, n]."""
     A = trace.attention(layer, head)
     return (A[k] if trace.prompt.batched else A).double().cpu().numpy()
 
 
 def spread(kept: Sequence[int], count: int) -> list[int]:
-    """At most ``count`` ≥ 2 of the kept layers, first and last among them, closer together at the start.
+    """Choose at most ``count`` ≥ 2 of the kept layers, first and last among them, closer together at the start.
 
     >>> spread(list(range(101)), 6)
     [0, 4, 16, 36, 64, 100]
@@ -96,7 +96,7 @@ def spread(kept: Sequence[int], count: int) -> list[int]:
 
 
 def points_of(trace: Trace, problem: int) -> tuple[Array, Array] | None:
-    """x [n, d] and y [m, d] of one problem, absent points left out; None if they are not points of 1 or 2 dimensions.
+    """Return x [n, d] and y [m, d] of one problem, without absent points; None if they are not points of 1 or 2 dimensions.
 
     Features of another cost (features.py) are not points: their squares are not ‖x‖² and ‖y‖². With ``scale="auto"`` points
     are centred and scaled, which leaves the picture as it is.

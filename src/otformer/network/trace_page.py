@@ -2,6 +2,10 @@
 
 After every layer attention is the softmax of (u_i + v_j − K_ij)/λ, over j for the head ``rows``, over i for ``columns``. So
 the page holds K once, u and v of every layer it shows, and does the softmax itself, in float64.
+
+The goal is the plan P*_λ of the prompt, by Sinkhorn (alternating.py) from the potentials of the last layer: its limit is the
+limit of the network's layers. A trace that has converged needs a few steps. One that has not may be far away; then the page
+has no goal, for a picture is not worth minutes.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.network.goal import costs, goal
+from otformer.network.alternating import alternated
 from otformer.network.trace_card import attention, points_of, spread
 from otformer.show import look
 from otformer.show.heat import checked_labels
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 LAYERS_SHOWN = 601  # most layers on a page
 LARGEST_PAGE = 20_000_000  # bytes
 ENTRIES_READ = 2**26  # of the plans that errors and distances are computed from, over all layers
+GOAL_STEPS, GOAL_ENTRIES = 10_000, 2**26  # of Sinkhorn's iteration at most; entries of all its plans, about a second
+CLOSE = 1e-6  # of the mass: the marginal error of a goal
 COORDINATES = 4  # of a point, up to which the table of registers shows x and y
 _BYTES = 4 / 3  # of base64 per byte
 
@@ -36,7 +42,7 @@ def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: 
     """Write the page of a trace; it opens without a network. Returns its path. Written whole or not at all.
 
     labels : two lists of texts, for the n points x and the m points y; of a batch a list of such pairs.
-    goals : the plan to compare with, [n, m], of a batch [B, n, m]; P*_λ if None (goal.py).
+    goals : the plan to compare with, [n, m], of a batch [B, n, m]; P*_λ if None.
     Shows at most 601 of the kept layers, closer together at the start where that are not all, and fewer of large problems.
     Of a batch, the first problems that fit (one at least). ValueError if the costs alone are too large for a page.
     """
@@ -68,18 +74,18 @@ def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: 
 
 
 def _labels(trace: Trace, labels: Any) -> list[Any]:
-    """Labels of every problem, or None of each."""
+    """Return the labels of every problem, or None for each."""
     *batch, n, m = trace.shape
     if labels is None or not batch:
         return [checked_labels(labels, (n, m))] * len(trace.prompt.a)
     if not isinstance(labels, Sequence) or isinstance(labels, str) or len(labels) != batch[0]:
         raise checks.ArgumentError("labels", f"be a list of {batch[0]} pairs of lists, one for each problem")
-    there = zip(trace.prompt.x_present.sum(1).tolist(), trace.prompt.y_present.sum(1).tolist(), strict=True)
-    return [checked_labels(each, shape) for each, shape in zip(labels, there, strict=True)]
+    shapes = zip(trace.prompt.x_present.sum(1).tolist(), trace.prompt.y_present.sum(1).tolist(), strict=True)
+    return [checked_labels(each, shape) for each, shape in zip(labels, shapes, strict=True)]
 
 
 def _goals(trace: Trace, goals: Any) -> list[Tensor | None]:
-    """The plans that were given for the problems, [n, m] each, or None for each."""
+    """Return the plans that were given for the problems, [n, m] each, or None for each."""
     if goals is None:
         return [None] * len(trace.prompt.a)
     t = checks.tensor("goal", goals).detach().double().cpu()
@@ -89,10 +95,40 @@ def _goals(trace: Trace, goals: Any) -> list[Tensor | None]:
 
 
 @torch.no_grad()
+def goal(trace: Trace, problem: int) -> Tensor | None:
+    """Find P*_λ [n, m] of one problem in float64, 0 where a point is absent; None if that takes more than a second or so."""
+    prompt = trace.prompt
+    a, b = prompt.a[problem].double(), prompt.b[problem].double()
+    u, v = (t.reshape(-1, t.shape[-1])[problem].double() for t in trace.potentials())
+    mask = (prompt.x_present[problem] & (a > 0))[:, None] & prompt.y_present[problem] & (b > 0)
+    X = (u[:, None] + v - _costs(trace, problem)) / _reg(trace)
+    most = min(GOAL_STEPS, 10 + GOAL_ENTRIES // max(X.numel(), 1))
+    for step, X in enumerate(alternated(X, mask, a, b, most)):  # noqa: B020
+        if step % 10 == 0:
+            P = X.exp()  # its columns are right
+            if float((P.sum(1) - a).abs().sum()) <= CLOSE * float(a.sum()):
+                return P
+    return None
+
+
+@torch.no_grad()
+def _costs(trace: Trace, problem: int) -> Tensor:
+    """Return K [n, m], which is C up to constants that neither softmax sees."""
+    net, prompt = trace.network, trace.prompt
+    H = trace._of_head(net.logits(prompt.Z[problem : problem + 1], net.depth - 1), "rows", sink=True)
+    return -_reg(trace) * net.log_plan(H)[0].double()
+
+
+def _reg(trace: Trace) -> float:
+    """Return λ of the last layer."""
+    return float(trace.network.reg[trace.network.layer[-1]])
+
+
+@torch.no_grad()
 def _problem(
     trace: Trace, layers: list[int], k: int, labels: Any, given: Tensor | None, errors: list[float]
 ) -> dict[str, Any]:
-    """What the page shows of problem k, absent points left out."""
+    """Collect what the page shows of problem k, without absent points."""
     prompt, registers = trace.prompt, trace.network.registers
     x, y = prompt.x_present[k].cpu(), prompt.y_present[k].cpu()
     found = goal(trace, k) if given is None else given
@@ -106,7 +142,7 @@ def _problem(
     return {
         "n": int(x.sum()),
         "m": int(y.sum()),
-        "K": _pack(costs(trace, k).cpu()[x][:, y], "<f8"),
+        "K": _pack(_costs(trace, k).cpu()[x][:, y], "<f8"),
         "u": _pack(u[places][:, x], "<f8"),
         "v": _pack(v[places][:, y], "<f8"),
         "goal": None if P is None else _pack(P, "<f4"),
@@ -122,22 +158,22 @@ def _problem(
 
 
 def _present(side: list[str], present: Tensor) -> list[str]:
-    """Labels of the points that are there: given for these alone, or for all."""
+    """Return the labels of the present points; labels were given for these alone, or for all."""
     return side if len(side) == int(present.sum()) else [side[i] for i in present.nonzero()[:, 0].tolist()]
 
 
 def _distances(trace: Trace, layers: list[int], k: int, P: Tensor) -> list[float]:
-    """The mean over x of ½ Σ_j |attention − goal| after every layer, goal rows summing to 1."""
-    there = trace.prompt.x_present[k].cpu().numpy()
+    """Return the mean over x of ½ Σ_j |attention − goal| after every layer, goal rows summing to 1."""
+    present = trace.prompt.x_present[k].cpu().numpy()
     rows = (P / P.sum(1, keepdim=True).clamp_min(1e-300)).cpu().numpy()
-    return [float(np.abs(attention(trace, layer, k) - rows).sum(1)[there].mean() / 2) for layer in layers]
+    return [float(np.abs(attention(trace, layer, k) - rows).sum(1)[present].mean() / 2) for layer in layers]
 
 
 def _pack(t: Tensor, kind: str) -> str:
-    """Numbers as little-endian bytes, base64."""
+    """Encode numbers as little-endian bytes in base64."""
     return base64.b64encode(np.ascontiguousarray(t.numpy()).astype(kind).tobytes()).decode("ascii")
 
 
 def _number(value: float) -> float | None:
-    """Seven significant digits; None (null) for what JSON cannot say."""
+    """Round to seven significant digits; None (null) for what JSON cannot say."""
     return float(f"{value:.7g}") if math.isfinite(value) else None

@@ -43,7 +43,7 @@ def test_the_sign_of_a_sum_is_exact(scale):
         ]
         three_digits, _ = digits.split(np.array(three))
         wanted = Fraction(three[0]) - Fraction(three[1]) + Fraction(three[2]) < 0
-        assert digits._is_negative(three_digits, 0, three_digits, 1, 2) == wanted
+        assert digits.is_negative(three_digits, 0, three_digits, 1, 2) == wanted
 
 
 @pytest.mark.parametrize(("big", "seed"), [(1e14, 1), (1e15, 1), (1e17, 5), (1e300, 2)])

@@ -36,6 +36,7 @@ ARITY = 4  # children of a node of the heap
 
 @compiled
 def _push(lengths: Floats, items: Ints, size: int, length: float, item: int) -> int:
+    """Add an item to the heap, in place; return its new size."""
     k = size
     while k > 0:
         above = (k - 1) // ARITY
@@ -49,7 +50,7 @@ def _push(lengths: Floats, items: Ints, size: int, length: float, item: int) -> 
 
 @compiled
 def _pop(lengths: Floats, items: Ints, size: int) -> tuple[float, int, int]:
-    """The least length, its item, and the size of the heap without it."""
+    """Return the least length, its item, and the size of the heap without it."""
     least, item = lengths[0], items[0]
     size -= 1
     length, last, k = lengths[size], items[size], 0
@@ -69,7 +70,7 @@ def _pop(lengths: Floats, items: Ints, size: int) -> tuple[float, int, int]:
 
 @compiled
 def settle(start: Ints, column: Ints, cost: Floats, to: Ints, back: Ints, f: Floats, g: Floats) -> None:
-    """f_i = min (c_e − g_j); pairs that are tight stay matched, others are not, and what can be is matched.
+    """Set f_i = min (c_e − g_j), keep the matched pairs that are tight, and match free rows along tight edges.
 
     Edges of row i are start[i] … start[i + 1] − 1. ``to`` has the column of every row, ``back`` the row of every column, −1
     if none.
@@ -96,13 +97,11 @@ def match(
     start: Ints, column: Ints, cost: Floats, to: Ints, back: Ints, f: Floats, g: Floats, stuck: Flags, far: float,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """Match the rows first … last − 1 along shortest paths, all in place; columns of stuck rows become ``stuck`` too."""
+    """Match the rows first … last − 1 along shortest paths, in place; columns of stuck rows become ``stuck`` too."""
     m = len(back)
-    at, by = (
-        np.full(m, np.inf),
-        np.empty(m, np.int64),
-    )  # distances of columns, infinite where not reached; rows they come from
-    done, seen, near = np.zeros(m, np.bool_), np.empty(m, np.int64), np.empty(m, np.int64)
+    # Distances of columns, infinite where not reached, and the rows they come from.
+    at, by = np.full(m, np.inf), np.empty(m, np.int64)
+    done, seen, scanned_columns = np.zeros(m, np.bool_), np.empty(m, np.int64), np.empty(m, np.int64)
     lengths, items = np.empty(1024), np.empty(1024, np.int64)
     for source in range(first, last):
         if to[source] >= 0:
@@ -132,13 +131,13 @@ def match(
                     j = -1
             if j < 0 or base >= nearest:
                 break
-            done[j], near[scanned], i = True, j, back[j]
+            done[j], scanned_columns[scanned], i = True, j, back[j]
             scanned += 1
         if end < 0:
             nearest = base + far
         f[source] += nearest
         for k in range(scanned):
-            j = near[k]
+            j = scanned_columns[k]
             g[j] -= nearest - at[j]
             f[back[j]] += nearest - at[j]
             stuck[j] = end < 0

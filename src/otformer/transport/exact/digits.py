@@ -1,62 +1,41 @@
-r"""Exact transport in whole numbers: what float64 cannot tell apart, and what takes over where it does not get on.
+r"""A network simplex in whole numbers of any size: sums and signs of costs where float64 has too few bits.
 
 Costs of very different size, such as 0.3 beside a "big M" of 10¹⁵ for pairs that must not match, or −10¹⁶ for pairs that
 must, have potentials in which the small ones lose their digits. A float is a whole number times a power of 2. So all costs
 are whole multiples of one power 2^e, and a sum of them is one too: the network simplex (simplex.py) runs on these.
 
 **Digits.** A whole number is written in base 2⁴⁰, d_0 + d_1 2⁴⁰ + …, with digits −2³⁹ ≤ d_t < 2³⁹, one int64 each, the last
-of any size. The digits of a sum are the sums of the digits, then each is brought back into its range from the lowest on, and
-the excess goes to the next (`_settle`). The rest below a digit d_t ≠ 0 is at most half of 2^{40 t}, so the sign of a number
-is the sign of its highest digit that is not 0, and its float64 value has no cancellation.
+of any size. The digits of a sum are the sums of the digits, then each is brought back into its range from the lowest on,
+and the excess goes to the next (`carry`). The rest below a digit d_t ≠ 0 is at most half of 2^{40 t}, so the sign of a
+number is the sign of its highest digit that is not 0, and its float64 value has no cancellation.
 
 **It ends.** Weights are whole numbers and every comparison is exact, so every arc that enters has a negative reduced cost,
 and the tree stays strongly feasible: no tree comes twice [1], and there are finitely many. It ends at the optimum, or with
-as little left over as there can be. Most signs are clear from float64, and few numbers are looked at digit by digit.
-
-**Small potentials.** Let T be the greatest cost in use, low the least of all, and k = min(n, m). A cycle through a pair of
-cost C that is not in use changes the value by at least C + (k − 1) low − k T, so what costs more than T + k (T − low) is not
-used, and the plan stays optimal if all such costs are lowered to that. Potentials for lowered costs are feasible for the
-given ones, and as small as the costs in use: they are what is returned.
+as little left over as there can be. Most signs are clear from float64, and few numbers are compared digit by digit.
 
 [1] W. H. Cunningham: A network simplex method. Mathematical Programming, 1976.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
-
 import numpy as np
 
 from otformer.transport.compiled import compiled
-from otformer.transport.exact.assignment import Floats, Ints
-from otformer.transport.exact.flow_graph import MOST_PIVOTS, Clock, Sent, carried
-from otformer.transport.exact.simplex import ARC, DEPTH, LEVEL, PARENT, UP, Span, following, plant, turn
+from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
+from otformer.transport.exact.simplex import ARC, DEPTH, LEVEL, PARENT, UP, Span, following, turn
 from otformer.transport.problem.read import FEW_BITS_LEFT
 
 IN_WHOLE_NUMBERS = "a network simplex in whole numbers"
 UP_TO = 2**25  # pairs, at 60 bytes each, or up to 430 where costs span all of float64
 BITS = 40  # of a digit: sums of 2²³ of them fit into 64
 SPARE_BITS = 32  # for sums along a path through all points
-CLEAR = 2.0**-46  # of three numbers: below, float64 does not tell the sign of their sum
 SOME, NONE = 256, 64  # small ones are some if one entry in 256 is; hardly any are larger if 64 times as many are not
 VOID = 2.0**10  # times the largest of the small ones: up to there are hardly any
 ENOUGH = 4 * 10**6  # entries that tell whether costs are wide
 
 
-class Finished(NamedTuple):
-    """A plan that nothing improves, its potentials, what is left on both sides, and whether time was enough."""
-
-    sent: Sent
-    f: Floats
-    g: Floats
-    lost: Ints
-    wanting: Ints
-    ended: bool
-
-
 def is_wide(C: np.ndarray) -> bool:
-    """Whether some costs, of a matrix or a list, are far below the largest, so that sums with it take their digits.
+    """Return whether some costs, of a matrix or a list, are far below the largest, so that sums with it take their digits.
 
     >>> is_wide(np.array([[0.3, 0.7], [1.0, 0.0]])), is_wide(np.array([[0.3, 1e15], [1e15, 0.7]]))
     (False, True)
@@ -72,7 +51,7 @@ def is_wide(C: np.ndarray) -> bool:
 
 @compiled
 def falls_apart(C: np.ndarray) -> bool:
-    """The same of many matrices [n, n], for less: only where hardly any cost lies between the small ones and the others."""
+    """A cheaper `is_wide` of a matrix [n, n]: detect costs that split into two groups of very different size."""
     largest, count, above, least, greatest, top = 0.0, 0, 0, np.inf, -np.inf, 0.0
     for row in C:
         for value in row:
@@ -91,79 +70,8 @@ def falls_apart(C: np.ndarray) -> bool:
     return NONE * above <= count
 
 
-def finish(i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats, g: Floats, clock: Clock) -> Finished:
-    """The best plan on the arcs (i, j) [E] of finite costs c, from float64 potentials f [n] and g [m]."""
-    flows = _Flows(i, j, supply, demand)
-    flows.plant(c, f, g)
-    ended = flows.run(clock)
-    sent = flows.sent(c)
-    if len(sent.cost):
-        top, low, paths = float(sent.cost.max()), float(c.min()), min(len(supply), len(demand))
-        cap = top + paths * (top - low)
-        if float(c.max()) > cap:
-            flows.price(np.minimum(c, cap))
-            ended = flows.run(clock) and ended
-            sent = flows.sent(c)
-    lost, wanting = supply.copy(), demand.copy()
-    np.subtract.at(lost, sent.i, sent.units)
-    np.subtract.at(wanting, sent.j, sent.units)
-    return Finished(sent, *flows.potentials(), lost, wanting, ended)
-
-
-class _Flows:
-    """Arcs, a tree of them and its flow; artificial arcs, one per node, come first and cost nothing but a level."""
-
-    def __init__(self, i: Ints, j: Ints, supply: Ints, demand: Ints) -> None:
-        n, m = self.shape = len(supply), len(demand)
-        root = n + m
-        self.source = np.concatenate([np.arange(n), np.full(m, root), i])
-        self.target = np.concatenate([np.full(n, root), np.arange(n, root), j + n])
-        self.left, self.flow = np.concatenate([supply, demand]), np.zeros(root + len(i), np.int64)
-
-    def plant(self, c: Floats, f: Floats, g: Floats) -> None:
-        """A tree of arcs that are nearly tight."""
-        n, root = self.shape[0], sum(self.shape)
-        order = root + np.argsort(c - f[self.source[root:]] - g[self.target[root:] - n], kind="stable")
-        none = np.zeros(root)  # the costs of artificial arcs
-        self.tree: Span = plant(self.source, self.target, order, none, self.flow, self.left, n)
-        self.price(c)
-
-    def price(self, c: Floats) -> None:
-        """Other costs for the same tree."""
-        root = sum(self.shape)
-        self.cost = np.concatenate([np.zeros(root), c])
-        self.digits, self.exponent = split(self.cost)
-        with np.errstate(over="ignore"):  # of digits that are 0
-            self.units = np.ldexp(1.0, self.exponent + BITS * np.arange(self.digits.shape[1]))
-        self.p = np.zeros((root + 1, self.digits.shape[1]), np.int64)
-        self.near = np.zeros(root + 1)
-        _potentials(self.tree, self.p, self.near, self.digits, self.units)
-
-    def run(self, clock: Clock) -> bool:
-        """Pivots, until nothing improves the plan (True) or time is up."""
-        at, block = sum(self.shape) - 1, 2 * math.isqrt(len(self.cost)) + 1
-        arcs = self.source, self.target, self.cost, self.digits, self.flow, self.tree, self.p, self.near, self.units
-        for first, last in clock.portions(MOST_PIVOTS):
-            made, at = _pivot(*arcs, at, block, last - first)
-            if made < last - first:
-                return True
-        return False
-
-    def sent(self, c: Floats) -> Sent:
-        return carried(self.source, self.target, self.flow, c, *np.split(self.left, [self.shape[0]]))
-
-    def potentials(self) -> tuple[Floats, Floats]:
-        """f [n] and g [m], moved by a constant so that most are small, each rounded once."""
-        exact = [sum(int(d) << (BITS * t) for t, d in enumerate(row)) for row in self.p[:-1]]
-        n = self.shape[0]
-        middle = sorted(exact[n:])[len(exact[n:]) // 2]
-        up, down = 1 << max(0, self.exponent), 1 << max(0, -self.exponent)
-        p = np.array([(value - middle) * up / down for value in exact])
-        return p[:n], -p[n:]
-
-
 def split(c: Floats) -> tuple[Ints, int]:
-    """Digits [E, K] of c/2^e, exactly, and the exponent e; K leaves room for sums of all of them.
+    """Return the exact digits [E, K] of c/2^e, and the exponent e; K leaves room for sums of all of them.
 
     >>> digits, e = split(np.array([0.5, -2.0**50, 0.0]))
     >>> e, digits.tolist()
@@ -189,8 +97,8 @@ def split(c: Floats) -> tuple[Ints, int]:
 
 
 @compiled
-def _settle(p: Ints, node: int, units: Floats) -> float:
-    """Brings the digits of a number p[node] back into their range, in place; its value in float64, the highest first."""
+def carry(p: Ints, node: int, units: Floats) -> float:
+    """Bring the digits of a number p[node] back into their range, in place; return its value in float64."""
     excess, last, total = np.int64(0), len(units) - 1, 0.0
     for t in range(last):
         digit = p[node, t] + excess
@@ -204,8 +112,8 @@ def _settle(p: Ints, node: int, units: Floats) -> float:
 
 
 @compiled
-def _is_negative(digits: Ints, arc: int, p: Ints, i: int, j: int) -> bool:
-    """Whether the reduced cost c − p_i + p_j of an arc is below 0."""
+def is_negative(digits: Ints, arc: int, p: Ints, i: int, j: int) -> bool:
+    """Return whether the reduced cost c − p_i + p_j of an arc is below 0."""
     excess, sign, last = np.int64(0), np.int64(0), digits.shape[1] - 1
     for t in range(last + 1):
         digit = digits[arc, t] - p[i, t] + p[j, t] + excess
@@ -217,26 +125,26 @@ def _is_negative(digits: Ints, arc: int, p: Ints, i: int, j: int) -> bool:
 
 
 @compiled
-def _potentials(tree: Span, p: Ints, near: Floats, digits: Ints, units: Floats) -> None:
-    """Of all nodes, and their levels and depths, from the tree; in place."""
+def recompute(tree: Span, p: Ints, rounded: Floats, digits: Ints, units: Floats) -> None:
+    """Compute potentials p [nodes, K], their float64 values, levels and depths of all nodes from the tree, in place."""
     root = len(p) - 1
     node = following(tree, root, root)
     while node >= 0:
         above, arc, sign = tree[node, PARENT], tree[node, ARC], 1 if tree[node, UP] else -1
         for t in range(len(units)):
             p[node, t] = p[above, t] + sign * digits[arc, t]
-        near[node] = _settle(p, node, units)
+        rounded[node] = carry(p, node, units)
         tree[node, LEVEL] = tree[above, LEVEL] + sign * (arc < root)
         tree[node, DEPTH] = tree[above, DEPTH] + 1
         node = following(tree, node, root)
 
 
 @compiled
-def _pivot(
-    source: Ints, target: Ints, cost: Floats, digits: Ints, flow: Ints, tree: Span, p: Ints, near: Floats, units: Floats,
+def pivot(
+    source: Ints, target: Ints, cost: Floats, digits: Ints, flow: Ints, tree: Span, p: Ints, rounded: Floats, units: Floats,
     at: int, block: int, most: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """Up to ``most`` pivots, in place; how many were made, and the arc to go on from. Fewer than ``most``: it is optimal."""
+    """Make up to ``most`` pivots, in place; return how many (fewer: it is optimal), and the arc to go on from."""
     first, arcs, shift = len(p) - 1, len(source), np.empty(len(units), np.int64)
     for made in range(most):
         best, least, lowest, looked = -1, np.inf, 0, 0
@@ -245,10 +153,10 @@ def _pivot(
                 at = at + 1 if at + 1 < arcs else first
                 i, j = source[at], target[at]
                 level = tree[j, LEVEL] - tree[i, LEVEL]
-                reduced = cost[at] - near[i] + near[j]
+                reduced = cost[at] - rounded[i] + rounded[j]
                 if level < lowest or (level == lowest and reduced < least):
-                    unclear = CLEAR * (abs(cost[at]) + abs(near[i]) + abs(near[j]))
-                    if level < 0 or reduced < -unclear or (reduced <= unclear and _is_negative(digits, at, p, i, j)):
+                    unclear = COST_ROUNDING * (abs(cost[at]) + abs(rounded[i]) + abs(rounded[j]))
+                    if level < 0 or reduced < -unclear or (reduced <= unclear and is_negative(digits, at, p, i, j)):
                         best, lowest, least = at, level, reduced
                 looked += 1
         if best < 0:
@@ -262,7 +170,7 @@ def _pivot(
         while node >= 0:
             for t in range(len(units)):
                 p[node, t] += sign * shift[t]
-            near[node] = _settle(p, node, units)
+            rounded[node] = carry(p, node, units)
             tree[node, LEVEL] += sign * level
             tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
             node = following(tree, node, top)

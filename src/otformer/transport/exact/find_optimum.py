@@ -2,10 +2,9 @@ r"""Exact transport: min Σ P C over plans with marginals a and b, with a certif
 
     rough layers  ─▶  potentials v  ─▶  rounds of "best on a sparse graph" and "look at all pairs"  ─▶  plan, potentials, gap
     start.py                            rounds.py
-                      costs too different in size for float64, and rounds that do not end:  digits.py
+                      costs too different in size for float64, and rounds that do not end:  whole_numbers.py
 
-Layers are only there to be near: whatever they give, the rounds end at the optimum, in as many looks at all pairs as v is
-bad.
+Layers only save time: whatever they give, the rounds end at the optimum, after fewer looks at all pairs if v is good.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from otformer.transport.exact import digits
-from otformer.transport.exact.flow_graph import Clock, Sent, empty_graph
+from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.exact.repeated import places
 from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.small_assignments import ON_MATRIX, assign
@@ -26,6 +25,7 @@ from otformer.transport.exact.start import start, usable
 from otformer.transport.exact.units import Units, in_units
 from otformer.transport.exact.whole_numbers import (
     completed,
+    in_float64,
     is_proved,
     is_rounding,
     least_of_rows,
@@ -40,7 +40,7 @@ GRAPH_UP_TO = 1500  # pairs of which all are put on the graph: choosing some tak
 
 
 class Found(NamedTuple):
-    """The optimum of a problem in units of weight, the layers that led there, and the clock it ran by."""
+    """Hold the optimum of a problem in units of weight, the layers that led there, and the clock it ran by."""
 
     optimum: Optimum
     units: Units
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 def find_optimum(problem: Problem, tol: float, max_time: float | None = None) -> Found:
-    """The optimum of a problem, whose λ is not looked at."""
+    """Find the optimum of a problem; its λ is ignored."""
     clock = Clock(max_time)
     if not len(problem.a):
         none, nothing = np.empty(0, np.int64), np.empty(0)
@@ -69,9 +69,9 @@ def find_optimum(problem: Problem, tol: float, max_time: float | None = None) ->
 
 
 def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tuple[Optimum, int]:
-    """The optimum, and the layers that it took.
+    """Return the optimum, and the layers that it took.
 
-    Points in few dimensions are put along a curve before, so that searches stay near in memory.
+    Points in few dimensions are sorted along a curve first, so that searches stay near in memory.
     """
     order = problem.cost.order()
     if order is not None:
@@ -80,10 +80,10 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
     v, depth = start(problem, pairs, clock)
     few = math.prod(pairs.shape) <= digits.UP_TO
     found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
-    if few and not clock.rung and not _is_sure(problem, found, tol):
+    if few and not clock.expired and not _is_sure(problem, found, tol):
         better = of_all_pairs(pairs, units, found.f, found.g, clock)
-        found = better if math.isfinite(better.gap) or found.lost.any() else found  # or time was up
-    if found.lost.any():
+        found = better if math.isfinite(better.gap) or found.unsent.any() else found  # or time was up
+    if found.unsent.any():
         found = completed(found, pairs, clock)
     if order is not None:
         i, j = map(to_numpy, order)
@@ -93,17 +93,17 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
 
 
 def _on_graph(problem: Problem, pairs: tuple[np.ndarray, np.ndarray], units: Units, tol: float, clock: Clock) -> Optimum:
-    """Pairs that are few are a graph already: the optimum on all of them at once, and none to look at besides."""
+    """Solve on all allowed pairs at once: few pairs are a graph already, and there are no others to price."""
     (i, j), v = pairs, np.zeros(len(units.demand))
     c = problem.cost.costs(i, j)
     if problem.start is not None:
         v = usable(to_numpy(problem.start[1]), problem.cost.spread)
     found = of_graph(i, j, c, units, least_of_rows(i, c - v[j], len(units.supply)), v, tol, clock)
-    return completed(found, problem.cost, clock) if found.lost.any() else found
+    return completed(found, problem.cost, clock) if found.unsent.any() else found
 
 
 def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
-    """The same problem with its points in another order."""
+    """Return the same problem with its points in another order."""
     first = None if problem.start is None else (problem.start[0][rows], problem.start[1][columns])
     weights = {"a": problem.a[rows], "b": problem.b[columns], "target": problem.target[columns]}
     return replace(problem, cost=problem.cost.take(rows, columns), start=first, support=None, wanted=None, **weights)
@@ -116,13 +116,14 @@ def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Opti
     (n, m), C, found = problem.cost.shape, to_numpy(problem.cost.dense), None
     if n == m and (units.supply == 1).all():
         found = _assigned(C) if n <= MATRIX_UP_TO else None
-    elif n * m <= GRAPH_UP_TO:
-        found = _on_whole_graph(C, units, clock)
+    elif n * m <= GRAPH_UP_TO and float(C.max()) < math.inf:
+        u = C.min(1)
+        found = in_float64(*np.divmod(np.arange(C.size), m), C.ravel(), units, u, (C - u[:, None]).min(0), clock)
     return found if found is not None and _is_sure(problem, found, tol) else None
 
 
 def _is_sure(problem: Problem, found: Optimum, tol: float) -> bool:
-    """Whether float64 was enough: all is sent, proved to be optimal, and costs of very different size kept their digits."""
+    """Return whether float64 was enough: all is sent, proved optimal, and costs of very different size kept their digits."""
     if not (is_proved(found, tol) and is_rounding(found)):
         return False
     C = to_numpy(problem.cost.dense)
@@ -136,20 +137,3 @@ def _assigned(C: np.ndarray) -> Optimum | None:
     sent = Sent(i, found.to[0], np.ones(len(C), np.int64), C[i, found.to[0]])
     none = np.zeros(len(C), np.int64)
     return Optimum(sent, found.f[0] + found.low[0], found.g[0], float(found.gap[0]), 1, none, none, ON_MATRIX)
-
-
-def _on_whole_graph(C: np.ndarray, units: Units, clock: Clock) -> Optimum | None:
-    """With all pairs on the graph the one look at them is for the proof; None where one is forbidden, or time is up."""
-    u = C.min(1)
-    v = (C - u[:, None]).min(0)
-    if not float(C.max()) < math.inf:
-        return None
-    graph = empty_graph(units.supply, units.demand, u, v)
-    graph.add(*np.divmod(np.arange(C.size), C.shape[1]), C.ravel())
-    graph.run(clock, 0.0)
-    lost, wanting = graph.unsent()
-    if lost.any():
-        return None
-    sent, g = graph.sent(), graph.g
-    f = (C - g).min(1)
-    return Optimum(sent, f, g, sent.gap(f, g), 1, lost, wanting, graph.method)

@@ -32,12 +32,13 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.memory import Need, needs, shape
+from otformer.transport.types import Form
 
 UNITS = 2.0**62  # of which all the mass on one side is made
 
 
 class MonotonePlan(NamedTuple):
-    """The pairs of a plan on a line, with their masses, and potentials f_i + g_j ≤ c_ij, equal on these pairs."""
+    """Hold the pairs of a plan on a line, with their masses, and potentials f_i + g_j ≤ c_ij, equal on these pairs."""
 
     rows: Any  # [k], k < n + m, whole numbers
     columns: Any  # [k]
@@ -79,25 +80,25 @@ def wasserstein_1d(
     >>> float(wasserstein_1d([0.0, 1.0], [0.5], [0.25, 0.75], p=2))
     0.25
     """
-    x, y, a, b, power, like = _read(u_values, v_values, u_weights, v_weights, p)
+    x, y, a, b, power, form = _read(u_values, v_values, u_weights, v_weights, p)
     x, x_order = _sorted("u_values", x, require_sort)
     y, y_order = _sorted("v_values", y, require_sort)
     a, b = a.gather(0, x_order), b.gather(0, y_order)
     stairs = _staircase(a, b)
     costs = _costs(stairs, x, y, power)
     value = (stairs.masses * costs).sum(0)
-    if not bool(value.to(like.dtype).isfinite().all()):
-        most = f"below {torch.finfo(like.dtype).max:.2g}"
+    if not bool(value.to(form.dtype).isfinite().all()):
+        most = f"below {torch.finfo(form.dtype).max:.2g}"
         raise checks.ArgumentError("u_values and v_values", f"be so near, and weights so small, that the distance is {most}")
     if checks.derivative_wanted(a, b):
         b = b * (a.sum(0) / b.sum(0))
         f, g = _potentials(stairs, costs)
         value = value + ((a - a.detach()) * f).sum(0) + ((b - b.detach()) * g).sum(0)
-    return like.give(value.reshape(like.shape))
+    return form.give(value.reshape(checks.unseen("u_values", u_values).shape[1:]))[()]
 
 
 def _need(x: Any, y: Any) -> Need:
-    """Of sorting both sides, and of the staircase."""
+    """Estimate the memory of sorting both sides, and of the staircase."""
     (n, *lead), m = shape(x, 1), shape(y, 1)[0]
     count = math.prod(lead)
     what = f"{count:,} problem{'s' * (count != 1)} of {n:,} and {m:,} numbers"
@@ -135,32 +136,21 @@ def plan_1d(x: Any, y: Any, a: Any = None, b: Any = None, p: float = 1) -> Monot
         if len(shape := tuple(checks.unseen(name, values).shape)) != 1:
             raise checks.ArgumentError(name, "have shape (n,)", shape)
     with torch.no_grad():
-        first, second, a, b, power, like = _read(x, y, a, b, p, ("x", "y", "a", "b"))
+        first, second, a, b, power, form = _read(x, y, a, b, p, ("x", "y", "a", "b"))
         first, x_order = _sorted("x", first)
         second, y_order = _sorted("y", second)
         stairs = _staircase(a.gather(0, x_order), b.gather(0, y_order))
         costs = _costs(stairs, first, second, power)
         f, g = _potentials(stairs, costs)
         f, g = torch.empty_like(f).scatter(0, x_order, f), torch.empty_like(g).scatter(0, y_order, g)
-        kept = stairs.masses > 0
-        pairs = x_order[stairs.rows[kept], 0], y_order[stairs.columns[kept], 0], stairs.masses[kept]
-    return MonotonePlan(*(t if like.tensors else t.numpy() for t in (*pairs, f[:, 0], g[:, 0])))
-
-
-class _Like(NamedTuple):
-    """What was given, and so what is returned."""
-
-    tensors: bool
-    dtype: torch.dtype
-    shape: torch.Size  # without the first axis
-
-    def give(self, t: Tensor) -> Any:
-        t = t.to(self.dtype)
-        return t if self.tensors else t.numpy()[()]
+        used = stairs.masses > 0
+        rows, columns = x_order[stairs.rows[used], 0], y_order[stairs.columns[used], 0]
+        arrays = rows, columns, stairs.masses[used], f[:, 0], g[:, 0]
+    return MonotonePlan(*(t.numpy() if form.device is None else t for t in arrays))
 
 
 class _Stairs(NamedTuple):
-    """Pairs of places in sorted lists, from the first to the last, every column a problem."""
+    """Hold pairs of places in sorted lists, from the first to the last, every column a problem."""
 
     rows: Tensor  # [n + m − 1, K]
     columns: Tensor
@@ -169,7 +159,7 @@ class _Stairs(NamedTuple):
 
 
 def _staircase(a: Tensor, b: Tensor) -> _Stairs:
-    """Weights [n, K] and [m, K], in the order of their points."""
+    """Build the staircase of weights [n, K] and [m, K] of sorted points."""
     a, b, total = a.detach(), b.detach(), a.detach().sum(0)
     first, second = ((w / w.sum(0) * UNITS).long() for w in (a, b))
     second.scatter_add_(0, b.argmax(0, keepdim=True), (first.sum(0) - second.sum(0))[None])
@@ -183,7 +173,7 @@ def _staircase(a: Tensor, b: Tensor) -> _Stairs:
 
 
 def _costs(stairs: _Stairs, x: Tensor, y: Tensor, p: float) -> Tensor:
-    """|x_i − y_j|^p of the pairs, [n + m − 1, K]."""
+    """Return |x_i − y_j|^p of the pairs, [n + m − 1, K]."""
     apart = (x.gather(0, stairs.rows) - y.gather(0, stairs.columns)).abs()
     costs = apart if p == 1 else apart**p
     if not bool(costs.isfinite().all()):
@@ -192,7 +182,7 @@ def _costs(stairs: _Stairs, x: Tensor, y: Tensor, p: float) -> Tensor:
 
 
 def _potentials(stairs: _Stairs, costs: Tensor) -> tuple[Tensor, Tensor]:
-    """f [n, K] and g [m, K] of the sorted points, with f_i + g_j the cost of every pair of the staircase."""
+    """Return f [n, K] and g [m, K] of the sorted points, with f_i + g_j the cost of every pair of the staircase."""
     steps, n, m = costs.diff(dim=0), int(stairs.rows[-1, 0]) + 1, int(stairs.columns[-1, 0]) + 1
     f, g = costs.new_zeros(n, costs.shape[1]), costs.new_zeros(m, costs.shape[1])
     # Every step ends in a new row or a new column; the other kind of step adds 0 to where it already is.
@@ -202,7 +192,7 @@ def _potentials(stairs: _Stairs, costs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sorted(name: str, values: Tensor, unsorted: bool = True) -> tuple[Tensor, Tensor]:
-    """Values [n, K] in order, and where they stood."""
+    """Sort values [n, K]; return them and the order."""
     if unsorted:
         order = values.detach().argsort(dim=0, stable=True)
         return values.gather(0, order), order
@@ -214,8 +204,8 @@ def _sorted(name: str, values: Tensor, unsorted: bool = True) -> tuple[Tensor, T
 def _read(
     u_values: Any, v_values: Any, u_weights: Any, v_weights: Any, p: Any,
     names: tuple[str, str, str, str] = ("u_values", "v_values", "u_weights", "v_weights"),
-) -> tuple[Tensor, Tensor, Tensor, Tensor, float, _Like]:  # fmt: skip
-    """Values and weights [n, K] and [m, K] in float64, with their graphs; p; and what was given."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, float, Form]:  # fmt: skip
+    """Read values and weights [n, K] and [m, K] in float64, with their graphs; p; and the form of results."""
     power = checks.positive("p", p)
     if power < 1:
         raise checks.ArgumentError("p", "be at least 1", repr(p))
@@ -227,9 +217,9 @@ def _read(
     if x.shape[1:] != y.shape[1:] or x.device != y.device:
         both = " and ".join(f"{tuple(t.shape)} on {t.device}" for t in given)
         raise checks.ArgumentError(f"{names[0]} and {names[1]}", "agree in columns and device", both)
-    dtype = torch.float32 if x.dtype == y.dtype == torch.float32 else torch.float64
     tensors = any(isinstance(t, Tensor) for t in (u_values, v_values, u_weights, v_weights))
-    like = _Like(tensors, dtype, x.shape[1:])
+    form = Form(x.device if tensors else None, single=x.dtype == y.dtype == torch.float32)
+    one = x.ndim == 1
     x, y = (t.double().reshape(len(t), -1) for t in given)
     weights = [
         None if w is None else _weights(name, w, t.shape, x)
@@ -241,13 +231,12 @@ def _read(
         mass / len(t) + torch.zeros_like(t) if w is None else w
         for w, t in zip(weights, (x.detach(), y.detach()), strict=True)
     )
-    one = not like.shape
     checks.same_mass(a[:, 0] if one else a.mT, b[:, 0] if one else b.mT, f"{names[2]} and {names[3]}")
-    return x, y, a, b, power, like
+    return x, y, a, b, power, form
 
 
 def _weights(name: str, given: Any, shape: torch.Size, like: Tensor) -> Tensor:
-    """Weights of one side, the same for all columns or for each, [n, K]."""
+    """Read the weights of one side, the same for all columns or for each, [n, K]."""
     own = tuple(shape) if len(shape) > 1 and checks.unseen(name, given).ndim > 1 else tuple(shape[:1])
     w = checks.weights(name, given, own, like).reshape(shape[0], -1)
     if not bool((w.detach().sum(0) > 0).all()):

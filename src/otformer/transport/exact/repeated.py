@@ -31,24 +31,24 @@ OFTEN = 2  # times a point of one side is given, on average, from where on mergi
 
 
 class MergedPoints(NamedTuple):
-    """The places of one side's points: one of the points at each, [K], and the place of every point, [n]."""
+    """Hold the places of one side's points: one of the points at each, [K], and the place of every point, [n]."""
 
     first: Ints
     place: Ints
 
     def sums(self, units: Ints) -> Ints:
-        """Of whole numbers [n], those of the places [K]."""
+        """Sum whole numbers [n] of the points over each place, [K]."""
         return _sums(self.place, units, len(self.first))
 
 
 class Places(NamedTuple):
-    """The places of both sides."""
+    """Hold the places of both sides."""
 
     rows: MergedPoints
     columns: MergedPoints
 
     def merged(self, problem: Problem, units: Units) -> tuple[Problem, Units]:
-        """The problem between places."""
+        """Return the problem between places."""
         i, j = (torch.as_tensor(side.first, device=problem.cost.device) for side in self)
         weights = {
             name: w.new_zeros(len(side.first)).index_add(0, torch.as_tensor(side.place, device=w.device), w)
@@ -60,26 +60,26 @@ class Places(NamedTuple):
         return fewer, units._replace(supply=self.rows.sums(units.supply), demand=self.columns.sums(units.demand))
 
     def shared(self, found: Optimum, units: Units) -> Optimum:
-        """The plan of places as one of points; what is left of a place, that goes nowhere, is shared like a pair."""
+        """Expand a plan between merged points to the original points, unsent mass included."""
         I, J, sent, cost = found.sent
         K, L = len(self.rows.first), len(self.columns.first)
-        left = self.rows.sums(units.supply) - _sums(I, sent, K)
-        i, pair, sent = _share(self.rows, units.supply, np.append(I, np.arange(K)), np.append(sent, left))
+        rest = self.rows.sums(units.supply) - _sums(I, sent, K)
+        i, pair, sent = _share(self.rows, units.supply, np.append(I, np.arange(K)), np.append(sent, rest))
         going = pair < len(I)
-        lost = _sums(i[~going], sent[~going], len(units.supply))
+        unsent = _sums(i[~going], sent[~going], len(units.supply))
         i, pair, sent = i[going], pair[going], sent[going]
-        left = self.columns.sums(units.demand) - _sums(J[pair], sent, L)
-        j, piece, sent = _share(self.columns, units.demand, np.append(J[pair], np.arange(L)), np.append(sent, left))
+        rest = self.columns.sums(units.demand) - _sums(J[pair], sent, L)
+        j, piece, sent = _share(self.columns, units.demand, np.append(J[pair], np.arange(L)), np.append(sent, rest))
         going = piece < len(i)
-        wanting = _sums(j[~going], sent[~going], len(units.demand))
+        unmet = _sums(j[~going], sent[~going], len(units.demand))
         piece = piece[going]
         shared = Sent(i[piece], j[going], sent[going], cost[pair[piece]])
         f, g = found.f[self.rows.place], found.g[self.columns.place]
-        return found._replace(sent=shared, f=f, g=g, lost=lost, wanting=wanting)
+        return found._replace(sent=shared, f=f, g=g, unsent=unsent, unmet=unmet)
 
 
 def places(cost: Cost) -> Places | None:
-    """Where the points are, if those of one side are given often."""
+    """Find the places of all points, if those of one side are given often; otherwise None."""
     tables = cost.places()
     if tables is None or not any(_often(table) for table in tables):
         return None
@@ -89,18 +89,18 @@ def places(cost: Cost) -> Places | None:
 
 
 def _often(table: Tensor) -> bool:
-    """Whether it can be that points [n, d] are given often: a sort of one coordinate tells, where most of them differ."""
+    """Return whether points [n, d] may be given often: a sort of one coordinate shows it, where most of them differ."""
     return OFTEN * len(torch.unique(table[:, 0])) <= len(table)
 
 
 def _side(table: Tensor) -> MergedPoints:
-    """Points are at one place if all coordinates, and their labels, are equal."""
+    """Merge the points whose coordinates and labels are all equal."""
     _, first, place = np.unique(to_numpy(table), axis=0, return_index=True, return_inverse=True)
     return MergedPoints(first, place.reshape(-1))
 
 
 def _share(side: MergedPoints, units: Ints, places: Ints, amounts: Ints) -> tuple[Ints, Ints, Ints]:
-    """Amounts [E] of places among their points, whose own units [n] have the same sums: points, which amount, and units.
+    """Share amounts [E] of places among their points, whose units [n] have the same sums: points, which amount, and units.
 
     >>> side = MergedPoints(np.array([0, 1]), np.array([0, 1, 0]))
     >>> [t.tolist() for t in _share(side, np.array([2, 5, 2]), np.array([1, 0, 0]), np.array([5, 1, 3]))]
@@ -112,14 +112,14 @@ def _share(side: MergedPoints, units: Ints, places: Ints, amounts: Ints) -> tupl
 
 
 def _sums(at: Ints, units: Ints, many: int) -> Ints:
-    """Sums of whole numbers [E] by their places, [many]; exact, which those of np.bincount are not."""
+    """Sum whole numbers [E] by their places, [many]; exactly, which np.bincount does not."""
     out = np.zeros(many, np.int64)
     np.add.at(out, at, units)
     return out
 
 
 def staircase(supply: Ints, demand: Ints) -> tuple[Ints, Ints, Ints]:
-    """Rows, columns and units of the plan that sends in the order of both.
+    """Return rows, columns and units of the plan that sends in the order of both.
 
     >>> [t.tolist() for t in staircase(np.array([0, 3, 1]), np.array([2, 2]))]
     [[1, 1, 2], [0, 1, 1], [2, 1, 1]]

@@ -13,8 +13,8 @@ graph, where all have moved so that most are small again.
 
 **It ends.** A round adds pairs, or ``far`` grows, which it does a few times only, or the gap is halved. Where potentials
 have lost digits the pairs may be on the graph already, and two rounds could undo each other for ever. So after
-STALLED_ROUNDS without progress, either the rest is left to whole numbers (digits.py), or only pairs that are not on the
-graph count: of these there are finitely many.
+STALLED_ROUNDS without progress, either whole numbers take over (whole_numbers.py), or only pairs that are not on the graph
+count: of these there are finitely many.
 
 **The certificate.** (f*, g) satisfy f*_i + g_j ≤ c_ij for every pair, by definition of the minimum. So for every plan P
 
@@ -43,34 +43,34 @@ STALLED_ROUNDS, PROGRESS = 32, 0.99  # rounds without progress; the share of the
 
 
 class Optimum(NamedTuple):
-    """The plan as a list of pairs, potentials that are feasible for all pairs, and primal minus dual in units of weight."""
+    """Hold the plan as a list of pairs, potentials feasible for all pairs, and primal minus dual in units of weight."""
 
     sent: Sent
     f: Floats
     g: Floats
     gap: float
     rounds: int
-    lost: Ints  # what rows could not send: time ran out, or no allowed pair reaches it
-    wanting: Ints  # what columns have not received
+    unsent: Ints  # what rows could not send: time ran out, or no allowed pair reaches it
+    unmet: Ints  # what columns have not received
     method: str
 
     @property
     def total(self) -> int:
-        """All that is to be sent."""
-        return int(self.sent.units.sum() + self.lost.sum())
+        """Return the sum of the supply."""
+        return int(self.sent.units.sum() + self.unsent.sum())
 
 
 def optimum(
     pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: float, clock: Clock, handed_over: bool = False
 ) -> Optimum:
-    """The best plan that sends ``supply`` [n] to ``demand`` [m], whole numbers of the same sum, from potentials v [m].
+    """Find the best plan that sends ``supply`` [n] to ``demand`` [m], whole numbers of the same sum, from potentials v [m].
 
     ``spread`` bounds the range of all costs that are not infinite. Where this gets stuck, a plan that is not the best is
     returned if it is ``handed_over`` to another method.
     """
     v = v - np.median(v)  # a constant is free, and a large one costs digits
-    values, places = pairs.least(v, 1 if clock.rung else min(PAIRS, pairs.shape[1]), rows=True)
-    if clock.rung:  # the bound of v, and nothing sent
+    values, places = pairs.least(v, 1 if clock.expired else min(PAIRS, pairs.shape[1]), rows=True)
+    if clock.expired:  # the bound of v, and nothing sent
         none = np.empty(0, np.int64)
         return Optimum(Sent(none, none, none, np.empty(0)), values[:, 0], v, 0.0, 1, supply, demand, NO_TIME)
     graph, far = _first_graph(pairs, supply, demand, v, values, places)
@@ -82,12 +82,12 @@ def optimum(
         graph.run(clock, min(far, most))
         rounds += 1
         values, places = pairs.least(graph.g, min(ADDED, pairs.shape[1]), rows=True)
-        (left, wanting), sent, f = graph.unsent(), graph.sent(), values[:, 0]
+        (unsent, unmet), sent, f = graph.unsent(), graph.sent(), values[:, 0]
         gap, last = sent.gap(f, graph.g), gap
-        score = left.sum(), gap
+        score = unsent.sum(), gap
         stalled = 0 if score[0] < least[0] or gap < PROGRESS * least[1] else stalled + 1
         if best is None or score < least:
-            least, best = score, Optimum(sent, f, graph.g.copy(), gap, rounds, left.copy(), wanting.copy(), graph.method)
+            least, best = score, Optimum(sent, f, graph.g.copy(), gap, rounds, unsent.copy(), unmet.copy(), graph.method)
         if handed_over and stalled > STALLED_ROUNDS:
             return best._replace(rounds=rounds)
         middle = float(np.median(graph.g))
@@ -97,22 +97,22 @@ def optimum(
         if stalled > STALLED_ROUNDS:
             i, j = _not_among(i, j, *graph.pairs(), pairs.shape[1])
         new = i.tobytes() + j.tobytes() != before  # or they are on the graph, and only rounding, or no way out, is left
-        more = (len(i) and new) or (left.any() and far < most)
-        if clock.rung or not (more or (gap < last / 2 and not _tight(sent, f + middle, graph.g - middle))):
+        more = (len(i) and new) or (unsent.any() and far < most)
+        if clock.expired or not (more or (gap < last / 2 and not _tight(sent, f + middle, graph.g - middle))):
             return best._replace(rounds=rounds)
-        far, before = far * FARTHER if left.any() else far, i.tobytes() + j.tobytes()
+        far, before = far * FARTHER if unsent.any() else far, i.tobytes() + j.tobytes()
         if new:
             graph.add(i, j, pairs.costs(i, j))
 
 
 def _not_among(i: Ints, j: Ints, rows: Ints, columns: Ints, m: int) -> tuple[Ints, Ints]:
-    """The pairs (i, j) that are none of (rows, columns)."""
+    """Return the pairs (i, j) that are none of (rows, columns)."""
     new = ~np.isin(i * m + j, rows * m + columns)
     return i[new], j[new]
 
 
 def _tight(sent: Sent, f: Floats, g: Floats) -> bool:
-    """Whether every pair that carries something costs f_i + g_j, but for the rounding of numbers as large as these."""
+    """Return whether every pair in use costs f_i + g_j, but for the rounding of numbers as large as these."""
     room = abs(sent.cost) + abs(f[sent.i]) + abs(g[sent.j])
     return bool((sent.cost - g[sent.j] - f[sent.i] <= COST_ROUNDING * room).all())
 
@@ -120,8 +120,10 @@ def _tight(sent: Sent, f: Floats, g: Floats) -> bool:
 def _first_graph(
     pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints
 ) -> tuple[Graph, float]:
-    """The pairs of least reduced cost of every point, of the rows ``places`` [n, k]; how much dearer the last of a row is
-    than its first, on average."""
+    """Build the graph of the pairs of least reduced cost of every point, those of the rows being ``places`` [n, k].
+
+    Return also how much dearer the last pair of a row is than its first, on average.
+    """
     n, m = pairs.shape
     u, last = values[:, 0].copy(), values[:, -1]
     i, j = _listed(places)
@@ -143,6 +145,6 @@ def _first_graph(
 
 
 def _listed(places: Ints) -> tuple[Ints, Ints]:
-    """Lists [n, k] as pairs (i, j), [E] each, without places −1."""
+    """Return lists [n, k] as pairs (i, j), [E] each, without places −1."""
     some = places >= 0
     return np.nonzero(some)[0], places[some]

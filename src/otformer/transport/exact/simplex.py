@@ -17,8 +17,14 @@ the tree is cut, and the part below hangs on the root. With the network's potent
 this tree are those of the optimum.
 
 **No cycling.** The tree is strongly feasible: an arc without flow points to the root. Of the arcs that could leave, the last
-on the way around from the top of the cycle does, and this stays so. In the end, when no artificial arc carries flow, all
+on the way around from the top of the cycle does, and this stays so [1]. In the end, when no artificial arc carries flow, all
 that are left go up, at the same level, and p are potentials of the whole graph.
+
+**Its parts.** `plant` makes a tree, `pivot` prices arcs by the block and lets the best one `enter`, which exchanges any arc
+for one of the tree, wherever it came from. Costs are float64 here; where these are too coarse, digits.py has `pivot` in
+whole numbers on the same tree.
+
+[1] W. H. Cunningham: A network simplex method. Mathematical Programming, 1976.
 """
 
 from __future__ import annotations
@@ -37,7 +43,8 @@ PARENT, ARC, UP, LEVEL, DEPTH, CHILD, NEXT, BEFORE = range(8)
 
 
 @compiled
-def _hang(tree: Span, node: int, parent: int, arc: int, up: int) -> None:
+def _attach(tree: Span, node: int, parent: int, arc: int, up: int) -> None:
+    """Make ``node`` the first child of ``parent``."""
     tree[node, PARENT], tree[node, ARC], tree[node, UP] = parent, arc, up
     child = tree[parent, CHILD]
     tree[node, NEXT], tree[node, BEFORE], tree[parent, CHILD] = child, -1, node
@@ -46,7 +53,8 @@ def _hang(tree: Span, node: int, parent: int, arc: int, up: int) -> None:
 
 
 @compiled
-def _take_off(tree: Span, node: int) -> None:
+def _detach(tree: Span, node: int) -> None:
+    """Take ``node`` out of the children of its parent."""
     after, before = tree[node, NEXT], tree[node, BEFORE]
     if before >= 0:
         tree[before, NEXT] = after
@@ -58,7 +66,7 @@ def _take_off(tree: Span, node: int) -> None:
 
 @compiled
 def following(tree: Span, node: int, top: int) -> int:
-    """The next node of the subtree of ``top``, parents before children; −1 after the last."""
+    """Return the next node of the subtree of ``top``, parents before children; −1 after the last."""
     if tree[node, CHILD] >= 0:
         return tree[node, CHILD]
     while node != top and tree[node, NEXT] < 0:
@@ -67,27 +75,26 @@ def following(tree: Span, node: int, top: int) -> int:
 
 
 @compiled
-def potentials(tree: Span, p: Floats, cost: Floats) -> None:
-    """p, levels and depths of all nodes from the tree, in place."""
-    root, artificial = len(p) - 1, len(p) - 1
+def recompute(tree: Span, p: Floats, cost: Floats) -> None:
+    """Compute potentials, levels and depths of all nodes from the tree and the potential of its root, in place."""
+    root = len(p) - 1
     node = following(tree, root, root)
     while node >= 0:
-        above, arc, up = tree[node, PARENT], tree[node, ARC], tree[node, UP]
-        sign = 1 if up else -1
+        above, arc, sign = tree[node, PARENT], tree[node, ARC], 1 if tree[node, UP] else -1
         p[node] = p[above] + sign * cost[arc]
-        tree[node, LEVEL] = tree[above, LEVEL] + sign * (arc < artificial)
+        tree[node, LEVEL] = tree[above, LEVEL] + sign * (arc < root)
         tree[node, DEPTH] = tree[above, DEPTH] + 1
         node = following(tree, node, root)
 
 
 @compiled
-def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, left: Ints, rows: int) -> Span:
-    """A tree of the arcs in this ``order`` that close no cycle, its flow, and artificial arcs for what it cannot carry, in
-    place.
+def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, weights: Ints, rows: int) -> Span:
+    """Build a tree of the arcs in this ``order`` that close no cycle; write its flow, and on artificial arcs what it cannot
+    carry.
 
-    ``left`` [nodes] is what every node has to send or to receive. Arcs 0 … nodes − 1 are the artificial ones.
+    ``weights`` [nodes] is what every node has to send or to receive. Arcs 0 … nodes − 1 are the artificial ones.
     """
-    nodes = len(left)
+    nodes = len(weights)
     tree, taken = np.full((nodes + 1, 8), -1, np.int32), _forest(source, target, order, nodes)
     ends = np.concatenate((source[taken], target[taken]))
     start, order_of_ends = by_row(ends, nodes)
@@ -106,7 +113,7 @@ def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, lef
                 if above[other] < 0:
                     above[other], arc_of[other], queue[many] = node, beside[k], other
                     many += 1
-    has = left.copy()
+    has = weights.copy()
     has[rows:] *= -1
     for k in range(nodes - 1, -1, -1):  # from the leaves on, what a node has in all; columns want it
         node = queue[k]
@@ -118,10 +125,10 @@ def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, lef
     for k in range(nodes):
         node = queue[k]
         if above[node] < nodes:
-            _hang(tree, node, above[node], arc_of[node], 1 if node < rows else 0)
+            _attach(tree, node, above[node], arc_of[node], 1 if node < rows else 0)
         else:
             up = has[node] >= 0
-            _hang(tree, node, nodes, node, 1 if up else 0)
+            _attach(tree, node, nodes, node, 1 if up else 0)
             flow[node] = abs(has[node])
             if up != (node < rows):  # the arc goes the other way
                 cost[node] *= -1
@@ -131,7 +138,7 @@ def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, lef
 
 @compiled
 def _forest(source: Ints, target: Ints, order: Ints, nodes: int) -> Ints:
-    """The arcs, of those in ``order``, that connect what was not connected before (Kruskal)."""
+    """Return the arcs, of those in ``order``, that connect what was not connected before (Kruskal)."""
     leader, taken, many = np.arange(nodes), np.empty(nodes, np.int64), 0
     for arc in order:
         i, j = source[arc], target[arc]
@@ -152,7 +159,10 @@ def _forest(source: Ints, target: Ints, order: Ints, nodes: int) -> Ints:
 def pivot(
     source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, at: int, block: int, most: int
 ) -> tuple[int, int]:
-    """Up to ``most`` pivots, in place; how many were made, and the arc to go on from. Fewer than ``most``: it is optimal."""
+    """Make up to ``most`` pivots, in place; return how many (fewer: it is optimal), and the arc to go on from.
+
+    An arc enters only if its reduced cost is below 0 by more than rounding.
+    """
     first, arcs = len(p) - 1, len(source)
     for made in range(most):
         best, least, lowest, seen, looked = -1, 0.0, 0, 0, 0
@@ -170,22 +180,31 @@ def pivot(
             looked = seen
         if best < 0:
             return made, at
-        i, j = source[best], target[best]
-        shift, level = cost[best] - p[i] + p[j], tree[j, LEVEL] - tree[i, LEVEL]
-        top, sign = turn(source, target, flow, tree, best)
-        node = top
-        while node >= 0:
-            p[node] += sign * shift
-            tree[node, LEVEL] += sign * level
-            tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
-            node = following(tree, node, top)
+        enter(source, target, cost, flow, tree, p, best)
     return most, at
 
 
 @compiled
+def enter(source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, arc: int) -> None:
+    """Make ``arc`` an arc of the tree in place of the one that it drives out; flow, potentials and levels follow."""
+    i, j = source[arc], target[arc]
+    shift, level = cost[arc] - p[i] + p[j], tree[j, LEVEL] - tree[i, LEVEL]
+    top, sign = turn(source, target, flow, tree, arc)
+    node = top
+    while node >= 0:
+        p[node] += sign * shift
+        tree[node, LEVEL] += sign * level
+        tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
+        node = following(tree, node, top)
+
+
+@compiled
 def turn(source: Ints, target: Ints, flow: Ints, tree: Span, arc: int) -> tuple[int, int]:
-    """``arc`` enters; the top of the part of the tree that it hangs up again, and the sign by which the reduced cost of the
-    arc moves the potentials of that part. The depths of its nodes are not up to date."""
+    """Send flow around the cycle that ``arc`` closes, and exchange it for the arc that leaves the tree.
+
+    Return the top of the part of the tree that hangs on ``arc`` now, and the sign by which the reduced cost of the arc moves
+    the potentials of that part. The depths of its nodes are not up to date.
+    """
     i, j = source[arc], target[arc]
     # Around from the top: down to i, over the arc to j, up again. Flow falls on arcs that go up to i's side, down to j's.
     least, out, of_row = np.int64(2**62), -1, True
@@ -215,8 +234,8 @@ def turn(source: Ints, target: Ints, flow: Ints, tree: Span, arc: int) -> tuple[
     start = node
     while True:
         above, old, old_up = tree[node, PARENT], tree[node, ARC], tree[node, UP]
-        _take_off(tree, node)
-        _hang(tree, node, parent, by, up)
+        _detach(tree, node)
+        _attach(tree, node, parent, by, up)
         if node == out:
             break
         parent, by, up, node = node, old, 1 - old_up, above

@@ -36,7 +36,7 @@ STEPS = 2  # of row reduction, times n, at most: searches are better at what is 
 
 
 class Assigned(NamedTuple):
-    """Of B matrices: columns of all rows and potentials [B, n], and what proves them [B]; see `assign_stack`."""
+    """Hold, for B matrices, the columns of all rows, potentials [B, n], and what proves them [B]; see `assign_stack`."""
 
     to: Ints
     f: Floats
@@ -48,17 +48,17 @@ class Assigned(NamedTuple):
 
     @classmethod
     def empty(cls, count: int, n: int) -> Assigned:
-        """To be written to."""
+        """Allocate result arrays for ``count`` problems."""
         vectors, numbers = (np.empty((count, n)) for _ in range(2)), (np.empty(count) for _ in range(4))
         return cls(np.empty((count, n), np.int64), *vectors, *numbers)
 
     def part(self, some: slice) -> Assigned:
-        """Of some of them, to be written to as well."""
+        """Return writable views of some of the problems."""
         return Assigned(*(t[some] for t in self))  # type: ignore[arg-type]
 
 
 def assign(C: Floats) -> Assigned:
-    """Of matrices C [B, n, n], float64 and contiguous, in this thread.
+    """Solve the assignments of matrices C [B, n, n], float64 and contiguous, in this thread.
 
     >>> found = assign(np.array([[[3.0, 1.0], [1.0, 0.0]]]))
     >>> found.to.tolist(), found.total.tolist(), found.gap.tolist()
@@ -71,7 +71,7 @@ def assign(C: Floats) -> Assigned:
 
 @compiled
 def assign_stack(C: Floats, to: Ints, f: Floats, g: Floats, low: Floats, spread: Floats, total: Floats, gap: Floats) -> None:
-    """Of every matrix of C [B, n, n]: the columns of all rows, potentials, and the proof; all else is written to.
+    """Compute, for every matrix of C [B, n, n], the columns of all rows, potentials, and the proof, into the other arrays.
 
     ``to``, ``f``, ``g`` are [B, n], the others [B]: the least cost, which is subtracted from all others first, the range of
     those that are not infinite, Σ_i (c_i,to(i) − low), and primal minus dual, Σ_i (c_i,to(i) − low − f_i − g_to(i)) with
@@ -89,7 +89,7 @@ def assign_stack(C: Floats, to: Ints, f: Floats, g: Floats, low: Floats, spread:
 
 @compiled
 def _shifted(C: Floats, c: Floats) -> tuple[float, float]:
-    """c = C − low, low, and the range of costs that are not infinite: inf if one is nan or −inf, or all are inf."""
+    """Write c = C − low; return low and the range of finite costs: inf if one is nan or −inf, or all are inf."""
     low, high = np.inf, -np.inf
     for row in C:
         for value in row:
@@ -108,7 +108,7 @@ def _shifted(C: Floats, c: Floats) -> tuple[float, float]:
 
 @compiled
 def _least(t: Floats) -> float:
-    """min t."""
+    """Return min t."""
     least = np.inf
     for value in t:
         least = value if value < least else least
@@ -117,7 +117,7 @@ def _least(t: Floats) -> float:
 
 @compiled
 def _place(t: Floats, value: float) -> int:
-    """The first place at which it stands."""
+    """Return the index of the first entry equal to ``value``."""
     j = 0
     while t[j] != value:
         j += 1
@@ -126,9 +126,9 @@ def _place(t: Floats, value: float) -> int:
 
 @compiled
 def _start(c: Floats, g: Floats, to: Ints) -> bool:
-    """g = column minima, then row reduction; False where a column has no finite cost."""
+    """Set g to the column minima, then reduce rows; return False if a column has no finite cost."""
     n = len(g)
-    back, t, left = np.empty(n, np.int64), np.empty(n), STEPS * n
+    back, t, remaining = np.empty(n, np.int64), np.empty(n), STEPS * n
     for j in range(n):
         g[j], to[j], back[j] = np.inf, -1, -1
     for i in range(n):
@@ -139,8 +139,8 @@ def _start(c: Floats, g: Floats, to: Ints) -> bool:
             return False
     for row in range(n):
         i = row
-        while i >= 0 and left > 0:
-            left -= 1
+        while i >= 0 and remaining > 0:
+            remaining -= 1
             for j in range(n):
                 t[j] = c[i, j] - g[j]
             least = _least(t)
@@ -163,9 +163,9 @@ def _start(c: Floats, g: Floats, to: Ints) -> bool:
 
 @compiled
 def _augment(c: Floats, g: Floats, to: Ints) -> bool:
-    """Match all rows that are left, by shortest paths; False where one of them reaches no free column."""
+    """Match all unmatched rows by shortest paths; return False if one of them reaches no free column."""
     n = len(g)
-    back, by, near = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    back, by, scanned_columns = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     at, h, passed = np.empty(n), np.empty(n), np.empty(n)
     for j in range(n):
         back[j] = -1
@@ -194,12 +194,12 @@ def _augment(c: Floats, g: Floats, to: Ints) -> bool:
                     if back[j] < 0:
                         end = j
             if end < 0:
-                near[scanned], passed[scanned], i = last, base, back[last]
+                scanned_columns[scanned], passed[scanned], i = last, base, back[last]
                 scanned += 1
                 shift = base - (c[i, last] - g[last])
                 at[last], h[last] = np.inf, -np.inf
         for k in range(scanned):
-            g[near[k]] -= base - passed[k]
+            g[scanned_columns[k]] -= base - passed[k]
         while end >= 0:
             i = by[end]
             back[end], to[i], end = i, end, to[i]
@@ -208,7 +208,7 @@ def _augment(c: Floats, g: Floats, to: Ints) -> bool:
 
 @compiled
 def _prove(c: Floats, f: Floats, g: Floats, to: Ints) -> tuple[float, float]:
-    """f_i = min_j (c_ij − g_j); Σ c_i,to(i), and Σ (c_i,to(i) − f_i − g_to(i))."""
+    """Write f_i = min_j (c_ij − g_j); return Σ c_i,to(i) and the gap Σ (c_i,to(i) − f_i − g_to(i))."""
     total, gap = 0.0, 0.0
     for i in range(len(to)):
         f[i] = np.inf

@@ -38,7 +38,7 @@ MOST_LAYERS = 600
 
 
 def start(problem: Problem, pairs: AllPairs, clock: Clock) -> tuple[np.ndarray, int]:
-    """Potentials of the columns [m] for the costs that ``pairs`` has, and the layers that led to them.
+    """Return potentials of the columns [m] for the costs that ``pairs`` has, and the layers that led to them.
 
     Once time is up they are 0: no more passes, and one look at all pairs is still to come.
     """
@@ -46,15 +46,15 @@ def start(problem: Problem, pairs: AllPairs, clock: Clock) -> tuple[np.ndarray, 
     if problem.start is not None:
         return usable(to_numpy(problem.start[1]), problem.cost.spread), 0
     zero = np.zeros(m)
-    if n * m <= EASY or problem.cost.spread == 0 or clock.rung:
+    if n * m <= EASY or problem.cost.spread == 0 or clock.expired:
         return zero, 0
     if problem.cost.device.type == "cuda" and problem.cost.dense is None:
         return _layers(problem, None, REG_GPU if problem.cost.near else REG_FAR, clock)
     a, b = to_numpy(problem.a), to_numpy(problem.b)
     v, depth = _sampled(pairs, a, b, clock)
-    if v is None or clock.rung or _bound(pairs, a, b, v) <= _bound(pairs, a, b, zero):
+    if v is None or clock.expired or _bound(pairs, a, b, v) <= _bound(pairs, a, b, zero):
         return zero, depth
-    if n * m <= ALL or clock.rung:
+    if n * m <= ALL or clock.expired:
         return v, depth
     v, more = _layers(problem, v, REG_CPU, clock)
     return v, depth + more
@@ -67,28 +67,29 @@ def usable(v: np.ndarray, spread: float) -> np.ndarray:
 
 
 def _layers(problem: Problem, v: np.ndarray | None, share: float, clock: Clock) -> tuple[np.ndarray, int]:
-    """Layers on all points, from v; where time is limited, as many as half of what is left will do, by the first two."""
+    """Run layers on all points from v, within half the remaining time as measured on the first two."""
     tensors = problem.as_tensors()
     first = None if v is None else (torch.zeros_like(tensors.a), torch.from_numpy(v).to(tensors.a))
     cost = tensors.cost.from_zero()  # exact solves keep the digits of negative costs
     tensors = replace(tensors, cost=cost, reg=share * cost.spread, wanted=None, start=first)
     rough, most, solver = ROUGH[tensors.a.device.type] * problem.mass, MOST_LAYERS, Mixed(newton_up_to=0)
-    if clock.left < math.inf:
+    if clock.remaining < math.inf:
         began = time.monotonic()
         solved = solver.run(tensors, Goal(rough, LAYERS))
-        most = min(most, int(clock.left / 2 / (time.monotonic() - began)) * LAYERS)
+        most = min(most, int(clock.remaining / 2 / (time.monotonic() - began)) * LAYERS)
     if most >= LAYERS:
         solved = solver.run(tensors, Goal(rough, most))
     return to_numpy(solved.v), solved.depth
 
 
 def _bound(pairs: AllPairs, a: np.ndarray, b: np.ndarray, v: np.ndarray) -> float:
+    """Return Σ a_i f_i + Σ b_j v_j with f_i = min_j (c_ij − v_j)."""
     return float(a @ pairs.least(v, 1, rows=True)[0][:, 0] + b @ v)
 
 
 @np.errstate(under="ignore")
 def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray, clock: Clock) -> tuple[np.ndarray | None, int]:
-    """From a sample by weight; None where some of its pairs are forbidden, or time is up."""
+    """Extend potentials of a sample, drawn by weight, to all columns; None if a pair of it is forbidden, or time is up."""
     m = pairs.shape[1]
     rng = np.random.default_rng(0)
     shares = (np.maximum(w / w.sum(), 1e-9) for w in (a, b))
@@ -101,7 +102,7 @@ def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray, clock: Clock) -> tup
     u = solved.u.numpy()
     v = np.empty(m)
     for some in np.array_split(np.arange(m), -(-m // 2048)):
-        if clock.rung:
+        if clock.expired:
             return None, solved.depth
         costs = pairs.costs(np.repeat(rows, len(some)), np.tile(some, len(rows))).reshape(len(rows), -1)
         v[some] = -reg * logsumexp((u[:, None] - costs) / reg, axis=0)

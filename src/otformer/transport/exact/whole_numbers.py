@@ -1,4 +1,10 @@
-"""When float64 is not enough: the optimum in whole numbers, and what is left where no plan sends all."""
+r"""When float64 is not enough: the optimum in whole numbers (digits.py), and what is left where no plan sends all.
+
+**Small potentials.** Let T be the greatest cost in use, low the least of all, and k = min(n, m). A cycle through a pair of
+cost C that is not in use changes the value by at least C + (k − 1) low − k T, so what costs more than T + k (T − low) is not
+used, and the plan stays optimal if all such costs are lowered to that. Potentials for lowered costs are feasible for the
+given ones, and as small as the costs in use: they are what is returned.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +16,12 @@ import numpy as np
 from otformer.transport.costs.pairs import AllPairs
 from otformer.transport.exact import digits
 from otformer.transport.exact.assignment import Floats, Ints
-from otformer.transport.exact.flow_graph import Clock, Sent, empty_graph
+from otformer.transport.exact.flow_graph import Clock, Sent, Tree, empty_graph
 from otformer.transport.exact.repeated import staircase
 from otformer.transport.exact.rounds import Optimum
 from otformer.transport.exact.units import Units
 
+MOST_PIVOTS = 2**62
 EPSILON = 2.0**-52
 WEIGHT_ROUNDING = 2.0**-46  # of a weight: sums that float64 calls equal differ by less
 FLOOR = 2.0**-46  # of Σ P |C|: what rounding leaves of a gap, where costs cancel
@@ -22,19 +29,19 @@ MARGINAL = 1e-12  # share of the mass that a plan may not carry
 
 
 def proved(gap: Any, value: Any, size: Any, tol: float) -> Any:
-    """Whether a gap is at most tol·|value|, of numbers or arrays; ``size`` is Σ P |C|, of which some is rounding."""
+    """Return whether a gap is at most tol·|value|, of numbers or arrays; ``size`` is Σ P |C|, of which some is rounding."""
     return np.isfinite(gap) & (gap <= tol * abs(value) + FLOOR * size)
 
 
 def is_proved(found: Optimum, tol: float) -> bool:
-    """Whether what is sent is optimal, in units, though every term c − f − g of the gap was rounded."""
+    """Return whether what is sent is optimal, in units, though every term c − f − g of the gap was rounded."""
     units, cost = found.sent.units, found.sent.cost
     gap = found.gap + rounding(found)
     return bool(proved(gap, float(units @ cost), float(units @ abs(cost)), tol))
 
 
 def rounding(found: Optimum) -> float:
-    """What float64 may have taken from the gap, in units: potentials that are large leave few digits of the costs."""
+    """Bound what rounding may have taken from the gap, in units: large potentials leave few digits of the costs."""
     if found.method == digits.IN_WHOLE_NUMBERS:
         return 0.0
     i, j, units, cost = found.sent
@@ -42,7 +49,7 @@ def rounding(found: Optimum) -> float:
 
 
 def lost_digits(found: Optimum) -> bool:
-    """Whether costs in use are so far below others, or below potentials, that float64 may not have told them apart."""
+    """Return whether costs in use are so far below others, or below potentials, that float64 may not tell them apart."""
     size = abs(found.sent.cost)
     top = max(size.max(initial=0.0), abs(found.f).max(initial=0.0), abs(found.g).max(initial=0.0))
     few = (size <= digits.FEW_BITS_LEFT * top) & (size > 0)  # most often none
@@ -50,12 +57,12 @@ def lost_digits(found: Optimum) -> bool:
 
 
 def is_rounding(found: Optimum) -> bool:
-    """Whether no more is left than sums of the weights of a part may differ by: the marginal error tells of it."""
-    return int(found.lost.sum()) <= MARGINAL * found.total
+    """Return whether the unsent mass is within the rounding of the weights; the marginal error shows it."""
+    return int(found.unsent.sum()) <= MARGINAL * found.total
 
 
 def of_all_pairs(pairs: AllPairs, units: Units, f: Floats, g: Floats, clock: Clock) -> Optimum:
-    """The optimum, from potentials near it, of all pairs that are allowed."""
+    """Find the optimum over all allowed pairs in whole numbers, from potentials near it."""
     n, m = pairs.shape
     i, j = np.divmod(np.arange(n * m), m)
     c = pairs.costs(i, j)
@@ -64,22 +71,27 @@ def of_all_pairs(pairs: AllPairs, units: Units, f: Floats, g: Floats, clock: Clo
 
 
 def of_graph(i: Ints, j: Ints, c: Floats, units: Units, f: Floats, g: Floats, tol: float, clock: Clock) -> Optimum:
-    """The optimum on the arcs (i, j) [E] alone, of finite costs c: in float64, or in whole numbers if that is not enough."""
-    supply, demand = units.supply, units.demand
+    """Find the optimum on the arcs (i, j) [E] alone, of finite costs c: in float64 or, if need be, in whole numbers."""
     if len(c) and not digits.is_wide(c):
-        graph = empty_graph(supply, demand, f, g)
-        graph.add(i, j, c)
-        graph.run(clock, float(np.ptp(c)))
-        sent, g = graph.sent(), graph.g
-        f = least_of_rows(i, c - g[j], len(supply))
-        found = Optimum(sent, f, g, sent.gap(f, g), 1, *graph.unsent(), graph.method)
-        if is_proved(found, tol) and not found.lost.any():
+        found = in_float64(i, j, c, units, f, g, clock)
+        if is_proved(found, tol) and not found.unsent.any():
             return found
-    return _of_arcs(i, j, c, supply, demand, f, g, clock, units.rounded)
+        f, g = found.f, found.g
+    return _of_arcs(i, j, c, units.supply, units.demand, f, g, clock, units.rounded)
+
+
+def in_float64(i: Ints, j: Ints, c: Floats, units: Units, f: Floats, g: Floats, clock: Clock) -> Optimum:
+    """Solve on the arcs (i, j) [E] alone, of finite costs c, from potentials f [n] and g [m]."""
+    graph = empty_graph(units.supply, units.demand, f, g)
+    graph.add(i, j, c)
+    graph.run(clock, float(np.ptp(c)))
+    sent, g = graph.sent(), graph.g
+    f = least_of_rows(i, c - g[j], len(f))
+    return Optimum(sent, f, g, sent.gap(f, g), 1, *graph.unsent(), graph.method)
 
 
 def least_of_rows(i: Ints, values: Floats, n: int) -> Floats:
-    """The least of the values [E] of each row (or column), 0 where it has none, [n]."""
+    """Return the least of the values [E] of each row (or column), 0 where it has none, [n]."""
     found = np.full(n, np.inf)
     np.minimum.at(found, i, values)
     return np.where(np.isinf(found), 0.0, found)
@@ -88,50 +100,95 @@ def least_of_rows(i: Ints, values: Floats, n: int) -> Floats:
 def _of_arcs(
     i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats, g: Floats, clock: Clock, rounded: bool
 ) -> Optimum:
-    """In whole numbers. The gap is 0, of potentials before they are rounded to float64.
+    """Find the optimum in whole numbers. The gap is 0, of potentials before they are rounded to float64.
 
     Weights that differ by rounding alone may force a little mass through pairs that are as good as forbidden, dearer than
-    anything a plan without them could cost. Where weights are ``rounded`` it is left where it is, as if they were.
+    anything a plan without them could cost. Where weights are ``rounded`` it is not sent, as if the pairs were forbidden.
     """
-    given, (supply, demand) = (supply, demand), (supply.copy(), demand.copy())
-    found = digits.finish(i, j, c, supply, demand, f, g, clock)
-    astray = _astray(found.sent, supply, demand, float(c.min(initial=0.0)))
-    if rounded and len(astray):
-        for left, at in ((supply, found.sent.i), (demand, found.sent.j)):
-            np.subtract.at(left, at[astray], found.sent.units[astray])
-        found = digits.finish(i, j, c, supply, demand, found.f, found.g, clock)
-    lost, wanting = found.lost + given[0] - supply, found.wanting + given[1] - demand
-    gap, f, g = 0.0 if found.ended else math.inf, found.f, found.g
+    reduced_supply, reduced_demand = supply.copy(), demand.copy()
+    found = _solved(i, j, c, supply, demand, f, g, clock)
+    dropped = _dropped(found.sent, supply, demand, float(c.min(initial=0.0)))
+    if rounded and len(dropped):
+        for weights, at in ((reduced_supply, found.sent.i), (reduced_demand, found.sent.j)):
+            np.subtract.at(weights, at[dropped], found.sent.units[dropped])
+        found = _solved(i, j, c, reduced_supply, reduced_demand, found.f, found.g, clock)
+    unsent, unmet = found.unsent + supply - reduced_supply, found.unmet + demand - reduced_demand
     # A weight below one unit is not sent: what it would cost is in the largest feasible potential, not in any other.
-    f = np.where(given[0] == 0, least_of_rows(i, c - g[j], len(f)), f)
-    g = np.where(given[1] == 0, least_of_rows(j, c - f[i], len(g)), g)
-    return Optimum(found.sent, f, g, gap, 1, lost, wanting, digits.IN_WHOLE_NUMBERS)
+    f = np.where(supply == 0, least_of_rows(i, c - found.g[j], len(supply)), found.f)
+    g = np.where(demand == 0, least_of_rows(j, c - f[i], len(demand)), found.g)
+    return found._replace(f=f, g=g, unsent=unsent, unmet=unmet)
 
 
-def _astray(sent: Sent, supply: np.ndarray, demand: np.ndarray, low: float) -> np.ndarray:
-    """Pairs in use that carry what rounding of the weights explains, and cost more than any plan without them."""
-    room = np.minimum(supply[sent.i], demand[sent.j])
+def _solved(i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats, g: Floats, clock: Clock) -> Optimum:
+    """Solve on the arcs (i, j) [E] of finite costs c, from potentials f [n] and g [m]; the gap is inf if time is up."""
+    tree = _WholeTree(supply, demand, np.zeros(len(f)), np.zeros(len(g)))
+    tree.add(i, j, c)
+    tree.plant(f, g)
+    tree.price(c)
+    _, optimal = tree.pivot(clock, MOST_PIVOTS)
+    in_use = tree.sent().cost
+    if len(in_use):
+        top, low, paths = float(in_use.max()), float(c.min()), min(tree.shape)
+        cap = top + paths * (top - low)
+        if float(c.max()) > cap:
+            tree.price(np.minimum(c, cap))
+            optimal = tree.pivot(clock, MOST_PIVOTS)[1] and optimal
+            tree.cost[tree.root :] = c  # what is sent costs what was given
+    gap = 0.0 if optimal else math.inf
+    return Optimum(tree.sent(), *tree.rounded(), gap, 1, *tree.unsent(), digits.IN_WHOLE_NUMBERS)
+
+
+class _WholeTree(Tree):
+    """A tree whose costs and potentials have digits. Artificial arcs cost nothing but a level."""
+
+    def price(self, c: Floats) -> None:
+        """Set the costs [E] of all arcs that were added."""
+        self.cost = np.concatenate([np.zeros(self.root), c])
+        self.digits, self.exponent = digits.split(self.cost)
+        count = self.digits.shape[1]
+        with np.errstate(over="ignore"):  # of digits that are 0
+            self.units = np.ldexp(1.0, self.exponent + digits.BITS * np.arange(count))
+        self.p, self.p_digits = np.zeros(self.root + 1), np.zeros((self.root + 1, count), np.int64)
+        digits.recompute(self.tree, self.p_digits, self.p, self.digits, self.units)
+
+    def _pivot(self, at: int, block: int, most: int) -> tuple[int, int]:
+        arcs, potentials = (self.source, self.target, self.cost, self.digits), (self.p_digits, self.p, self.units)
+        return digits.pivot(*arcs, self.flow, self.tree, *potentials, at, block, most)
+
+    def rounded(self) -> tuple[Floats, Floats]:
+        """Return f [n] and g [m], moved by a constant so that most are small, each rounded once."""
+        exact = [sum(int(d) << (digits.BITS * t) for t, d in enumerate(row)) for row in self.p_digits[:-1]]
+        n = self.shape[0]
+        middle = sorted(exact[n:])[len(exact[n:]) // 2]
+        up, down = 1 << max(0, self.exponent), 1 << max(0, -self.exponent)
+        p = np.array([(value - middle) * up / down for value in exact])
+        return p[:n], -p[n:]
+
+
+def _dropped(sent: Sent, supply: np.ndarray, demand: np.ndarray, low: float) -> np.ndarray:
+    """Return the pairs in use that carry no more than rounding of the weights and cost more than any plan without them."""
+    weight = np.minimum(supply[sent.i], demand[sent.j])
     order = np.argsort(sent.cost, kind="stable")
     cost, paths = sent.cost[order], min(len(supply), len(demand))
     dear = np.flatnonzero(cost[1:] - cost[:-1] > paths * (cost[:-1] - low))
     for first in dear + 1:
         some = order[first:]
-        if (sent.units[some] <= WEIGHT_ROUNDING * room[some]).all():
+        if (sent.units[some] <= WEIGHT_ROUNDING * weight[some]).all():
             return some
     return order[:0]
 
 
 def completed(found: Optimum, pairs: AllPairs, clock: Clock) -> Optimum:
-    """What is left is sent anywhere if time is out; if it is not, there is no way to send it."""
+    """Send the rest along any pairs if time ran out; otherwise raise, for no plan is feasible."""
     if is_rounding(found):
         return found
-    if not clock.rung:
-        row = int(np.flatnonzero(found.lost)[0])
+    if not clock.expired:
+        row = int(np.flatnonzero(found.unsent)[0])
         raise ValueError(
             f"M, mask or labels allow no plan with these marginals: row {row} and others that have mass can only send it to "
             "columns that want less"
         )
-    rows, columns, units = staircase(found.lost, found.wanting)
+    rows, columns, units = staircase(found.unsent, found.unmet)
     added = Sent(rows, columns, units, pairs.costs(rows, columns))
     sent = Sent(*(np.append(old, new) for old, new in zip(found.sent, added, strict=True)))
     gap = sent.gap(found.f, found.g)

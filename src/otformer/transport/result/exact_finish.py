@@ -49,7 +49,7 @@ def solve_exact(problem: Problem, tol: float, max_time: float | None = None, war
     converged = bool(sure) and math.isfinite(value) and unsent <= MARGINAL * problem.mass
     if warn and not converged:
         callers.warn(
-            f"not proved optimal: the gap is {gap:.3g} of {value:.6g}, tol is {tol:g}{'; raise max_time' * clock.rung}"
+            f"not proved optimal: the gap is {gap:.3g} of {value:.6g}, tol is {tol:g}{'; raise max_time' * clock.expired}"
         )
     whole = tuple(form.give(to_numpy(problem.whole(t, side)), double=True) for side, t in enumerate((f, g)))
     masses = form.give(masses)
