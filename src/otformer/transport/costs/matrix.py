@@ -148,13 +148,12 @@ class MatrixCost(Cost):
 class Dense(CostKernel):
     """The kernel of a matrix C [..., n, m] with positive weights a [..., n], b [..., m]. A leading batch axis is allowed."""
 
-    cost: MatrixCost
-
     def __init__(self, C: Tensor, log_a: Tensor, log_b: Tensor, spread: float = math.inf) -> None:
         super().__init__(MatrixCost(C, 0.0, spread), log_a, log_b)
+        self.C = C
 
     def plan(self, u: Tensor, v: Tensor, reg: float) -> Array:
-        return plan_of(self.cost.dense, u, v, reg)
+        return plan_of(self.C, u, v, reg)
 
 
 @dataclass(frozen=True, eq=False)
