@@ -191,7 +191,7 @@ def plan_of(C: Array, u: Array, v: Array, reg: float) -> Array:
 
 
 def _given(problem: Problem, known: Callable[[], float]) -> Any:
-    """A number in the form of the input."""
+    """Evaluate a lazy number and convert it to the caller's type."""
     return problem.form.number(known())
 
 

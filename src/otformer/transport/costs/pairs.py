@@ -21,13 +21,9 @@ import numpy as np
 import torch
 
 from otformer.transport.compiled import compiled, in_threads
-from otformer.transport.costs.cost import Cost
 
 LANES = 32  # pairs compared without a branch
 BREADTH = 4096  # columns whose lists a core's cache holds
-
-
-AllPairs = Cost  # the name that exact/ has for it
 
 
 def least_of_matrix(C: np.ndarray, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:

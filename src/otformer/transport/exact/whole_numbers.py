@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from otformer.transport.costs.pairs import AllPairs
+from otformer.transport.costs.cost import Cost
 from otformer.transport.exact import digits
 from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.flow_graph import Clock, Sent, empty_graph
@@ -54,7 +54,7 @@ def is_rounding(found: Optimum) -> bool:
     return int(found.lost.sum()) <= MARGINAL * found.total
 
 
-def of_all_pairs(pairs: AllPairs, units: Units, f: Floats, g: Floats, clock: Clock) -> Optimum:
+def of_all_pairs(pairs: Cost, units: Units, f: Floats, g: Floats, clock: Clock) -> Optimum:
     """The optimum, from potentials near it, of all pairs that are allowed."""
     n, m = pairs.shape
     i, j = np.divmod(np.arange(n * m), m)
@@ -121,7 +121,7 @@ def _astray(sent: Sent, supply: np.ndarray, demand: np.ndarray, low: float) -> n
     return order[:0]
 
 
-def completed(found: Optimum, pairs: AllPairs, clock: Clock) -> Optimum:
+def completed(found: Optimum, pairs: Cost, clock: Clock) -> Optimum:
     """What is left is sent anywhere if time is out; if it is not, there is no way to send it."""
     if is_rounding(found):
         return found
