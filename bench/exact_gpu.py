@@ -76,14 +76,15 @@ def points(problem: Callable[[int], Problem], n: int, options: argparse.Namespac
 
 def parts(run: Callable[[], Any], device: str) -> Row:
     """Seconds of the three parts of one call, by functions inside of it: the one thing here that is not public."""
-    from otformer.transport.costs import pairs, point_pairs
+    from otformer.transport.costs.matrix import MatrixCost
+    from otformer.transport.costs.points import PointsCost
     from otformer.transport.exact import find_optimum, flow_graph
 
     spent: Row = {}
     with ExitStack() as stack:
         for part, owners, name in (
             ("layers, s", [find_optimum], "start"),
-            ("looks, s", [pairs.MatrixPairs, pairs.OnDevice, point_pairs.PointPairs], "least"),
+            ("looks, s", [MatrixCost, PointsCost], "least"),
             ("flow, s", [flow_graph.Matching, flow_graph.Tree], "run"),
         ):
             for owner in owners:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -104,7 +105,8 @@ def constants(file: Path) -> dict[str, str]:
             pairs = [(target, node.value)]
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = list(zip(target.elts, node.value.elts, strict=True))
-            found |= {n.id: ast.unparse(v) for n, v in pairs if isinstance(n, ast.Name) and n.id.strip("_").isupper()}
+            named = {n.id: ast.unparse(v) for n, v in pairs if isinstance(n, ast.Name) and n.id.strip("_").isupper()}
+            found |= {name: re.sub(r"^constant\((.*)\)$", r"\1", value) for name, value in named.items()}  # of kernels
     return found
 
 

@@ -36,7 +36,7 @@ LOOPS = {
 # Loops that have blocks in them and do not alternate between rows and columns, but for the oracle.
 OTHERS = {
     ("transport/reference.py", "sinkhorn_half_steps"): "the oracle",
-    ("transport/costs/dense.py", "run"): "the layers of a network, by its schedule: steps of the paper, not of Sinkhorn",
+    ("transport/solvers/network.py", "run"): "the layers of a network, by its schedule: steps of the paper, not of Sinkhorn",
     ("transport/solvers/coarse_to_fine.py", "coarse_to_fine"): "one column block from a stage's points to the next one's",
     ("transport/exact/start.py", "_sampled"): "one column block from a sample to all points, some of them at a time",
     ("nn/balance_large.py", "finish"): "calls of the solvers, after masses are made equal",

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
     from otformer.transport.compat.like_pot_exact import emd, emd2
     from otformer.transport.compat.like_scipy import assignment, linear_sum_assignment
-    from otformer.transport.costs.graph import GraphCost
-    from otformer.transport.costs.neighbours import neighbour_graph
+    from otformer.transport.costs.graph import GraphCost, neighbour_graph
     from otformer.transport.exact.one_dimension import wasserstein_1d
     from otformer.transport.ragged.batch import BrokenProblems, solve_batch
     from otformer.transport.result.exact_result import ExactResult
@@ -63,8 +62,7 @@ _NAMES = {  # public names by module
     "otformer.learning.trained": "load_trained trained_models",
     # the solver
     "otformer.transport.solve": "solve solve_sample solve_streamed",
-    "otformer.transport.costs.graph": "GraphCost",
-    "otformer.transport.costs.neighbours": "neighbour_graph",
+    "otformer.transport.costs.graph": "GraphCost neighbour_graph",
     "otformer.transport.solvers.newton": "Newton",
     "otformer.transport.solvers.mixed": "Mixed",
     "otformer.transport.solvers.network": "Network",

@@ -108,12 +108,12 @@ def check_products(problem: Case, reg: float, precision: Precision, duals: Duals
     rounding = PRODUCT_ROUNDING[precision] + LOGIT_ROUNDING * problem.logits(u, v, reg)
     a, b, ones = problem.log_a.exp(), problem.log_b.exp(), torch.ones_like
     for got, plan, values, own in (
-        (executor.apply(u, v, reg, W), P, W, a),
-        (executor.apply(u, v, reg, W[:, 0]), P, W[:, 0], a),
-        (executor.apply_transposed(u, v, reg, Z), P.mT, Z, b),
-        (executor.apply(u, v, reg, W, inverse=True), P * inverse, W, a),
-        (executor.apply_transposed(u, v, reg, Z, inverse=True), (P * inverse).mT, Z, b),
-        (executor.cost_sums(u, v, reg), P * costs, ones(v), a),
+        (executor.products(u, v, reg, W, rows=True), P, W, a),
+        (executor.products(u, v, reg, W[:, 0], rows=True), P, W[:, 0], a),
+        (executor.products(u, v, reg, Z, rows=False), P.mT, Z, b),
+        (executor.products(u, v, reg, W, inverse=True, rows=True), P * inverse, W, a),
+        (executor.products(u, v, reg, Z, inverse=True, rows=False), (P * inverse).mT, Z, b),
+        (executor.cost_sums(u, v, reg, rows=True), P * costs, ones(v), a),
         (executor.cost_sums(u, v, reg, rows=False), (P * costs).mT, ones(u), b),
     ):
         expected, size = plan @ values, plan @ values.abs()

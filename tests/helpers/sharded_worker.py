@@ -23,10 +23,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from otformer.network.schedule import named
-from otformer.transport.costs.dense import Dense, run
 from otformer.transport.costs.distances import squared_distances
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.ranks import Sharded
 from otformer.transport.sharded import solve_sharded
+from otformer.transport.solvers.network import run
 
 RANKS = 4
 DOCS = Path(__file__).parents[2] / "docs" / "sharded.md"

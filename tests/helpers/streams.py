@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from otformer.network.features import Features, cosine, inner_product, mahalanobis, squared_euclidean
 from otformer.transport.costs.clouds import PLAIN, Rule, ends, middles, moved
-from otformer.transport.costs.dense import Dense
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.tiles import Stream
 
 COSTS = {

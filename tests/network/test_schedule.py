@@ -10,9 +10,10 @@ import otformer as of
 from oracles import points
 from otformer.network.schedule import SCHEDULES, named
 from otformer.theory.rates import second_singular_value
-from otformer.transport.costs.dense import Dense, run
 from otformer.transport.costs.distances import squared_distances
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.reference import assignment, plan, sinkhorn_half_steps
+from otformer.transport.solvers.network import run
 
 
 def dense(C):

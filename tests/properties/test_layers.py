@@ -25,8 +25,9 @@ from helpers.strategies import Case, cases, matrices, numbers, orders, weights
 from helpers.streams import stream_of
 from otformer.network.schedule import Layer
 from otformer.transport.costs.absorbed import Absorbed
-from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.ranks import Sharded
+from otformer.transport.solvers.network import run
 
 Point = tuple[Tensor, Tensor]
 DEPTH = 12

@@ -12,7 +12,8 @@ from torch import Tensor
 from helpers.extreme import Pair, Problems, log_sum, problems
 from otformer.network.schedule import Alternating, Annealed, Gradient, Layer, Relaxed, best_omega
 from otformer.theory import rates
-from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.matrix import Dense
+from otformer.transport.solvers.network import run
 
 TINY = 1e-12  # rounding, relative to the terms that were added
 

@@ -18,8 +18,9 @@ from otformer.network.features import Features
 from otformer.network.schedule import Alternating, Annealed, Gradient, Layer, Relaxed, Schedule
 from otformer.theory import two_point
 from otformer.theory.two_point import PAIR, State, annealing, error_bound, path, sinkhorn_bounds, sinkhorn_path
-from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.reference import plan, sinkhorn
+from otformer.transport.solvers.network import run
 
 
 @dataclass(frozen=True)

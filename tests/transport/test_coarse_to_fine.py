@@ -11,7 +11,7 @@ from helpers.streams import clouds, pair, stream_of, weights
 from otformer.network.features import squared_euclidean
 from otformer.transport.costs import tiles as blocks
 from otformer.transport.costs.clouds import Rule
-from otformer.transport.costs.dense import Dense
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.tiles import Stream
 from otformer.transport.solvers import coarse_to_fine as coarse
 from otformer.transport.solvers.coarse_to_fine import coarse_to_fine

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import numpy as np
 import ot
 import pytest
@@ -10,7 +13,12 @@ import torch
 from scipy.sparse import coo_array
 
 import otformer as of
-from otformer.transport.costs.cost import VERBS, Cost
+from otformer.transport import costs
+from otformer.transport.costs.clouds import Rule
+from otformer.transport.costs.cost import VERBS, Cost, given_cost
+from otformer.transport.costs.matrix import MatrixCost
+from otformer.transport.costs.points import PointsCost
+from otformer.transport.costs.ranks import Ranks, RanksCost
 
 
 class Plain(Cost):
@@ -56,11 +64,75 @@ HOLES = np.where(rng.random(FULL.shape) < 0.5, np.inf, FULL)
 EDGES = np.nonzero(np.isfinite(HOLES))
 A, B = rng.dirichlet(np.ones(30)), rng.dirichlet(np.ones(20))
 LIGHT = np.where(np.arange(30) == 3, 0.0, A) / (1 - A[3])
+X, Y = rng.random((30, 2)), rng.random((20, 2)) + 0.1
+SQUARES = ((X[:, None] - Y) ** 2).sum(2)
+
+
+def between(x: np.ndarray, y: np.ndarray) -> PointsCost:
+    x, y = torch.from_numpy(x), torch.from_numpy(y)
+    return PointsCost(x, y, torch.zeros(len(x)).double(), torch.zeros(len(y)).double(), Rule(), float(SQUARES.max()))
+
+
+def spread_over_ranks() -> RanksCost:
+    return RanksCost(torch.from_numpy(X), torch.from_numpy(Y), Ranks())
+
+
 COSTS = {
+    "matrix": lambda: (MatrixCost(FULL - 1, 1.0, float(np.ptp(FULL))), FULL),
+    "points": lambda: (between(X, Y), SQUARES),
+    "ranks": lambda: (spread_over_ranks(), SQUARES),
     "plain": lambda: (Plain(FULL), FULL),
     "holes": lambda: (Plain(HOLES), HOLES),
     "graph": lambda: (of.GraphCost(coo_array((HOLES[EDGES], EDGES), shape=HOLES.shape)), HOLES),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group():
+    """One rank, for `RanksCost`."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+def kinds(cost: type[Cost] = Cost) -> set[type[Cost]]:
+    """The classes of the library that are costs."""
+    below = set().union(*map(kinds, cost.__subclasses__()))
+    return below | ({cost} if cost.__module__.startswith("otformer") and cost is not Cost else set())
+
+
+def gauge(cost: Cost) -> np.ndarray:
+    """p_i + q_j, [n, m]."""
+    p, q = (np.asarray(t) for t in cost.gauge())
+    return np.zeros(cost.shape) + p.reshape(-1, 1) + q
+
+
+def test_every_cost_of_the_library_is_here():
+    for module in pkgutil.iter_modules(costs.__path__):
+        importlib.import_module(f"{costs.__name__}.{module.name}")
+    assert kinds() == {type(make()[0]) for make in COSTS.values()} - {Plain}
+
+
+@pytest.mark.parametrize("kind", COSTS)
+def test_every_cost_has_all_verbs_and_they_agree(kind):
+    cost, M = COSTS[kind]()
+    given = given_cost(cost)
+    n, m = given.shape
+    C = Plain(M - gauge(given))
+    u, v, reg = torch.from_numpy(rng.normal(0, 0.1, n)), torch.from_numpy(rng.normal(0, 0.1, m)), 0.05
+    for rows in (True, False):
+        h, W = (v, torch.from_numpy(rng.random((m, 3)))) if rows else (u, torch.from_numpy(rng.random((n, 3))))
+        torch.testing.assert_close(given.log_sums(h, reg, rows), C.log_sums(h, reg, rows), rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(given.products(u, v, reg, W, rows), C.products(u, v, reg, W, rows), rtol=1e-9, atol=0)
+        torch.testing.assert_close(given.cost_sums(u, v, reg, rows), C.cost_sums(u, v, reg, rows), rtol=1e-9, atol=0)
+        for found, expected in zip(given.least(h.numpy(), 3, rows), C.least(h.numpy(), 3, rows), strict=True):
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+    i, j = rng.integers(0, n, 50), rng.integers(0, m, 50)
+    np.testing.assert_allclose(given.costs(i, j), C.costs(i, j), rtol=0, atol=1e-12)
+    some = given.take(torch.tensor([3, 5, 9]), torch.tensor([4, 2]))
+    at = np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 0, 1, 1, 1])
+    np.testing.assert_allclose(some.costs(*at) + gauge(some).T.ravel(), M[[3, 5, 9]][:, [4, 2]].T.ravel(), atol=1e-12)
+    assert some.shape == (3, 2)
 
 
 @pytest.mark.parametrize("kind", COSTS)
@@ -76,7 +148,8 @@ def test_an_entropic_plan_is_pots(kind, reg, a):
     assert np.abs(r.plan.sum(1) - a).sum() + np.abs(r.plan.sum(0) - B).sum() == pytest.approx(r.marginal_error, abs=1e-12)
     assert r.value_linear == pytest.approx((P * np.where(P > 0, np.where(np.isinf(M), 0, M), 0)).sum(), rel=1e-7)
     np.testing.assert_allclose(r.apply(np.arange(20.0)), P @ np.arange(20.0), atol=1e-8)
-    np.testing.assert_allclose(r.plan.rows(2, 5), P[2:5], atol=1e-8)
+    rows = r.plan.rows(2, 5) if hasattr(r.plan, "rows") else r.plan[2:5]
+    np.testing.assert_allclose(rows, P[2:5], atol=1e-8)
 
 
 @pytest.mark.parametrize("kind", COSTS)

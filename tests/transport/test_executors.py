@@ -10,9 +10,10 @@ import otformer as of
 from helpers.streams import stream_of
 from otformer.network.schedule import named
 from otformer.transport.costs.absorbed import Absorbed
-from otformer.transport.costs.dense import Dense, run
 from otformer.transport.costs.distances import squared_distances
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.ranks import Sharded
+from otformer.transport.solvers.network import run
 
 DEPTH = 60
 

@@ -97,7 +97,7 @@ def test_what_is_not_a_number_is_not_hidden(precision: Precision) -> None:
         v[7] = math.nan
         executor = problem.on(0.001, precision)
         assert bool(executor.log_ratio(u, v, 0.001, rows=True).isnan().all())
-        assert bool(executor.apply(u, v, 0.001, torch.ones_like(v)).isnan().all())
+        assert bool(executor.products(u, v, 0.001, torch.ones_like(v), rows=True).isnan().all())
 
 
 @pytest.mark.parametrize("d", [16, 100])
@@ -129,7 +129,7 @@ def test_products_with_many_columns(d: int) -> None:
     u, v = problem.duals(0.01)
     W = torch.randn(700, 150, generator=torch.Generator().manual_seed(7), dtype=torch.float64).cuda()
     P = problem.log_plan(u, v, 0.01).exp()
-    torch.testing.assert_close(problem.on(0.01, MIXED).apply(u, v, 0.01, W), P @ W, rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(problem.on(0.01, MIXED).products(u, v, 0.01, W, rows=True), P @ W, rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("d", [3, 16])
@@ -175,4 +175,4 @@ def test_a_row_that_may_match_nobody_has_no_sum(d: int) -> None:
         executor = problem.on(0.01, precision)
         got = executor.log_ratio(u, v, 0.01, rows=True)
         assert got.isneginf().nonzero().flatten().tolist() == [5]
-        assert float(executor.apply(u, v, 0.01, torch.ones_like(v))[5]) == 0
+        assert float(executor.products(u, v, 0.01, torch.ones_like(v), rows=True)[5]) == 0

@@ -17,10 +17,11 @@ import otformer as of
 from helpers.sharded_worker import CASES, RANKS, Case
 from oracles import marginal_error, pot_plan, squared_cost
 from otformer.network.schedule import named
-from otformer.transport.costs.dense import Dense, run
 from otformer.transport.costs.distances import squared_distances
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.ranks import Sharded
 from otformer.transport.sharded import solve_sharded
+from otformer.transport.solvers.network import run
 
 WORKER = Path(__file__).parents[1] / "helpers" / "sharded_worker.py"
 LOOPBACK = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}

@@ -16,9 +16,10 @@ from oracles import pot_plan, squared_cost
 from otformer.network.features import Features, squared_euclidean
 from otformer.network.schedule import named
 from otformer.transport.costs.clouds import morton
-from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.tiles import Stream
 from otformer.transport.solvers.annealing import annealed
+from otformer.transport.solvers.network import run
 
 
 @pytest.mark.parametrize("cost", COSTS)
@@ -101,7 +102,7 @@ def test_what_is_not_a_number_is_not_hidden() -> None:
 def test_a_plan_of_nothing_moves_nothing() -> None:
     stream = stream_of(*clouds(400, 300, 2))
     u, v = torch.zeros_like(stream.log_a), torch.zeros_like(stream.log_b)
-    assert float(stream.apply(u - 1, v, 0.001, v + 1).abs().max()) < 1e-70
+    assert float(stream.products(u - 1, v, 0.001, v + 1, rows=True).abs().max()) < 1e-70
 
 
 @pytest.mark.slow
@@ -113,7 +114,7 @@ def test_blocks_on_a_stream_reach_the_plan_of_pot() -> None:
         pass
     assert error < 1e-11
     expected = pot_plan(squared_cost(x, y).numpy(), a, b, 0.005)
-    P = stream.apply(u, v, 0.005, torch.eye(45, dtype=torch.float64))
+    P = stream.products(u, v, 0.005, torch.eye(45, dtype=torch.float64), rows=True)
     np.testing.assert_allclose(P.numpy(), expected, atol=1e-10)
 
 
@@ -134,10 +135,9 @@ def test_the_plan_is_applied_without_being_formed(dtype: torch.dtype, reg: float
     generator = torch.Generator().manual_seed(7)
     for shape in ((), (1,), (4,)):
         right, left = (torch.randn(k, *shape, generator=generator, dtype=torch.float64).to(dtype) for k in (217, 301))
-        torch.testing.assert_close(stream.apply(u, v, reg, right).double(), P @ right.double(), rtol=0, atol=atol)
-        torch.testing.assert_close(
-            stream.apply_transposed(u, v, reg, left).double(), P.mT @ left.double(), rtol=0, atol=atol
-        )
+        for w, M, rows in ((right, P, True), (left, P.mT, False)):
+            found = stream.products(u, v, reg, w, rows)
+            torch.testing.assert_close(found.double(), M @ w.double(), rtol=0, atol=atol)
 
 
 class Sizes(TorchDispatchMode):
@@ -163,7 +163,7 @@ def test_memory_is_linear_and_few_tiles_are_looked_at() -> None:
         stream = stream_of(x, y)
         u, v = torch.zeros_like(stream.log_a), torch.zeros_like(stream.log_b)
         stream.log_ratio(u, v, 0.001, rows=True)
-        stream.apply(u - 0.01, v - 0.01, 0.001, y)
+        stream.products(u - 0.01, v - 0.01, 0.001, y, rows=True)
     assert sizes.largest <= max(stream.block, 3 * n)  # n × m is 3·10⁸
     assert sizes.products < n * m  # of 2 n m in two passes
 
@@ -218,4 +218,4 @@ def test_thinning_keeps_mass_and_mean_costs() -> None:
 def test_values_of_another_length_are_refused() -> None:
     x, w = torch.zeros(3, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
     with pytest.raises(ValueError, match=r"values must have shape \(3,\) or \(3, k\), got \(2,\)"):
-        stream_of(x, x).apply(w, w, 1.0, w[:2])
+        stream_of(x, x).products(w, w, 1.0, w[:2], rows=True)

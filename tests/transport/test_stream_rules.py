@@ -14,7 +14,7 @@ from helpers.streams import centred, clouds
 from oracles import pot_plan, squared_cost
 from otformer.network.features import squared_euclidean
 from otformer.transport.costs.clouds import Rule
-from otformer.transport.costs.dense import Dense
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.tiles import Stream
 from otformer.transport.solvers.coarse_to_fine import coarse_to_fine
 
@@ -65,11 +65,11 @@ def test_passes_and_products_equal_the_dense_ones(rule: Rule, n: int, m: int, d:
     near = torch.where(apart > 0, P / apart, 0.0)
     right, left = (torch.randn(k, 2, generator=torch.Generator().manual_seed(k), dtype=torch.float64) for k in (m, n))
     for ours, theirs in (
-        (stream.apply(u, v, reg, right), P @ right),
-        (stream.apply_transposed(u, v, reg, left), P.mT @ left),
-        (stream.apply(u, v, reg, right, inverse=True), near @ right),
-        (stream.apply_transposed(u, v, reg, left, inverse=True), near.mT @ left),
-        (stream.cost_sums(u, v, reg), (P * C).sum(1)),
+        (stream.products(u, v, reg, right, rows=True), P @ right),
+        (stream.products(u, v, reg, left, rows=False), P.mT @ left),
+        (stream.products(u, v, reg, right, inverse=True, rows=True), near @ right),
+        (stream.products(u, v, reg, left, inverse=True, rows=False), near.mT @ left),
+        (stream.cost_sums(u, v, reg, rows=True), (P * C).sum(1)),
         (stream.cost_sums(u, v, reg, rows=False), (P * C).sum(0)),
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-11, atol=1e-13)
@@ -98,7 +98,7 @@ def test_a_row_without_an_allowed_pair_has_no_mass_and_forbidden_pairs_none_exac
     stream = Stream(squared_euclidean(x, y), *logs, rule=Rule(labels=(own, other)))
     ratio = stream.log_ratio(*logs, 0.01, rows=True)
     assert ratio.isneginf().nonzero()[:, 0].tolist() == list(range(5))
-    P = stream.apply(*logs, 0.01, torch.eye(200, dtype=torch.float64))
+    P = stream.products(*logs, 0.01, torch.eye(200, dtype=torch.float64), rows=True)
     assert float(P[own[:, None] != other].abs().max()) == 0
 
 
@@ -110,7 +110,7 @@ def test_cost_sums_of_clouds_far_apart_are_those_of_the_points_given() -> None:
     C = squared_cost(x, y)
     u, v = C.amin(1), C[0] - C[0].amin()
     P = ((u[:, None] + v - C) / 10 - 1).exp()
-    torch.testing.assert_close(stream.cost_sums(u, v, 10.0), (P * C).sum(1), rtol=1e-9, atol=0)
+    torch.testing.assert_close(stream.cost_sums(u, v, 10.0, rows=True), (P * C).sum(1), rtol=1e-9, atol=0)
 
 
 def test_plain_distances_of_clouds_far_apart_move_both_alike() -> None:

@@ -1,5 +1,3 @@
-# mypy: ignore-errors
-# Kernels are not Python to a type checker.
 r"""Triton kernels of `balance` for small problems, small.py on a CUDA device: a program holds several problems in registers.
 
 Problems are on the last axis. Triton lays threads along what is consecutive in memory: where problems are, each thread has a
@@ -20,23 +18,14 @@ rows or columns with mass all of whose entries are forbidden, make the error ∞
 
 from __future__ import annotations
 
+from otformer.transport.costs.gpu import language
+from otformer.transport.costs.gpu.language import constant, tl
 from otformer.transport.costs.gpu.pass_kernels import LEAST
 
-try:
-    import triton
-    import triton.language as tl
-
-    jit, kernel = triton.jit, triton.jit(do_not_specialize=["step_i"])
-    SMALLEST = tl.constexpr(1e-30)  # stands for 0 where it divides
-    LONG_MOVE = tl.constexpr(1.0)  # of a step in g
-    GREATEST = tl.constexpr(1e30)  # logits from here on are no numbers to calculate with
-except ImportError:  # a machine without a GPU reads this module, it does not run it
-    tl = SMALLEST = LONG_MOVE = GREATEST = None
-
-    def jit(function):
-        return function
-
-    kernel = jit
+SMALLEST = constant(1e-30)  # stands for 0 where it divides
+LONG_MOVE = constant(1.0)  # of a step in g
+GREATEST = constant(1e30)  # logits from here on are no numbers to calculate with
+jit, kernel = language.jit(), language.jit("step_i")
 
 
 @jit

@@ -154,14 +154,14 @@ class Problem:
         support = None if self.support is None else self.support.as_tensors()
         return replace(self, cost=self.cost.as_tensors(), start=start, support=support, **arrays)
 
-    def whole(self, t: Array, side: int) -> Array:
-        """A potential of all points: −inf for those without mass, which are absent."""
+    def whole(self, t: Array, side: int, fill: float = -math.inf) -> Array:
+        """Numbers of all points: ``fill`` for those without mass, which are absent; −inf is that of a potential."""
         if self.support is None:
             return t
         size, at = self.support.shape[side], (self.support.rows, self.support.columns)[side]
         if isinstance(t, Tensor):
-            return t.new_full((size,), -math.inf).index_copy(0, at, t)
-        out = np.full(size, -math.inf)
+            return t.new_full((size,), fill).index_copy(0, at, t)
+        out = np.full(size, fill)
         out[to_numpy(at)] = t  # one index as a tensor would be a whole number, not a list of one
         return out
 

@@ -12,7 +12,7 @@ import pytest
 from scipy.spatial.distance import cdist
 
 import otformer as of
-from otformer.transport.costs.pairs import MatrixPairs
+from otformer.transport.costs.matrix import MatrixCost
 from otformer.transport.costs.point_pairs import PointPairs
 from otformer.transport.problem.read import read_cost
 
@@ -60,7 +60,7 @@ def test_time_is_kept(kind):
 
     solve(600, 60)  # compiled
     began = time.process_time()
-    pairs = MatrixPairs(read_cost(C).cost.dense.numpy()) if matrix else PointPairs(x, y)
+    pairs = MatrixCost(read_cost(C).cost.dense.numpy()) if matrix else PointPairs(x, y)
     pairs.least(np.zeros(4000), 12, rows=True)
     look = time.process_time() - began
     began = time.process_time()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from otformer.transport.costs.clouds import Rule
-from otformer.transport.costs.pairs import AllPairs, MatrixPairs
+from otformer.transport.costs.matrix import MatrixCost
 from otformer.transport.costs.point_pairs import PointPairs
 
 RULES = [(root, same) for root in (False, True) for same in (None, True, False)]  # None: no labels
@@ -28,7 +30,7 @@ def rule_of(root: bool, same: bool | None, n: int, m: int, rng: np.random.Genera
     return Rule(root) if same is None else Rule(root, labels, same)
 
 
-def check(pairs: AllPairs, C: np.ndarray, potentials: tuple[np.ndarray, np.ndarray], k: int) -> None:
+def check(pairs: Any, C: np.ndarray, potentials: tuple[np.ndarray, np.ndarray], k: int) -> None:
     """Values are those of a sort, each that of its place, to the last bit; places are different, −1 where there is none."""
     assert pairs.shape == C.shape
     for rows, c, h in ((True, C, potentials[1]), (False, C.T, potentials[0])):
@@ -65,12 +67,12 @@ def test_a_matrix(n, m, k):
     rng = np.random.default_rng(n * m + k)
     C = rng.standard_normal((n, m))
     u, v = rng.standard_normal(n), rng.standard_normal(m)
-    check(MatrixPairs(C), C, (u, v), k)
-    check(MatrixPairs(np.asfortranarray(C)), C, (u, v), k)
+    check(MatrixCost(C), C, (u, v), k)
+    check(MatrixCost(np.asfortranarray(C)), C, (u, v), k)
     holes = np.where(rng.random((n, m)) < 0.9, np.inf, C)
-    check(MatrixPairs(holes), holes, (u, v), k)
+    check(MatrixCost(holes), holes, (u, v), k)
     holes[: n // 2], holes[:, m // 2 :] = np.inf, np.inf  # rows and columns without a pair
-    check(MatrixPairs(holes), holes, (u, v), k)
+    check(MatrixCost(holes), holes, (u, v), k)
 
 
 @pytest.mark.parametrize("k", [1, 12])
@@ -79,8 +81,8 @@ def test_a_matrix_with_ties_and_in_any_order(k):
     t = np.sort(rng.random(200))
     zero = np.zeros(200), np.zeros(200)
     for C in (rng.integers(0, 3, (200, 200)) * 1.0, np.zeros((200, 200)), (t[:, None] - t) ** 2, (t[:, None] + t[::-1])):
-        check(MatrixPairs(C), C, zero, k)
-        check(MatrixPairs(C), C, (-9 * t, 9 * t), k)
+        check(MatrixCost(C), C, zero, k)
+        check(MatrixCost(C), C, (-9 * t, 9 * t), k)
 
 
 @pytest.mark.parametrize(("root", "same"), RULES)

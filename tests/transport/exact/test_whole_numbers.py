@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import otformer as of
-from otformer.transport.costs.pairs import MatrixPairs
+from otformer.transport.costs.matrix import MatrixCost
 from otformer.transport.exact import digits, rounds, whole_numbers
 from otformer.transport.exact.flow_graph import Clock
 
@@ -226,7 +226,7 @@ def test_rounds_alone_end_too(monkeypatch):
     C = rng.random((60, 50))
     C[rng.random((60, 50)) < 0.95] = 1e15
     supply, demand = np.full(60, 5), np.full(50, 6)
-    found = rounds.optimum(MatrixPairs(C), supply, demand, np.zeros(50), 1e15, Clock(60.0))
+    found = rounds.optimum(MatrixCost(C), supply, demand, np.zeros(50), 1e15, Clock(60.0))
     assert found.rounds < 2000
 
 

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from otformer.network.schedule import Layer
-from otformer.transport.costs.dense import Dense, run
 from otformer.transport.costs.distances import squared_distances
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.reference import plan
 from otformer.transport.solve import solve
+from otformer.transport.solvers.network import run
 
 
 def unit_cube(*shape: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,8 +24,8 @@ from otformer.lab.experiments.experiment import Context, Numbers, Outcome, Row
 from otformer.lab.training.data import Batch
 from otformer.learning.model import LearningTransformer
 from otformer.network.schedule import Annealed, Layer
-from otformer.transport.costs.dense import Dense
 from otformer.transport.costs.distances import squared_distances
+from otformer.transport.costs.matrix import Dense
 
 RECIPE, N, TESTS = "sort-beyond", 7, (7, 15, 30)  # the network, points of the lists it is fitted on, points of the tests
 KIND = "values"  # real-valued lists: no answer stands in the prompt

@@ -42,9 +42,9 @@ from otformer.network.schedule import Gradient
 from otformer.theory.bounds import bound_from_epsilon
 from otformer.theory.depth_bounds import hilbert_from_marginals
 from otformer.theory.hilbert import doubly_stochastic_gap, eta, log_phi, spread
-from otformer.transport.costs.dense import Dense
-from otformer.transport.costs.dense import run as layers_from
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.reference import dual, plan, sinkhorn
+from otformer.transport.solvers.network import run as layers_from
 
 EPSILON = 0.025  # of S_ε: below the 1/36 that the proof needs
 SIZES, REG, PROBLEMS, DEPTH = (2, 3, 5, 8), 0.2, 20, 800  # points per side, λ, problems of each size, layers

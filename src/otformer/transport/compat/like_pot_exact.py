@@ -22,9 +22,9 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.memory import needs
-from otformer.transport.costs.graph import GraphCost
-from otformer.transport.costs.pairs import AllPairs, MatrixPairs
-from otformer.transport.costs.sparse import is_sparse, read_sparse
+from otformer.transport.costs.cost import Cost
+from otformer.transport.costs.graph import GraphCost, is_sparse, read_sparse
+from otformer.transport.costs.matrix import MatrixCost
 from otformer.transport.needs import of_cost
 from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.read import read_cost
@@ -199,7 +199,7 @@ def _solve(a: Any, b: Any, M: Any, center_dual: bool, check_marginals: bool, sta
     r, form = solve_exact(problem, TOL, warn=pairs is None), problem.form
     u, v = (to_numpy(t) for t in r.potentials)
     if problem.support is not None:
-        u, v = _everywhere(u, v, MatrixPairs(to_numpy(checks.array("M", M))) if pairs is None else GraphCost(pairs))
+        u, v = _everywhere(u, v, MatrixCost(to_numpy(checks.array("M", M))) if pairs is None else GraphCost(pairs))
     if pairs is not None:
         form = Form(M.device if isinstance(M, Tensor) else None, pairs.dtype == np.float32)
     i, j, masses = (to_numpy(t) for t in r.pairs)
@@ -221,7 +221,7 @@ def _scaled(b: Any, a: Any) -> Any:
     return w_b * ((1.0 if w_a is None else w_a.sum()) / w_b.sum())
 
 
-def _everywhere(u: np.ndarray, v: np.ndarray, pairs: AllPairs) -> tuple[np.ndarray, np.ndarray]:
+def _everywhere(u: np.ndarray, v: np.ndarray, pairs: Cost) -> tuple[np.ndarray, np.ndarray]:
     """The largest feasible potentials of points without mass too, for which −inf stands in u and v; of columns first.
 
     Where all pairs are forbidden any number is feasible: 0.

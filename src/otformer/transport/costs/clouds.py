@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     same: bool = True
 
     def cost(self, squares: Tensor) -> Tensor:
-        """c of squared distances."""
+        """Turn squared distances into costs."""
         return squares.sqrt() if self.root else squares
 
     def may_match(self, own: Tensor, other: Tensor) -> Tensor:

@@ -123,8 +123,8 @@ class Cost:
         return CostKernel(self, log_a, log_b)
 
     def planned(self, kernel: Any, u: Tensor, v: Tensor, reg: float) -> PlanProducts:
-        """The plan of potentials as products."""
-        return PlanProducts(kernel, (u, v, torch.as_tensor(reg, dtype=torch.float64, device="cpu")))
+        """The plan of potentials as products, by the verbs of the cost or of its ``kernel``."""
+        return PlanProducts(self, (u, v, torch.as_tensor(reg, dtype=torch.float64, device="cpu")))
 
     def slopes(self, plan: Any, marginals: tuple[Tensor, Tensor]) -> list[Slope]:
         """Gradients of Σ P C in what the cost is a function of (`Inputs.cost`), P held still."""
@@ -157,14 +157,14 @@ def given_cost(M: Any) -> Cost | None:
     for verb in VERBS:
         if getattr(M, verb, None) is None or getattr(type(M), verb, None) is getattr(Cost, verb, ()):
             raise ArgumentError("M", f"have the verb {verb!r} (transport/costs/cost.py)", f"{type(M).__name__} without it")
-    return M
+    return M.as_tensors()
 
 
 def priced(
     problem: Problem, plan: PlanProducts, marginals: tuple[Tensor, Tensor], potentials: tuple[Tensor, Tensor],
     value: Tensor, in_weights: list[Slope], in_reg: Callable[[Tensor], Tensor], error: float,
 ) -> Answer:  # fmt: skip
-    """The answer whose value has the gradients of the envelope theorem, and nothing else any.
+    """Build an answer whose value is differentiable; differentiating anything else raises.
 
     ``in_weights`` are those in a and b, ``in_reg`` finds that in λ from Σ P C.
     """
@@ -172,7 +172,7 @@ def priced(
     form, (u, v), parts = problem.form, potentials, None
     if problem.wanted is not None:
         inputs = (*problem.wanted.cost, problem.wanted.a, problem.wanted.b, problem.wanted.reg)
-        slopes = [*problem.cost.slopes(plan, marginals), *in_weights, lambda: in_reg(_linear(problem, plan, marginals))]
+        slopes = [*problem.cost.slopes(plan, marginals), *in_weights, lambda: in_reg(linear(problem.cost, plan, marginals))]
         value = LazyEnvelope.apply(value, slopes, None, *inputs)
         *parts, u, v = NotDifferentiable.apply(REFUSED, (*plan.parts, u, v), *inputs)
     given = form.give(problem.whole(u, 0), double=True), form.give(problem.whole(v, 1), double=True)
@@ -180,24 +180,19 @@ def priced(
         "plan": plan.given(problem, parts and tuple(parts)),
         "value_linear": partial(_given, problem, plan, marginals, inputs),
     }
-    return Answer(given, number(problem, value), float(marginals[0].sum()), error, read)
+    return Answer(given, form.number(value), float(marginals[0].sum()), error, read)
 
 
-def number(problem: Problem, t: Tensor) -> Any:
-    """A number in the form of the input, differentiably."""
-    return float(t) if problem.form.device is None else t.to(problem.form.device, problem.form.dtype)
-
-
-def _linear(problem: Problem, plan: PlanProducts, marginals: tuple[Tensor, Tensor]) -> Tensor:
+def linear(cost: Cost, plan: PlanProducts, marginals: tuple[Tensor, Tensor]) -> Tensor:
     """Σ P C = Σ P c + Σ_i p_i (P1)_i + Σ_j q_j (Pᵀ1)_j."""
-    (r, c), (p, q) = marginals, problem.cost.gauge()
+    (r, c), (p, q) = marginals, cost.gauge()
     return plan.cost_sums().sum() + (r * p).sum() + (c * q).sum()
 
 
 def _given(problem: Problem, plan: PlanProducts, marginals: tuple[Tensor, Tensor], inputs: tuple[Tensor, ...]) -> Any:
-    """Σ P C in the form of the input; to ask for its derivative in ``inputs`` is an error."""
-    linear = _linear(problem, plan, marginals)
-    return number(problem, NotDifferentiable.apply(REFUSED, (linear,), *inputs)[0] if inputs else linear)
+    """Return Σ P C in the caller's type; its backward raises."""
+    value = linear(problem.cost, plan, marginals)
+    return problem.form.number(NotDifferentiable.apply(REFUSED, (value,), *inputs)[0] if inputs else value)
 
 
 class CostKernel(Kernel):
@@ -211,13 +206,3 @@ class CostKernel(Kernel):
             return self.cost.log_sums(v, reg, True) + u / reg - 1 - self.log_a
         return self.cost.log_sums(u, reg, False) + v / reg - 1 - self.log_b
 
-    def apply(self, u: Tensor, v: Tensor, reg: float, values: Tensor) -> Tensor:
-        """P @ values for values [m] or [m, k]."""
-        return self.cost.products(u, v, reg, values.reshape(len(values), -1), True).reshape(-1, *values.shape[1:])
-
-    def apply_transposed(self, u: Tensor, v: Tensor, reg: float, values: Tensor) -> Tensor:
-        """Pᵀ @ values for values [n] or [n, k]."""
-        return self.cost.products(u, v, reg, values.reshape(len(values), -1), False).reshape(-1, *values.shape[1:])
-
-    def cost_sums(self, u: Tensor, v: Tensor, reg: float, rows: bool = True) -> Tensor:
-        return self.cost.cost_sums(u, v, reg, rows)

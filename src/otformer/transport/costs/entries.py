@@ -1,4 +1,4 @@
-r"""Passes that agree on every entry of a plan to its last bit, in O(n + m) memory: what is rounded by them stays rounded.
+r"""Passes that compute every plan entry by one formula, so that row and column sums agree to the last bit.
 
 A plan known by its potentials has entries exp((u_i + v_j − c_ij)/λ − 1). Where costs are 10⁸ λ, the eighth digit of an entry
 depends on how its exponent was added up. A stream does that differently for rows, columns and single rows of the plan: each

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import csr_array
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from otformer import checks
 from otformer.transport.compiled import compiled
 from otformer.transport.costs.cost import Cost
 from otformer.transport.costs.pairs import no_pairs, offer
-from otformer.transport.costs.sparse import read_sparse
+
+FARTHEST = 1e150  # distance whose square is still far from overflow
 
 
 class GraphCost(Cost):
@@ -93,3 +95,76 @@ def check_in_memory(name: str, given: Any) -> None:
     if isinstance(given, Tensor) and (given.device.type != "cpu" or checks.derivative_wanted(given)):
         got = f"a tensor on {given.device}{' that requires a gradient' * given.requires_grad}"
         raise checks.ArgumentError(name, "be in memory and without a gradient", got, f"use {name}.detach().cpu()")
+
+
+def is_sparse(M: Any) -> bool:
+    """Whether this is a sparse matrix of scipy, or a sparse tensor."""
+    return hasattr(M, "tocoo") or (isinstance(M, Tensor) and M.layout != torch.strided)
+
+
+def read_sparse(M: Any, once: bool = False) -> csr_array:
+    """The pairs that M allows with their costs, in memory, float32 or float64; explicit zeros count, inf forbids a pair.
+
+    A pair that M holds more than once costs the sum, or is refused if it may be there only ``once``.
+    """
+    if not is_sparse(M):
+        raise checks.ArgumentError("M", "be a sparse matrix of scipy or a sparse tensor", type(M).__name__)
+    if len(M.shape) != 2 or 0 in M.shape:
+        raise checks.ArgumentError("M", "have shape (n, m), both at least 1 where it is sparse", tuple(M.shape))
+    if isinstance(M, Tensor):
+        listed = M.detach().to_sparse_coo()
+        if listed.dense_dim():
+            raise checks.ArgumentError("M", "be sparse in rows and columns", f"{listed.dense_dim()} dense dimension")
+        (i, j), c = listed._indices().cpu().numpy(), checks.array("M", listed._values().cpu())
+    else:
+        listed = M.tocoo()
+        i, j, c = listed.row, listed.col, checks.array("M", listed.data)
+    allowed = c != np.inf
+    i, j, c = i[allowed], j[allowed], c[allowed]
+    if not np.isfinite(c).all():
+        raise checks.ArgumentError("M", "hold finite numbers, or inf for a forbidden pair", checks.first_not_finite(c))
+    held = csr_array((c, (i, j)), shape=M.shape)
+    held.sum_duplicates()  # sorts columns too
+    if once and held.nnz < len(c):
+        raise checks.ArgumentError("M", "hold every pair once", f"{len(c) - held.nnz} duplicates among {len(c)}")
+    return held
+
+
+def neighbour_graph(X_a: Any, X_b: Any, k: int = 10) -> GraphCost:
+    """The cost ‖x − y‖² between every point of X_a (n, d) and X_b (m, d) and its k nearest points of the other side.
+
+    It forbids all other pairs. A pair is an edge if either point is among the k nearest of the other.
+
+    Parameters
+    ----------
+    X_a, X_b : array (n, d) and (m, d)
+        Points. Trees find neighbours fast in few dimensions, and by comparing nearly all pairs in many.
+    k : int
+        Neighbours per point, at most n and m. A plan with given marginals may need many (docs/how-to/graph.md).
+
+    Returns
+    -------
+    GraphCost
+        With k max(n, m) to k (n + m) edges.
+
+    Examples
+    --------
+    >>> neighbour_graph([[0.0], [1.0], [5.0]], [[0.2], [4.0]], k=1).edges[0].toarray().round(2).tolist()
+    [[0.04, 0.0], [0.64, 0.0], [0.0, 1.0]]
+    """
+    for name, given in (("X_a", X_a), ("X_b", X_b)):
+        check_in_memory(name, given)
+    x = checks.points("X_a", X_a).double().numpy()
+    y = checks.points("X_b", X_b, dim=x.shape[1]).double().numpy()
+    if not x.size or not y.size:
+        raise checks.ArgumentError("X_a and X_b", "have points with coordinates", f"shapes {x.shape} and {y.shape}")
+    (n, m), nearest = (len(x), len(y)), range(1, checks.count("k", k, most=min(len(x), len(y))) + 1)
+    (right, j), (left, i) = cKDTree(y).query(x, nearest), cKDTree(x).query(y, nearest)  # [n, k] and [m, k]
+    distances = np.append(right, left)
+    if not distances.max() <= FARTHEST:
+        raise checks.ArgumentError("X_a and X_b", f"have neighbours nearer than {FARTHEST:g}", f"one at {distances.max():g}")
+    both = np.append(np.arange(n)[:, None] * m + j, i * m + np.arange(m)[:, None])
+    pairs, first = np.unique(both, return_index=True)  # most are on the lists of both sides
+    graph = GraphCost(csr_array((distances[first] ** 2, np.divmod(pairs, m)), shape=(n, m)))
+    graph.tensors = isinstance(X_a, Tensor) or isinstance(X_b, Tensor)
+    return graph

@@ -47,12 +47,12 @@ class Kernel:
         return 0.0
 
     def rough(self, single: bool, tol: float) -> Kernel | None:
-        """The same with passes in float32, where these lead anywhere; ``single``: the input is float32."""
+        """Return a float32 version, or None if float32 cannot help; ``single``: the input is float32."""
         return None
 
     @property
     def squares(self) -> float:
-        """The largest number that a pass computes with, about."""
+        """Estimate the largest number in a pass."""
         return self.spread
 
     def expect(self, u: Tensor) -> None:
@@ -98,7 +98,7 @@ def mass_of(kernel: Kernel) -> float:
 
 
 def nothing(log_weights: Tensor) -> Tensor:
-    """Potentials 0, and −∞ where there is no mass."""
+    """Return zero potentials, −∞ for points without mass."""
     return torch.where(log_weights > -math.inf, 0.0, log_weights)
 
 

@@ -16,11 +16,9 @@ numbers. In a row that falls all the way every pair would be. Hence
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from otformer.transport.compiled import compiled, in_threads
 
@@ -28,77 +26,31 @@ LANES = 32  # pairs compared without a branch
 BREADTH = 4096  # columns whose lists a core's cache holds
 
 
-class AllPairs(Protocol):
-    """The costs of all n × m pairs, however they are kept."""
+def least_of_matrix(C: np.ndarray, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
+    """`Cost.least` of a matrix C [n, m], float64 and contiguous; inf is a forbidden pair.
 
-    shape: tuple[int, int]
-
-    def least(self, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
-        """The k least c_ij − v_j of every row with their j, both [n, k], ascending; of columns c_ij − u_i, i, [m, k].
-
-        Where fewer than k pairs are allowed, values are inf and places −1.
-        """
-        ...
-
-    def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """c of the pairs (i, j), [E]; inf for those that are forbidden."""
-        ...
-
-
-class MatrixPairs:
-    """All pairs of a cost matrix [n, m], float64; inf is a forbidden pair.
-
-    >>> pairs = MatrixPairs(np.array([[0.0, 1.0, 4.0], [1.0, np.inf, 1.0]]))
-    >>> values, places = pairs.least(np.array([0.0, 2.0, 2.0]), 2, rows=True)
+    >>> C = np.array([[0.0, 1.0, 4.0], [1.0, np.inf, 1.0]])
+    >>> values, places = least_of_matrix(C, np.array([0.0, 2.0, 2.0]), 2, rows=True)
     >>> values.tolist(), places.tolist()
     ([[-1.0, 0.0], [-1.0, 1.0]], [[1, 0], [2, 0]])
-    >>> pairs.least(np.zeros(2), 2, rows=False)[1].tolist()
+    >>> least_of_matrix(C, np.zeros(2), 2, rows=False)[1].tolist()
     [[0, 1], [0, -1], [1, 0]]
     """
-
-    def __init__(self, C: np.ndarray) -> None:
-        self.C = np.ascontiguousarray(C, dtype=np.float64)
-        self.shape: tuple[int, int] = C.shape[0], C.shape[1]
-
-    def least(self, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
-        values, places = no_pairs(self.shape[not rows], k)
-        h = np.ascontiguousarray(potential, dtype=np.float64)
-        n, m = self.shape
-        if rows:
-            in_threads(lambda first, last: _least_of_rows(self.C, h, values, places, first, last), n, n * m)
-            return values, places
-        shares = -(-m // BREADTH)
-        shares += -shares % torch.get_num_threads()  # as many for every thread
-        step, width = golden_step(n), -(-m // shares)
-
-        def work(first: int, last: int) -> None:
-            _least_of_columns(self.C, h, step, width, values, places, first, last)
-
-        in_threads(work, -(-m // width), n * m)
+    n, m = C.shape
+    values, places = no_pairs(n if rows else m, k)
+    h = np.ascontiguousarray(potential, dtype=np.float64)
+    if rows:
+        in_threads(lambda first, last: _least_of_rows(C, h, values, places, first, last), n, n * m)
         return values, places
+    shares = -(-m // BREADTH)
+    shares += -shares % torch.get_num_threads()  # as many for every thread
+    step, width = golden_step(n), -(-m // shares)
 
-    def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self.C[i, j]
-        return found
+    def work(first: int, last: int) -> None:
+        _least_of_columns(C, h, step, width, values, places, first, last)
 
-
-class OnDevice:
-    """The pairs of a device, for everybody else: numpy arrays in and out."""
-
-    def __init__(self, pairs: Any, device: torch.device) -> None:
-        self.pairs, self.device = pairs, device
-        self.shape: tuple[int, int] = pairs.shape
-
-    def least(self, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
-        values, places = self.pairs.least(self._there(potential), k, rows)
-        return values.cpu().numpy(), places.cpu().numpy()
-
-    def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        found: np.ndarray = self.pairs.costs(self._there(i), self._there(j)).cpu().numpy()
-        return found
-
-    def _there(self, t: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(t)).to(self.device)
+    in_threads(work, -(-m // width), n * m)
+    return values, places
 
 
 def no_pairs(n: int, k: int) -> tuple[np.ndarray, np.ndarray]:

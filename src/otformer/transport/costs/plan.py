@@ -25,20 +25,17 @@ those gradients g in x_i and y_j.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from otformer import checks
-from otformer.memory import Need, matrices, needs
 from otformer.transport.costs.distances import distances
+from otformer.transport.costs.lazy_plan import LazyPlan
 from otformer.transport.derivatives.envelope import forward_alone
 from otformer.transport.derivatives.implicit import CG_RESIDUAL, solve_marginals
 from otformer.transport.types import Problem
@@ -46,14 +43,13 @@ from otformer.transport.types import Problem
 Parts = tuple[Tensor, ...]  # x [n, d], y [m, d], p [n], q [m], u [n], v [m], λ []: what a plan is a function of
 WIDTH = 64  # columns in one product, about
 SINGLE_RESIDUAL = 1e-6  # where conjugate gradients stop if products have the exponentials of float32
-ENTRIES = 2**22  # entries of the plan held at once where the plan itself is read
 
 
 @dataclass(frozen=True, eq=False)
 class PlanProducts:
     """P and Pᵀ as products, float64; ``turned`` exchanges the two. ``parts`` are numbers only, without derivatives.
 
-    ``kernel`` computes them (``apply``, ``apply_transposed``, ``cost_sums``); the last three parts are u [n], v [m] and λ.
+    ``kernel``, or a cost, computes them (``products``, ``cost_sums``); the last three parts are u [n], v [m] and λ.
     """
 
     kernel: Any
@@ -70,21 +66,26 @@ class PlanProducts:
         u, v, reg = parts
         return v, u, reg
 
-    def right(self, w: Tensor) -> Tensor:
-        """P @ w, for w [m] or [m, k]."""
-        *_, u, v, reg = self.parts
-        if self.turned:
-            return self.kernel.apply_transposed(v, u, float(reg), w)
-        return self.kernel.apply(u, v, float(reg), w)
+    def right(self, w: Tensor, **gain: bool) -> Tensor:
+        """P @ w, for w [m] or [m, k]; with ``inverse=True`` every P_ij is divided by ‖x_i − y_j‖, between points only."""
+        columns = w.reshape(len(w), -1)
+        found: Tensor = self.kernel.products(*self._potentials, values=columns, rows=not self.turned, **gain)
+        return found.reshape(len(found), *w.shape[1:])
 
-    def left(self, w: Tensor) -> Tensor:
-        """Pᵀ @ w, for w [n] or [n, k]."""
-        return self.T.right(w)
+    def left(self, w: Tensor, **gain: bool) -> Tensor:
+        """Pᵀ @ w, for w [n] or [n, k]; ``inverse`` as in `right`."""
+        return self.T.right(w, **gain)
 
     def cost_sums(self) -> Tensor:
         """Σ_j P_ij c_ij, [n]."""
+        found: Tensor = self.kernel.cost_sums(*self._potentials, rows=not self.turned)
+        return found
+
+    @property
+    def _potentials(self) -> tuple[Tensor, Tensor, float]:
+        """u, v and λ as the kernel knows them, whether this plan is turned or not."""
         *_, u, v, reg = self.parts
-        return self.kernel.cost_sums(*((v, u) if self.turned else (u, v)), float(reg), rows=not self.turned)
+        return (v, u, float(reg)) if self.turned else (u, v, float(reg))
 
     def marginals(self) -> tuple[Tensor, Tensor]:
         """P1 [n] and Pᵀ1 [m]."""
@@ -123,17 +124,6 @@ class Operator(PlanProducts):
     def turn(parts: Parts) -> Parts:
         x, y, p, q, u, v, reg = parts
         return y, x, q, p, v, u, reg
-
-    def right(self, w: Tensor, inverse: bool = False) -> Tensor:
-        """P @ w, for w [m] or [m, k]; with ``inverse`` every P_ij is divided by ‖x_i − y_j‖."""
-        *_, u, v, reg = self.parts
-        if self.turned:
-            return self.kernel.apply_transposed(v, u, float(reg), w, inverse)
-        return self.kernel.apply(u, v, float(reg), w, inverse)
-
-    def left(self, w: Tensor, inverse: bool = False) -> Tensor:
-        """Pᵀ @ w, for w [n] or [n, k]; ``inverse`` as in `right`."""
-        return self.T.right(w, inverse)
 
     def block(self, parts: Parts, low: int, high: int) -> Tensor:
         logs, allowed = self.logs(parts, low, high), self.allowed(low, high)
@@ -236,21 +226,18 @@ def only_once() -> None:
         raise RuntimeError("products of a streamed result, and its plan, can be differentiated once only, its value twice")
 
 
-@dataclass(frozen=True, eq=False)
-class StreamedPlan:
-    """An n × m plan known by its potentials; nothing below but `dense` takes O(nm) memory, and all of it is float64.
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedPlan(LazyPlan):
+    """A plan known by its potentials: products (in the dtype of the vector) and rows are differentiable.
 
-    ``plan @ w`` (in the dtype of w), ``plan.T``, ``plan.sum(axis)``, ``plan.argmax(axis)``; ``plan.rows(i, j)`` is rows
-    i to j as a matrix, ``plan.dense()`` or ``numpy.asarray(plan)`` all of them. Products and rows are differentiable.
+    ``plan.argmax(axis)`` is where rows, or columns, are greatest.
     """
 
     operator: PlanProducts
     parts: Parts  # of the points that have mass
     present: tuple[Tensor, Tensor]  # indices of those, [n'] and [m']
     shape: tuple[int, int]
-    numpy: bool  # arrays in and out, instead of tensors
-    ndim = 2
-    __array_ufunc__ = None  # so that numpy leaves products to this class
+    numpy: bool
 
     @property
     def T(self) -> StreamedPlan:
@@ -259,55 +246,19 @@ class StreamedPlan:
             shape=self.shape[::-1],
         )  # fmt: skip
 
-    def __matmul__(self, w: Any) -> Any:
-        """P @ w for w [m] or [m, k]."""
-        if self.numpy:
-            checks.no_tangents("this result is numpy's", vector=w)
-        given = checks.tensor("vector", w).to(self.present[0].device)
-        checks.vectors("vector", given, self.shape[1])
+    def _product(self, w: Tensor) -> Tensor:
         rows, columns = self.present
-        W = given.double()[columns].reshape(len(columns), -1)
+        W = w.to(rows.device).double()[columns].reshape(len(columns), -1)
         out = Product.apply(self.operator, W, *self.parts)
         if len(rows) < self.shape[0]:
             out = out.new_zeros(self.shape[0], out.shape[1]).index_put((rows,), out)
-        return self._out(out.reshape(len(out), *given.shape[1:]).to(given.dtype))
-
-    def sum(self, axis: int) -> Any:
-        """Column sums [m] (axis 0) or row sums [n] (axis 1)."""
-        over = self if checks.choice("axis", axis, (0, 1)) else self.T
-        return over @ torch.ones(over.shape[1], dtype=torch.float64, device="cpu")
-
-    def rows(self, start: int, stop: int) -> Any:
-        """Rows start to stop, a matrix [stop − start, m]."""
-        return self._out(self._rows(start, stop))
-
-    @needs(lambda self: Need(matrices("plan", *self.shape), 2 * math.prod(self.shape), "plan.rows(i, j) is a part of it"))
-    def dense(self) -> Any:
-        """The whole matrix [n, m]."""
-        return self.rows(0, self.shape[0])
-
-    def argmax(self, axis: int = 1) -> Any:
-        """Where each row [n] (axis 1) or column [m] (axis 0) is greatest, a block of rows at a time."""
-        over = self if checks.choice("axis", axis, (0, 1)) else self.T
-        n, step = over.shape[0], max(1, ENTRIES // max(over.shape[1], 1))
-        with torch.no_grad():
-            return over._out(torch.cat([over._rows(i, i + step).argmax(1) for i in range(0, n, step)]))
+        return out.reshape(len(out), *w.shape[1:]).to(w.dtype)
 
     def _rows(self, start: int, stop: int) -> Tensor:
-        start, stop, _ = slice(start, stop).indices(self.shape[0])
         rows, columns = self.present
-        low, high = torch.searchsorted(rows, torch.tensor([start, max(start, stop)], device=rows.device)).tolist()
+        low, high = torch.searchsorted(rows, torch.tensor([start, stop], device=rows.device)).tolist()
         block = self.operator.block(self.parts, low, high)
-        shape = max(0, stop - start), self.shape[1]
+        shape = stop - start, self.shape[1]
         if tuple(block.shape) == shape:
             return block
         return block.new_zeros(shape).index_put((rows[low:high, None] - start, columns[None]), block)
-
-    def _out(self, t: Tensor) -> Any:
-        return t.detach().cpu().numpy() if self.numpy else t
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self._rows(0, self.shape[0]).detach().cpu().numpy(), dtype)
-
-    def __repr__(self) -> str:
-        return f"StreamedPlan({self.shape[0]}×{self.shape[1]}, not formed)"

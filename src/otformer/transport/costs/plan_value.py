@@ -5,6 +5,12 @@ By the envelope theorem the value Σ P C + λ Σ P log P has the derivatives of 
 **Second derivatives** are first ones of that gradient, −2 P y in x, u in a, v in b. In p it is P1, which is a whatever else
 moves: as a function of the problem, a itself. A Hessian-vector product is thus the derivative of one product, and one
 solution of H w = g.
+
+**Σ P c of plain distances** c_ij = ‖x_i − y_j‖ has the derivative P_ij in c_ij and M = P ∘ c in log P. This M is not of low
+rank as other losses' are, but in the derivatives of log P in x_i its c cancels, and what is left is an ordinary product:
+
+    −Σ_j M_ij (x_i − y_j)/(λ c_ij) = −Σ_j P_ij (x_i − y_j)/λ  in x_i,      Σ_j P_ij c_ij/λ  in u_i,
+    −Σ_ij M_ij (u_i + v_j − c_ij)/λ²  in λ,   with   Σ_ij M_ij c_ij = Σ_ij P_ij ‖x_i − y_j‖².
 """
 
 from __future__ import annotations
@@ -16,7 +22,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer.transport.costs.clouds import Rule
-from otformer.transport.costs.plan import Operator, Product, StreamedPotentials
+from otformer.transport.costs.plan import Operator, Product, StreamedPotentials, only_once, units
 
 
 def own_squares(x: Tensor, y: Tensor, rule: Rule) -> tuple[Tensor, Tensor]:
@@ -80,3 +86,34 @@ def _moving_gradients(
         return u, v, g_x, g_y, r, c, None
     logs = (r * (u - p)).sum() + (c * (v - q)).sum() - (g_x * x).sum()  # λ Σ P (log P + 1)
     return u, v, g_x, g_y, r, c, logs / reg - r.sum()
+
+
+class Distances(Function):
+    """Σ P c for plain distances c."""
+
+    @staticmethod
+    def forward(ctx: Any, operator: Operator, *parts: Tensor) -> Tensor:
+        ctx.operator = operator
+        return operator.cost_sums().sum()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        """P in c, and M = P ∘ c in log P."""
+        only_once()
+        operator: Operator = ctx.operator
+        x, y, _, _, u, v, reg = operator.parts
+        rows, columns = operator.cost_sums(), operator.T.cost_sums()
+        near_x, near_y = (_differences(one) for one in (operator, operator.T))
+        ones = torch.ones_like(u)[:, None], torch.ones_like(v)[:, None]
+        toward_x, toward_y = units(operator.right, *ones, x, y), units(operator.left, *ones[::-1], y, x)
+        squares = (x * near_x).sum() + (y * near_y).sum()  # Σ P c²
+        lam = -((rows * u).sum() + (columns * v).sum() - squares) / reg**2
+        in_x, in_y = -toward_x - near_x / reg, -toward_y - near_y / reg
+        return None, g * in_x, g * in_y, None, None, g * rows / reg, g * columns / reg, g * lam
+
+
+def _differences(operator: Operator) -> Tensor:
+    """Σ_j P_ij (x_i − y_j), [n, d]."""
+    x, y = operator.parts[:2]
+    sums = operator.right(torch.cat([torch.ones_like(y[:, :1]), y], 1))
+    return x * sums[:, :1] - sums[:, 1:]

@@ -257,7 +257,7 @@ def _least_of_rows(
     x: np.ndarray, order: np.ndarray, y: np.ndarray, h: np.ndarray, columns: np.ndarray, boxes: np.ndarray,
     allowed: np.ndarray, root: bool, values: np.ndarray, places: np.ndarray, first: int, last: int,
 ) -> None:  # fmt: skip
-    """Of the runs from ``first`` up to ``last``."""
+    """Fill the lists of the runs ``first`` to ``last``."""
     for run in range(first, last):
         stop = min(run * RUN + RUN, len(x))
         _least_of_run(run * RUN, stop, x, order, y, h, columns, boxes, allowed, root, values, places)

@@ -11,6 +11,7 @@ every rank, so every rank mixes, anneals and stops alike; should they ever diffe
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -21,12 +22,11 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.memory import lacking
-from otformer.transport.costs.absorbed import Absorbed
 from otformer.transport.costs.cost import Cost
 from otformer.transport.costs.distances import squared_distances
 from otformer.transport.costs.kernel import Kernel
-from otformer.transport.costs.matrix_answer import plan_of
-from otformer.transport.types import Answer, Form, Problem, Solved
+from otformer.transport.costs.matrix import MatrixCost, plan_of
+from otformer.transport.types import Answer, Problem, Solved
 
 TIMEOUT = 300.0  # seconds one rank waits for another
 LONGEST_WAIT = 1e6  # seconds, beyond which a longer timeout makes no difference
@@ -62,6 +62,15 @@ class Ranks:
             raise RuntimeError(f"a rank stopped answering; heard by rank {self.rank} of {self.size}: {why}") from error
         return t
 
+    def log_sum(self, part: Tensor, same: Tensor) -> Tensor:
+        """log Σ exp of the parts [m] of all ranks; ``same``, the sum of v and λ, has to be the same on every rank."""
+        ends = torch.cat([part, same, -same])  # max x = −max(−x): all the same
+        high, most, least = self.reduce(ends, dist.ReduceOp.MAX).split([len(part), len(same), len(same)])
+        if not torch.equal(most, -least):
+            raise RuntimeError(f"ranks disagree: sum of v and reg run from {(-least).tolist()} to {most.tolist()}")
+        high = high.clamp_min(torch.finfo(part.dtype).min)
+        return high + self.reduce((part - high).exp()).log()
+
     def texts(self, text: str) -> list[str]:
         """What every rank has to say, in the order of ranks."""
         table = torch.zeros(self.size, TEXT, dtype=torch.uint8, device="cpu")
@@ -72,7 +81,7 @@ class Ranks:
 
 
 class Sharded(Kernel):
-    """The problem whose rows on this rank are those of ``local``, any executor with cost [n_r, m], log_a [n_r], log_b [m].
+    """The problem whose rows on this rank are those of ``local``, any kernel with cost [n_r, m], log_a [n_r], log_b [m].
 
     Every rank of the group makes one, with the same log_b, and makes the same calls; n_r may be 0. Potentials: u is this
     rank's [n_r], v is whole [m]. All solvers take it.
@@ -87,53 +96,61 @@ class Sharded(Kernel):
         if rows:
             return self.local.log_ratio(u, v, reg, rows=True) if len(u) else u
         part = self.local.log_ratio(u, v, reg, rows=False) if len(u) else torch.full_like(v, -torch.inf)
-        mark = torch.stack([v.sum(), v.new_tensor(reg)])  # max x = −max(−x): all the same
-        high, most, least = self.ranks.reduce(torch.cat([part, mark, -mark]), dist.ReduceOp.MAX).split([len(v), 2, 2])
-        if not torch.equal(most, -least):
-            raise RuntimeError(f"ranks disagree: sum of v and reg run from {(-least).tolist()} to {most.tolist()}")
-        high = high.clamp_min(torch.finfo(v.dtype).min)
-        return high + self.ranks.reduce((part - high).exp()).log()
+        return self.ranks.log_sum(part, torch.stack([v.sum(), v.new_tensor(reg)]))
 
 
-class RanksCost(Cost):
-    """‖x_i − y_j‖² of this rank's points x [n_r, d] and all y [m, d], float64; ``low`` and ``spread`` are of all ranks."""
+class RanksCost(MatrixCost):
+    """‖x_i − y_j‖² of this rank's points x [n_r, d] and all y [m, d], float64; ``low`` and ``spread`` are of all ranks.
+
+    Sums over columns are those of this rank's rows, sums over rows (not ``rows``) those of all ranks: every rank has to ask
+    for them. `least` and `costs` are of this rank's rows alone.
+    """
 
     def __init__(self, x: Tensor, y: Tensor, ranks: Ranks) -> None:
-        self.x, self.y, self.ranks, self.shape, self.device = x, y, ranks, (len(x), len(y)), x.device
         C = squared_distances(x, y)
         ends = [float(C.max()), -float(C.min())] if C.numel() else [-torch.inf, -torch.inf]
-        ends = ranks.reduce(torch.tensor(ends, dtype=torch.float64, device=x.device), dist.ReduceOp.MAX).tolist()
-        self.low, self.spread = -ends[1], ends[0] + ends[1]
-        self.C = C - self.low  # only differences of costs matter
+        high, low = ranks.reduce(torch.tensor(ends, dtype=torch.float64, device=x.device), dist.ReduceOp.MAX).tolist()
+        super().__init__(C + low, -low, high + low)  # only differences of costs matter
+        self.x, self.y, self.ranks, self.device = x, y, ranks, x.device
 
-    def gauge(self) -> tuple[float, float]:
-        return self.low, 0.0
+    def log_sums(self, h: Tensor, reg: float, rows: bool) -> Tensor:
+        part = super().log_sums(h, reg, rows)
+        return part if rows else self.ranks.log_sum(part, h.new_tensor([reg]))
+
+    def products(self, u: Tensor, v: Tensor, reg: float, values: Tensor, rows: bool) -> Tensor:
+        part = super().products(u, v, reg, values, rows)
+        return part if rows else self.ranks.reduce(part)
+
+    def cost_sums(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        part = super().cost_sums(u, v, reg, rows)
+        return part if rows else self.ranks.reduce(part)
+
+    def take(self, rows: Any, columns: Any) -> RanksCost:
+        return RanksCost(self.x[rows], self.y[columns], self.ranks)
 
     def kernel(
         self, log_a: Tensor, log_b: Tensor, reg: float, mass: float | None = None, damped: float | None = None
     ) -> Kernel:
-        return Sharded(Absorbed(self.C, log_a, log_b, self.spread), self.ranks)
+        return Sharded(super().kernel(log_a, log_b, reg, mass, damped), self.ranks)
 
     def answer(self, problem: Problem, solved: Solved) -> Answer:
         """The same numbers on every rank, but for u and the plan, which are those of its rows."""
         u, v, reg, form = solved.u, solved.v, problem.entropy, problem.form
-        P = plan_of(self.C, u, v, reg)
+        P = plan_of(self.dense, u, v, reg)
         r, c = P.sum(1), self.ranks.reduce(P.sum(0))
         # λ log P = u + v − C − λ, so Σ P C + λ Σ P log P = Σ_i r_i u_i + Σ_j c_j v_j − λ Σ_i r_i.
-        mine = torch.stack([(r - problem.a).abs().sum(), (r * (u - reg)).sum(), (P * self.C).sum(), r.sum()])
+        mine = torch.stack([(r - problem.a).abs().sum(), (r * (u - reg)).sum(), (P * self.dense).sum(), r.sum()])
         error, value, linear, mass = self.ranks.reduce(mine).tolist()
         error, value = error + float((c - problem.target).abs().sum()), value + float((c * v).sum()) + self.low * mass
         potentials = form.give(problem.whole(u + self.low, 0), double=True), form.give(problem.whole(v, 1), double=True)
-        numbers = u + self.low, v, reg, problem.support
+        light = replace(problem, cost=Cost())  # the plan is formed when it is read, and C again with it
         parts = {
-            "plan": partial(_plan, self.x, self.y, *numbers, form),
+            "plan": partial(_plan, self.x, self.y, u + self.low, v, light),
             "value_linear": form.number(linear + self.low * mass),
         }
         return Answer(potentials, form.number(value), mass, error, parts)
 
 
-def _plan(x: Tensor, y: Tensor, u: Tensor, v: Tensor, reg: float, support: Any, form: Form) -> Any:
-    """This rank's rows of the plan, [n_r, m], formed when it is read."""
-    rows, columns, shape = support
-    P = plan_of(squared_distances(x, y), u, v, reg)
-    return form.give(P.new_zeros(shape).index_put((rows[:, None], columns[None]), P))
+def _plan(x: Tensor, y: Tensor, u: Tensor, v: Tensor, problem: Problem) -> Any:
+    """This rank's rows of the plan, [n_r, m]."""
+    return problem.form.give(problem.whole_plan(plan_of(squared_distances(x, y), u, v, problem.entropy)))

@@ -10,15 +10,13 @@ all terms positive. Plain distances have no such formula, and are added up in bl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
 from otformer.transport.costs.distances import distances
-from otformer.transport.costs.plan import ENTRIES, StreamedPlan
+from otformer.transport.costs.lazy_plan import ENTRIES, LazyPlan
 
 ENTRIES_ON_GPU = 2**26  # of a block of distances
 SMALLEST = 2.0**-1022  # the least number with all its digits: in place of 0 where something is divided by it
@@ -67,61 +65,30 @@ class Correction(NamedTuple):
         return torch.where(self.in_x[part, None] == self.in_y, self.alpha[part, None] * self.beta, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class RoundedPlan:
-    """The n × m plan diag(s) P diag(t) + α βᵀ, not formed: O(n + m) memory but for `dense`, all of it float64.
+@dataclass(frozen=True, eq=False, repr=False)
+class RoundedPlan(LazyPlan):
+    """The plan diag(s) P diag(t) + α βᵀ."""
 
-    ``plan @ w``, ``plan.T``, ``plan.sum(axis)``; ``plan.rows(i, j)`` is rows i to j as a matrix, ``plan.dense()`` or
-    ``numpy.asarray(plan)`` all of them.
-    """
-
-    plan: StreamedPlan  # of tensors
+    plan: LazyPlan  # of tensors
     scales: tuple[Tensor, Tensor]  # s [n], t [m]
     correction: Correction
-    numpy: bool  # arrays in and out, instead of tensors
-    ndim = 2
-    __array_ufunc__ = None  # so that numpy leaves products to this class
+    numpy: bool
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
         return self.plan.shape
 
     @property
     def T(self) -> RoundedPlan:
         return RoundedPlan(self.plan.T, self.scales[::-1], self.correction.T, self.numpy)
 
-    def __matmul__(self, w: Any) -> Any:
-        """Products with w [m] or [m, k]."""
-        if self.numpy:
-            checks.no_tangents("this result is numpy's", vector=w)
+    def _product(self, w: Tensor) -> Tensor:
+        (s, t), w = self.scales, w.to(self.scales[0])
+        return _times(s, self.plan @ _times(t, w)) + self.correction.right(w)
+
+    def _rows(self, start: int, stop: int) -> Tensor:
         s, t = self.scales
-        given = checks.tensor("vector", w).to(s)
-        checks.vectors("vector", given, len(t))
-        return self._out(_times(s, self.plan @ _times(t, given)) + self.correction.right(given))
-
-    def sum(self, axis: int) -> Any:
-        """Column sums [m] (axis 0) or row sums [n] (axis 1)."""
-        over = self if checks.choice("axis", axis, (0, 1)) else self.T
-        return over @ torch.ones_like(over.scales[1])
-
-    def rows(self, start: int, stop: int) -> Any:
-        """Rows start to stop, a matrix [stop − start, m]."""
-        start, stop, _ = slice(start, stop).indices(self.shape[0])
-        s, t = self.scales
-        return self._out(s[start:stop, None] * self.plan.rows(start, stop) * t + self.correction.rows(start, stop))
-
-    def dense(self) -> Any:
-        """The whole matrix [n, m]."""
-        return self.rows(0, self.shape[0])
-
-    def _out(self, t: Tensor) -> Any:
-        return t.detach().cpu().numpy() if self.numpy else t
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.asarray(self.dense() if self.numpy else self.dense().cpu().numpy(), dtype)
-
-    def __repr__(self) -> str:
-        return f"RoundedPlan({self.shape[0]}×{self.shape[1]}, not formed)"
+        return s[start:stop, None] * self.plan.rows(start, stop) * t + self.correction.rows(start, stop)
 
 
 def _times(w: Tensor, columns: Tensor) -> Tensor:

@@ -135,10 +135,9 @@ def round_stream(cost: PointsCost, problem: Problem, passes: Entries, plan: Stre
     gap += max(more - float(in_rows @ f + in_columns @ g), 0.0)  # of what was missing alone: below 0 it is rounding
     own = float(a @ cost.p + b @ cost.q)
     potentials = (form.give(problem.whole(w, k), True) for k, w in enumerate((f + cost.p, g + cost.q)))
-    scales = _whole(problem, s, 0), _whole(problem, t, 1)
-    rounded = RoundedPlan(
-        plan, scales, Correction(*(_whole(problem, w, k % 2) for k, w in enumerate(correction))), form.device is None
-    )
+    scales = problem.whole(s, 0, 0), problem.whole(t, 1, 0)
+    whole = Correction(*(problem.whole(w, k % 2, 0) for k, w in enumerate(correction)))
+    rounded = RoundedPlan(plan, scales, whole, form.device is None)
     bound = float(a @ f + b @ g) + own
     return Rounded(rounded, value + more + own, bound, gap, error, (next(potentials), next(potentials)))
 
@@ -155,7 +154,7 @@ def _missing(w: Tensor, sums: Tensor) -> Tensor:
 
 
 def _of_rank_one(rule: Rule, e: Tensor, d: Tensor) -> Correction:
-    """What is missing, e [n] and d [m], as a plan that labels allow."""
+    """Build the rank-one correction that adds the missing mass, e [n] and d [m], where labels allow it."""
     one = torch.zeros_like(e, dtype=torch.long), torch.zeros_like(d, dtype=torch.long)
     labels = rule.labels or one
     in_x, in_y = labels if rule.same else one
@@ -190,11 +189,3 @@ def _fill_along_tree(P: Tensor, allowed: Tensor, e: Tensor, d: Tensor) -> None:
     P[rows, columns] += checks.local(flow[inner]).to(P)
     if lost > LOST * float(P.sum()) or bool((P < 0).any()):
         raise ValueError(NO_WAY.format(float(e.sum())))
-
-
-def _whole(problem: Problem, t: Tensor, side: int) -> Tensor:
-    """Numbers of all points: 0 for those without mass."""
-    if problem.support is None:
-        return t
-    rows, columns, shape = problem.support
-    return t.new_zeros(shape[side]).index_copy(0, columns if side else rows, t)

@@ -1,4 +1,4 @@
-r"""The streaming kernel: the passes of transport/costs/dense.py without the cost matrix, in O(n + m) memory.
+r"""The streaming kernel: the passes of transport/costs/matrix.py without the cost matrix, in O(n + m) memory.
 
 Every cost with features (network/features.py) is a squared distance up to terms that belong to one side,
 
@@ -105,7 +105,6 @@ class Stream(Kernel):
         return self.log_a.dtype == torch.float32
 
     def rough(self, single: bool, tol: float) -> Stream | None:
-        """The same points and weights, rounded."""
         if not single:
             return None
         points = (side.points[side.order.argsort()].float() for side in (self.x, self.y))
@@ -113,25 +112,22 @@ class Stream(Kernel):
 
     @torch.no_grad()
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
-        """log(S_i/a_i) of the rows [n], or log(S_j/b_j) of the columns [m]."""
-        sides = (self.x, self.y, u, v, self.log_a) if rows else (self.y, self.x, v, u, self.log_b)
-        return self._log_ratio(*sides, reg)
+        return self._log_ratio(*self._turned(u, v, rows), reg)
 
     @torch.no_grad()
-    def apply(self, u: Tensor, v: Tensor, reg: float, values: Tensor, inverse: bool = False) -> Tensor:
-        """P @ values for values [m] or [m, k]; with ``inverse`` every P_ij is divided by ‖x_i − y_j‖, 0 if that is 0."""
-        return self._apply(self.x, self.y, u, v, self.log_a, reg, values, _inverse if inverse else None)
+    def products(self, u: Tensor, v: Tensor, reg: float, values: Tensor, rows: bool, inverse: bool = False) -> Tensor:
+        """As of a cost, also for a vector; with ``inverse`` every P_ij is divided by ‖x_i − y_j‖, and is 0 if that is 0."""
+        return self._apply(*self._turned(u, v, rows), reg, values, _inverse if inverse else None)
 
     @torch.no_grad()
-    def apply_transposed(self, u: Tensor, v: Tensor, reg: float, values: Tensor, inverse: bool = False) -> Tensor:
-        """Pᵀ @ values for values [n] or [n, k], ``inverse`` as in `apply`."""
-        return self._apply(self.y, self.x, v, u, self.log_b, reg, values, _inverse if inverse else None)
+    def cost_sums(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
+        """As of a cost: positive terms, nothing cancels."""
+        weigh = _itself if self.rule.root else torch.square
+        return self._apply(*self._turned(u, v, rows), reg, torch.ones_like(v if rows else u), weigh)
 
-    @torch.no_grad()
-    def cost_sums(self, u: Tensor, v: Tensor, reg: float, rows: bool = True) -> Tensor:
-        """Σ_j P_ij c_ij of the rows [n], or Σ_i P_ij c_ij of the columns [m]: positive terms, nothing cancels."""
-        own, other, u, v, log_a = (self.x, self.y, u, v, self.log_a) if rows else (self.y, self.x, v, u, self.log_b)
-        return self._apply(own, other, u, v, log_a, reg, torch.ones_like(v), _itself if self.rule.root else torch.square)
+    def _turned(self, u: Tensor, v: Tensor, rows: bool) -> tuple[Cloud, Cloud, Tensor, Tensor, Tensor]:
+        """Clouds, potentials and log weights, those of the rows first, or those of the columns."""
+        return (self.x, self.y, u, v, self.log_a) if rows else (self.y, self.x, v, u, self.log_b)
 
     def _log_ratio(self, own: Cloud, other: Cloud, u: Tensor, v: Tensor, log_a: Tensor, reg: float) -> Tensor:
         h, mine = other.sort(v).to(other.points), own.sort(u).double() / reg - 1 - log_a[own.order].double()

@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from otformer.transport.costs.pairs import AllPairs
+from otformer.transport.costs.cost import Cost
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
 from otformer.transport.exact.flow_graph import Clock, Graph, Sent, empty_graph
 
@@ -61,7 +61,7 @@ class Optimum(NamedTuple):
 
 
 def optimum(
-    pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, spread: float, clock: Clock, handed_over: bool = False
+    pairs: Cost, supply: Ints, demand: Ints, v: Floats, spread: float, clock: Clock, handed_over: bool = False
 ) -> Optimum:
     """Find the best plan that sends ``supply`` [n] to ``demand`` [m], whole numbers of the same sum, from potentials v [m].
 
@@ -118,7 +118,7 @@ def _tight(sent: Sent, f: Floats, g: Floats) -> bool:
 
 
 def _first_graph(
-    pairs: AllPairs, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints
+    pairs: Cost, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints
 ) -> tuple[Graph, float]:
     """Build the graph of the pairs of least reduced cost of every point, those of the rows being ``places`` [n, k].
 

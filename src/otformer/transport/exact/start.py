@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from scipy.special import logsumexp
 
-from otformer.transport.costs.pairs import AllPairs
+from otformer.transport.costs.cost import Cost
 from otformer.transport.exact.flow_graph import Clock
 from otformer.transport.problem.read import read_cost
 from otformer.transport.solvers.blocks import LAYERS
@@ -37,7 +37,7 @@ ROUGH = {"cpu": 0.1, "cuda": 0.02}  # marginal error, as a share of the mass, at
 MOST_LAYERS = 600
 
 
-def start(problem: Problem, pairs: AllPairs, clock: Clock) -> tuple[np.ndarray, int]:
+def start(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]:
     """Return potentials of the columns [m] for the costs that ``pairs`` has, and the layers that led to them.
 
     Once time is up they are 0: no more passes, and one look at all pairs is still to come.
@@ -82,13 +82,13 @@ def _layers(problem: Problem, v: np.ndarray | None, share: float, clock: Clock) 
     return to_numpy(solved.v), solved.depth
 
 
-def _bound(pairs: AllPairs, a: np.ndarray, b: np.ndarray, v: np.ndarray) -> float:
+def _bound(pairs: Cost, a: np.ndarray, b: np.ndarray, v: np.ndarray) -> float:
     """Return Σ a_i f_i + Σ b_j v_j with f_i = min_j (c_ij − v_j)."""
     return float(a @ pairs.least(v, 1, rows=True)[0][:, 0] + b @ v)
 
 
 @np.errstate(under="ignore")
-def _sampled(pairs: AllPairs, a: np.ndarray, b: np.ndarray, clock: Clock) -> tuple[np.ndarray | None, int]:
+def _sampled(pairs: Cost, a: np.ndarray, b: np.ndarray, clock: Clock) -> tuple[np.ndarray | None, int]:
     """Extend potentials of a sample, drawn by weight, to all columns; None if a pair of it is forbidden, or time is up."""
     m = pairs.shape[1]
     rng = np.random.default_rng(0)

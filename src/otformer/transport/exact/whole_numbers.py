@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from otformer.transport.costs.pairs import AllPairs
+from otformer.transport.costs.cost import Cost
 from otformer.transport.exact import digits
 from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.flow_graph import Clock, Sent, Tree, empty_graph
@@ -61,7 +61,7 @@ def is_rounding(found: Optimum) -> bool:
     return int(found.unsent.sum()) <= MARGINAL * found.total
 
 
-def of_all_pairs(pairs: AllPairs, units: Units, f: Floats, g: Floats, clock: Clock) -> Optimum:
+def of_all_pairs(pairs: Cost, units: Units, f: Floats, g: Floats, clock: Clock) -> Optimum:
     """Find the optimum over all allowed pairs in whole numbers, from potentials near it."""
     n, m = pairs.shape
     i, j = np.divmod(np.arange(n * m), m)
@@ -178,7 +178,7 @@ def _dropped(sent: Sent, supply: np.ndarray, demand: np.ndarray, low: float) -> 
     return order[:0]
 
 
-def completed(found: Optimum, pairs: AllPairs, clock: Clock) -> Optimum:
+def completed(found: Optimum, pairs: Cost, clock: Clock) -> Optimum:
     """Send the rest along any pairs if time ran out; otherwise raise, for no plan is feasible."""
     if is_rounding(found):
         return found

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from otformer.errors import ArgumentError
 from otformer.network.schedule import Layer, Schedule, named
-from otformer.transport.costs.dense import Dense, run
+from otformer.transport.costs.kernel import Kernel
+from otformer.transport.costs.matrix import Dense
 from otformer.transport.solvers.annealing import State, least_error
 from otformer.transport.types import Goal, Pair, Problem, Solved
 
@@ -58,3 +62,19 @@ def _states(dense: Dense, layers: tuple[Layer, ...], tol: float, start: Pair | N
             yield u, v, error if math.isfinite(error) else math.inf, depth
             if error < tol:
                 return
+
+
+def run(
+    kernel: Kernel, layers: Iterable[Layer], start: tuple[Tensor, Tensor] | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(u, v) before the first layer and after every layer of a network, from u = v = 0 unless told otherwise."""
+    u, v = start or (torch.zeros_like(kernel.log_a), torch.zeros_like(kernel.log_b))
+    yield u, v
+    for layer in layers:
+        new_u, new_v = u, v
+        if layer.rows:
+            new_u = u - layer.rows * torch.tanh(kernel.log_ratio(u, v, layer.reg, rows=True) / 2)
+        if layer.columns:
+            new_v = v - layer.columns * torch.tanh(kernel.log_ratio(u, v, layer.reg, rows=False) / 2)
+        u, v = new_u, new_v
+        yield u, v

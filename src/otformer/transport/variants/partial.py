@@ -23,8 +23,7 @@ from torch import Tensor
 from otformer import checks
 from otformer.memory import needs
 from otformer.transport.costs.cost import priced
-from otformer.transport.costs.dense import Dense
-from otformer.transport.costs.matrix import MatrixProducts
+from otformer.transport.costs.matrix import Dense, MatrixProducts
 from otformer.transport.needs import VARIANT, of_cost
 from otformer.transport.problem.read import read_cost
 from otformer.transport.result.finish import finish, made

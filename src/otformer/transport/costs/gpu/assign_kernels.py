@@ -1,5 +1,3 @@
-# mypy: ignore-errors
-# Kernels are not Python to a type checker.
 r"""A Triton kernel of assignments, exact/small_assignments.py on a CUDA device: one program per matrix, thousands at once.
 
 All there is of the columns is in registers: potentials g, distances, the rows they were reached from, the rows they are
@@ -14,16 +12,12 @@ One warp holds up to 128 columns, so no reduction waits for another warp, and no
 
 from __future__ import annotations
 
+from otformer.transport.costs.gpu.language import constant, tl
 from otformer.transport.costs.gpu.pass_kernels import jit
 
-try:
-    import triton.language as tl
-
-    MOST = tl.constexpr(2**10)  # above any row or column
-    MATCHED = tl.constexpr(2**20)
-    NOTHING = tl.constexpr(2**21)
-except ImportError:  # a machine without a GPU reads this module, it does not run it
-    tl = MOST = MATCHED = NOTHING = None
+MOST = constant(2**10)  # above any row or column
+MATCHED = constant(2**20)
+NOTHING = constant(2**21)
 
 
 @jit

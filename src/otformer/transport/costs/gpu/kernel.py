@@ -67,20 +67,16 @@ class OnGpu(Kernel):
         return self.stream.precision.exponentials == torch.float32
 
     def rounding(self, reg: float) -> float:
-        """A bound on the error of log_ratio."""
         return self.stream.rounding(reg)
 
     def lay(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Potentials in the order of the layout."""
         return self.sides[0].lay(u), self.sides[1].lay(v)
 
     def take(self, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Potentials of the layout, as the points were given."""
         return self.sides[0].take(u), self.sides[1].take(v)
 
     @torch.no_grad()
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
-        """log(S/a) of the rows [n], or of the columns [m]."""
         own = self.sides[not rows]
         with torch.cuda.device_of(self.log_a):
             mine, other = self.lay(u, v) if rows else self.lay(u, v)[::-1]
@@ -96,16 +92,11 @@ class OnGpu(Kernel):
         moved = float((other - before).nan_to_num(nan=0.0).abs().max())  # filling has −∞
         return exact if moved <= 0.5 * MARGIN * math.log(2) * reg else None
 
-    def apply(self, u: Tensor, v: Tensor, reg: float, values: Tensor, inverse: bool = False) -> Tensor:
-        """Σ_j P_ij g_ij values_j for values [m] or [m, k]; g is 1, or ``inverse`` 1/‖x_i − y_j‖."""
-        return self._product(u, v, reg, values, "inverse" if inverse else "one", rows=True)
+    def products(self, u: Tensor, v: Tensor, reg: float, values: Tensor, rows: bool, inverse: bool = False) -> Tensor:
+        """As of a cost, also for a vector; with ``inverse`` every P_ij is divided by ‖x_i − y_j‖."""
+        return self._product(u, v, reg, values, "inverse" if inverse else "one", rows)
 
-    def apply_transposed(self, u: Tensor, v: Tensor, reg: float, values: Tensor, inverse: bool = False) -> Tensor:
-        """The same with the plan transposed, values [n] or [n, k]."""
-        return self._product(u, v, reg, values, "inverse" if inverse else "one", rows=False)
-
-    def cost_sums(self, u: Tensor, v: Tensor, reg: float, rows: bool = True) -> Tensor:
-        """Σ_j P_ij c_ij of the rows [n], or Σ_i P_ij c_ij of the columns [m]."""
+    def cost_sums(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         return self._product(u, v, reg, torch.ones_like(v if rows else u), "cost", rows)
 
     @torch.no_grad()

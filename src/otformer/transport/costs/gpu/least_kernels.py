@@ -1,5 +1,3 @@
-# mypy: ignore-errors
-# Kernels are not Python to a type checker.
 r"""Triton kernels of the k least c_ij − v_j of every row, in float64; the matrix is never formed.
 
 Entries are t_ij = v_j − c_ij, as in a pass (costs/gpu/pass_kernels.py), and the greatest are kept. A program takes one
@@ -29,20 +27,12 @@ Another kernel may round the entries that made S differently, so those that are 
 
 from __future__ import annotations
 
-import functools
-
+from otformer.transport.costs.gpu import language
+from otformer.transport.costs.gpu.language import constant, tl
 from otformer.transport.costs.gpu.pass_kernels import bound_of, entries, far_entries, leaning, rows_of
 
-try:
-    import triton
-    import triton.language as tl
-
-    jit = functools.partial(triton.jit, do_not_specialize=("k", "turns", "share", "size_x", "size_y"))
-    BOUND_ROUNDING = tl.constexpr(2.0**-44)  # of bounds, as a share of what they are made of
-except ImportError:  # a machine without a GPU reads this module, it does not run it
-    from otformer.transport.costs.gpu.pass_kernels import jit
-
-    tl = BOUND_ROUNDING = None
+BOUND_ROUNDING = constant(2.0**-44)  # of bounds, as a share of what they are made of
+jit = language.jit("k", "turns", "share", "size_x", "size_y")
 
 
 @jit

@@ -1,5 +1,3 @@
-# mypy: ignore-errors
-# Kernels are not Python to a type checker.
 """Triton kernels of Anderson mixing (solvers/anderson.py): what a step must read of its past, in one look each.
 
 ``control`` [2 + memory], float64, comes from the host: the slot that the newest change goes to (−1: none), how many θ there
@@ -8,13 +6,9 @@ are, and these. The kernels are the same for every step, so that a captured one 
 
 from __future__ import annotations
 
+from otformer.transport.costs.gpu.language import tl
 from otformer.transport.costs.gpu.pass_kernels import jit
 from otformer.transport.costs.gpu.settle_kernels import pass_columns
-
-try:
-    import triton.language as tl
-except ImportError:  # a machine without a GPU reads this module, it does not run it
-    tl = None
 
 
 @jit

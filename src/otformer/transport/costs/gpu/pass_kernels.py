@@ -1,6 +1,4 @@
-# mypy: ignore-errors
-# ruff: noqa: RUF005
-# Kernels are not Python to a type checker, and the forms that ruff prefers are not Triton.
+# ruff: noqa: RUF005 - the forms that it prefers are not Triton
 r"""Triton kernels of a pass, G_i = λ log Σ_j exp((h_j − c_ij)/λ), c_ij = ‖x_i − y_j‖² or ‖x_i − y_j‖.
 
 A program takes one tile of rows and a share of the tiles of columns; settle_kernels.py puts the shares together. Shares are
@@ -34,20 +32,12 @@ With TRITON_INTERPRET=1 the kernels run on CPU tensors.
 
 from __future__ import annotations
 
-import functools
+from otformer.transport.costs.gpu import language
+from otformer.transport.costs.gpu.language import constant, tl
 
-try:
-    import triton
-    import triton.language as tl
-
-    jit = functools.partial(triton.jit, do_not_specialize=("size_x", "size_y", "splits", "share"))
-    CLOSE = tl.constexpr(2.0**-20)  # squared distance, in units of the squared norms: nearer points are subtracted
-    LEAST = tl.constexpr(-1e30)  # stands for −∞ where a difference of two of them is taken
-except ImportError:  # a machine without a GPU reads this module, it does not run it
-    triton = LEAST = CLOSE = None
-
-    def jit(kernel):
-        return kernel
+CLOSE = constant(2.0**-20)  # squared distance, in units of the squared norms: nearer points are subtracted
+LEAST = constant(-1e30)  # stands for −∞ where a difference of two of them is taken
+jit = language.jit("size_x", "size_y", "splits", "share")
 
 
 @jit

@@ -1,6 +1,4 @@
-# mypy: ignore-errors
-# ruff: noqa: RUF005
-# Kernels are not Python to a type checker, and the forms that ruff prefers are not Triton.
+# ruff: noqa: RUF005 - the forms that it prefers are not Triton
 r"""Triton kernels of products with the plan, Σ_j P_ij g_ij W_jk, P never formed.
 
 As in a pass (costs/gpu/pass_kernels.py) a program takes a tile of rows and a share of the columns. What it makes is
@@ -14,12 +12,8 @@ GAIN says what g is: 0 one, 1 the cost c_ij, 2 its inverse distance 1/‖x_i −
 
 from __future__ import annotations
 
+from otformer.transport.costs.gpu.language import tl
 from otformer.transport.costs.gpu.pass_kernels import bound_of, entries, far_entries, jit, leaning, rows_of
-
-try:
-    import triton.language as tl
-except ImportError:  # a machine without a GPU reads this module, it does not run it
-    tl = None
 
 
 @jit

@@ -1,5 +1,3 @@
-# mypy: ignore-errors
-# Kernels are not Python to a type checker.
 """Triton kernels between two passes: from sums to potentials, and from potentials to what the next pass reads.
 
 Notation and ``consts`` are those of costs/gpu/pass_kernels.py.
@@ -7,12 +5,8 @@ Notation and ``consts`` are those of costs/gpu/pass_kernels.py.
 
 from __future__ import annotations
 
+from otformer.transport.costs.gpu.language import tl
 from otformer.transport.costs.gpu.pass_kernels import LEAST, jit
-
-try:
-    import triton.language as tl
-except ImportError:  # a machine without a GPU reads this module, it does not run it
-    tl = None
 
 
 @jit
