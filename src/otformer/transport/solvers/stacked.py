@@ -15,7 +15,7 @@ of the
 diagonal makes the system regular and only pins that entry of dv to 0. For problems of 60 points a Newton step costs as much
 as 30 blocks; it would cost more with more points, and there `solve` is better.
 
-Small λ: it falls to its value by factors of `annealing.COOLING`, and K is made again from the potentials of the stage
+Small λ: it falls to its value by factors of `blocks.COOLING`, and K is made again from the potentials of the stage
 before.
 
 The same lines run on numpy arrays (on a CPU several times faster than torch at such sizes) and on CUDA tensors.
@@ -30,8 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer.transport.solvers.annealing import COOLING
-from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.blocks import COOLING, LAYERS
 from otformer.transport.solvers.newton import TINY, coupling
 from otformer.transport.types import Array
 
