@@ -37,10 +37,9 @@ LOOPS = {
 OTHERS = {
     ("transport/reference.py", "sinkhorn_half_steps"): "the oracle",
     ("transport/solvers/network.py", "run"): "the layers of a network, by its schedule: steps of the paper, not of Sinkhorn",
-    ("transport/solvers/coarse_to_fine.py", "coarse_to_fine"): "one column block from a stage's points to the next one's",
+    ("transport/solvers/blocks.py", "coarse_to_fine"): "one column block from a stage's points to the next one's",
     ("transport/exact/start.py", "_sampled"): "one column block from a sample to all points, some of them at a time",
     ("nn/balance_large.py", "finish"): "calls of the solvers, after masses are made equal",
-    ("transport/variants/debiased.py", "_relaxed"): "the relaxed step of a symmetric problem, which has one side",
 }
 NOT_READ = ("nn/balance_kernels.py", "transport/costs/gpu/", "lab/")
 LOG_SUMS = {"log_ratio", "logsumexp", "log_softmax"}

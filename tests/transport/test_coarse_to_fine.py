@@ -13,8 +13,8 @@ from otformer.transport.costs import tiles as blocks
 from otformer.transport.costs.clouds import Rule
 from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.tiles import Stream
-from otformer.transport.solvers import coarse_to_fine as coarse
-from otformer.transport.solvers.coarse_to_fine import coarse_to_fine
+from otformer.transport.solvers import blocks as coarse
+from otformer.transport.solvers.blocks import coarse_to_fine, least_error
 
 
 @pytest.mark.slow
@@ -26,7 +26,7 @@ def test_coarse_to_fine_ends_on_all_points(d: int, thinned: bool, monkeypatch: p
     original = Stream.thinned
     monkeypatch.setattr(Stream, "thinned", lambda self, *strides: (made.append(strides), original(self, *strides))[1])
     dense, stream = pair(squared_euclidean(*clouds(300, 217, d)))
-    *_, (u, v, error, _) = coarse_to_fine(stream, 0.003, 1e-8, 4000)
+    u, v, error, _ = least_error(coarse_to_fine(stream, 0.003, 1e-8, 4000), 1e-8)
     P = dense.plan(u, v, 0.003)
     assert error < 1e-8
     torch.testing.assert_close(P.sum(1), dense.log_a.exp(), rtol=0, atol=1e-10)
@@ -38,7 +38,7 @@ def test_coarse_to_fine_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(coarse.FEWEST_POINTS, "cpu", 64)
     monkeypatch.setattr(blocks, "POINTS_PER_BALL", 0.3)
     dense, stream = pair(squared_euclidean(*clouds(1000, 1000, 2)), torch.float32)
-    u, v, *_ = min(coarse_to_fine(stream, 0.003, 5e-5, 400), key=lambda state: state[2])
+    u, v, *_ = least_error(coarse_to_fine(stream, 0.003, 5e-5, 400), 5e-5)
     P = dense.plan(u.double(), v.double(), 0.003)
     assert float((P.sum(1) - dense.log_a.exp()).abs().sum()) < 1e-5
     assert float((P.sum(0) - dense.log_b.exp()).abs().sum()) < 6e-5
@@ -65,7 +65,7 @@ def test_far_clouds_keep_the_digits_of_float32(mass: float, monkeypatch: pytest.
     y = y + 100
     log_a, log_b = (mass * weights(800)).log(), (mass * weights(700, 2)).log()
     stream = Stream(squared_euclidean(x, y), log_a.float(), log_b.float(), rule=Rule(root=True))
-    *_, (u, v, error, depth) = coarse_to_fine(stream, 0.003, 1e-3 * mass, 400)
+    u, v, error, depth = least_error(coarse_to_fine(stream, 0.003, 1e-3 * mass, 400), 1e-3 * mass)
     assert depth < 100
     assert error < 1e-3 * mass
     P = Dense(torch.cdist(x.double(), y.double()), log_a, log_b).plan(u.double(), v.double(), 0.003)

@@ -18,7 +18,7 @@ from otformer.network.schedule import named
 from otformer.transport.costs.clouds import morton
 from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.tiles import Stream
-from otformer.transport.solvers.annealing import annealed
+from otformer.transport.solvers.blocks import annealed, least_error
 from otformer.transport.solvers.network import run
 
 
@@ -110,8 +110,7 @@ def test_blocks_on_a_stream_reach_the_plan_of_pot() -> None:
     x, y = clouds(60, 45, 3)
     a, b = weights(60), weights(45, 2)
     stream = stream_of(x, y, a, b)
-    for u, v, error, _ in annealed(stream, 0.005, 1e-11, 4000):  # noqa: B007
-        pass
+    u, v, error, _ = least_error(annealed(stream, 0.005, 4000), 1e-11)
     assert error < 1e-11
     expected = pot_plan(squared_cost(x, y).numpy(), a, b, 0.005)
     P = stream.products(u, v, 0.005, torch.eye(45, dtype=torch.float64), rows=True)

@@ -16,7 +16,7 @@ from otformer.network.features import squared_euclidean
 from otformer.transport.costs.clouds import Rule
 from otformer.transport.costs.matrix import Dense
 from otformer.transport.costs.tiles import Stream
-from otformer.transport.solvers.coarse_to_fine import coarse_to_fine
+from otformer.transport.solvers.blocks import coarse_to_fine, least_error
 
 RULES = [Rule(root=True), *(Rule(root, (), same) for root in (False, True) for same in (True, False))]  # labels: below
 
@@ -148,6 +148,6 @@ def test_stages_on_fewer_points_lead_to_the_plan_for_plain_distances(d: int) -> 
     thin = stream.thinned(3, 4)
     assert (len(thin.log_a), len(thin.log_b), thin.rule.root) == (1500, 1050, True)
     assert float(thin.x.shift.abs().max()) == 0
-    *_, error, layers = list(coarse_to_fine(stream, 0.01 * stream.spread, 1e-3, 200))[-1]
+    *_, error, layers = least_error(coarse_to_fine(stream, 0.01 * stream.spread, 1e-3, 200), 1e-3)
     assert error < 1e-3
     assert layers < 200

@@ -71,13 +71,13 @@ def test_converged_is_true_in_float64_whatever_the_dtype(reg: float, tol: float)
 
 def test_float32_alone_leads_as_far_as_it_is_said_to() -> None:
     """Its true error is within a factor of four of 2⁻²⁶ spread/λ, where passes in float32 stop: the rest is float64."""
-    from otformer.transport.solvers.annealing import annealed, least_error
+    from otformer.transport.solvers.blocks import annealed, least_error
 
     x, y = (t.float() for t in clouds(400, 400))
     single, double = stream_of(x, y), stream_of(x.double(), y.double())
     for share in (0.01, 0.002):
         reg = share * single.spread
-        _, v, *_ = least_error(annealed(single, reg, 0.0, 200))
+        _, v, *_ = least_error(annealed(single, reg, 200), 0.0)
         u = -reg * double.log_ratio(torch.zeros_like(double.log_a), v.double(), reg, rows=True)
         true = float(double.log_ratio(u, v.double(), reg, rows=False).expm1().abs().mean())
         assert true < 4 * (2**-26 / share + 2**-23)

@@ -45,7 +45,7 @@ from otformer.nn.functions import Gradient, merged
 from otformer.transport.costs.plan import SINGLE_RESIDUAL
 from otformer.transport.derivatives.implicit import CG_RESIDUAL, conjugate_gradients
 from otformer.transport.solvers.anderson import Least, Safeguarded
-from otformer.transport.solvers.annealing import temperatures
+from otformer.transport.solvers.blocks import temperatures
 from otformer.transport.solvers.precision import PATIENCE
 
 SINGLE_ERROR = 1e-5  # of column sums, as a factor: as far as passes in float32 go

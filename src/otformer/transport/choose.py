@@ -27,7 +27,7 @@ with an **absorbed** (stabilised) kernel [2], remade when potentials have moved 
                       if the error has doubled: forget, and go on from the best plain step
               **safeguarded Anderson mixing** [4]; after 1,000 layers Newton steps, where their matrix is not too large.
 
-Where the spread of the costs is far above λ, λ falls to its value by factors of 3 (**ε-scaling** [5], solvers/annealing.py).
+Where the spread of the costs is far above λ, λ falls to its value by factors of 3 (**ε-scaling** [5], solvers/blocks.py).
 
 [1] M. Cuturi: Sinkhorn distances. NeurIPS 2013.
 [2] B. Schmitzer: Stabilized sparse scaling algorithms for entropy regularized transport problems. SIAM J. Sci. Comput. 2019.

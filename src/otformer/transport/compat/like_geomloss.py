@@ -17,6 +17,7 @@ wrong number.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,9 @@ from otformer.memory import Need, needs, shape
 from otformer.network.features import pair
 from otformer.transport.costs.distances import moving_squares, root_of
 from otformer.transport.needs import DIVERGENCE, of_points, of_stream
-from otformer.transport.variants.debiased import Loss, PointsLoss, matrix_losses
+from otformer.transport.variants.debiased import PointsLoss, matrix_losses
 
 Cost = Callable[[Tensor, Tensor], Tensor]  # [B, N, D], [B, M, D] → [B, N, M]
-Pair = tuple[Tensor, Tensor]
 ONLINE_ABOVE = 5000**2  # entries of a cost matrix, above which "auto" forms none; GeomLoss's number
 
 
@@ -110,16 +110,10 @@ class SamplesLoss(torch.nn.Module):
             return (a, b) if self.potentials else (x.sum((-2, -1)) + y.sum((-2, -1)))
         if self.rho is None:
             checks.same_mass(a, b, "α and β")
-        points, weights = ((x, y), (a, b)) if x.ndim == 3 else ((x[None], y[None]), (a[None], b[None]))
-        tol = _tol(self.tol, x)
-        large = {"auto": _large(x, y), "tensorized": False}.get(self.backend, True)
-        if large and self.cost is None:
-            scale = 0.5 if self.p == 2 else 1.0
-            loss = PointsLoss(self.eps, self.rho, tol, self.debias, scale, self.p == 1)
-            F, G, value = _streamed_losses(points, weights, loss)
-        else:
-            cost = self.cost or (_distance if self.p == 1 else _half_squares)
-            F, G, value = _losses(points, weights, cost, Loss(self.eps, self.rho, tol, self.debias))
+        batch = (x, y, a, b) if x.ndim == 3 else tuple(t[None] for t in (x, y, a, b))
+        scale = 0.5 if self.p == 2 else 1.0
+        loss = PointsLoss(self.eps, self.rho, _tol(self.tol, x), self.debias, scale, self.p == 1)
+        F, G, value = _losses(batch, loss, self.cost, _large(x, y, self.backend, self.cost))
         if self.potentials:
             checks.no_tangents("potentials have no derivatives", x=x, y=y, α=a, β=b)
             F, G = F.to(x), G.to(x)
@@ -145,42 +139,36 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
     reg = checks.positive("reg", reg)
     checks.points("x", x), checks.points("y", y)
     p, q = pair(x, y)
-    tol = _tol(tol, p)
     w_a, w_b = _weights("a", a, p), _weights("b", b, q)
-    weights = w_a[None], w_b[None]
+    loss = PointsLoss(reg, None, _tol(tol, p), debias=True, scale=1.0, root=False)
     if _nothing(p, q):
         return p.sum() + q.sum() if isinstance(x, Tensor) or isinstance(y, Tensor) else 0.0
     checks.same_mass(w_a, w_b)
-    if _large(p, q):
-        loss = PointsLoss(reg, None, tol, debias=True, scale=1.0, root=False)
-        _, _, values = _streamed_losses((p[None], q[None]), weights, loss)
-    else:
-        _, _, values = _losses((p[None], q[None]), weights, moving_squares, Loss(reg, None, tol, debias=True))
+    _, _, values = _losses((p[None], q[None], w_a[None], w_b[None]), loss, None, _large(p, q))
     moving = isinstance(x, Tensor) or isinstance(y, Tensor) or checks.derivative_wanted(values)
     return values[0].to(p) if moving else float(values[0])
 
 
 def _need(x: Any, y: Any, backend: str = "auto", cost: Any = None) -> Need:
-    """Of a loss between points, with matrices or without."""
-    large = {"auto": max(shape(x)[-2], shape(y)[-2]) ** 2 > ONLINE_ABOVE, "tensorized": False}.get(backend, True)
-    instead = "SamplesLoss(backend='online') forms none"
-    return of_stream(x, y) if large and cost is None else of_points(x, y, DIVERGENCE, instead)
+    """Estimate the memory of a loss between points, with matrices or without."""
+    if _large(x, y, backend, cost):
+        return of_stream(x, y)
+    return of_points(x, y, DIVERGENCE, "SamplesLoss(backend='online') forms none")
 
 
-def _losses(points: Pair, weights: Pair, cost: Cost, loss: Loss) -> tuple[Tensor, Tensor, Tensor]:
-    """(F [B, N], G [B, M], losses [B]) of batches [B, N, D], [B, M, D] in float64; the losses are differentiable."""
-    (x, y), (a, b) = ([t.double() for t in pair] for pair in (points, weights))
+def _losses(batch: tuple[Tensor, ...], loss: PointsLoss, cost: Cost | None, large: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (F [B, N], G [B, M], losses [B]) of a batch x [B, N, D], y [B, M, D], a [B, N], b [B, M], in float64.
+
+    The losses are differentiable. A ``large`` batch has no matrices: its problems are solved one by one.
+    """
+    if large:
+        forward = "use torch.autograd.grad, or a loss on matrices (backend='tensorized')"
+        checks.no_tangents(forward, **dict(zip("xyab", batch, strict=True)))
+        F, G, values = (torch.stack(t) for t in zip(*(loss(*one) for one in zip(*batch, strict=True)), strict=True))
+        return F, G, values
+    x, y, a, b = (t.double() for t in batch)
     pairs = ((x, y), (x, x), (y, y)) if loss.debias else ((x, y),)
-    return matrix_losses(loss, [_cost(cost, *pair) for pair in pairs], a, b)
-
-
-def _streamed_losses(points: Pair, weights: Pair, loss: PointsLoss) -> tuple[Tensor, Tensor, Tensor]:
-    """`_losses` without matrices; the problems of a batch one by one."""
-    (x, y), (a, b) = points, weights
-    checks.no_tangents("use torch.autograd.grad, or a loss on matrices (backend='tensorized')", x=x, y=y, a=a, b=b)
-    found = [loss(*one) for one in zip(*points, *weights, strict=True)]
-    F, G, values = (torch.stack(t) for t in zip(*found, strict=True))
-    return F, G, values
+    return matrix_losses(loss, [_cost(cost or partial(_own_cost, loss), *pair) for pair in pairs], a, b)
 
 
 def _tol(given: float | None, points: Tensor) -> float:
@@ -193,12 +181,14 @@ def _tol(given: float | None, points: Tensor) -> float:
     return checks.not_negative("tol", given)
 
 
-def _large(x: Tensor, y: Tensor) -> bool:
-    return max(x.shape[-2], y.shape[-2]) ** 2 > ONLINE_ABOVE
+def _large(x: Any, y: Any, backend: str = "auto", cost: Cost | None = None) -> bool:
+    """Return whether no matrix is to be formed."""
+    many = max(shape(x)[-2], shape(y)[-2]) ** 2 > ONLINE_ABOVE
+    return cost is None and {"auto": many, "tensorized": False}.get(backend, True)
 
 
 def _nothing(x: Tensor, y: Tensor) -> bool:
-    """Whether there are no points at all; on one side only is an error."""
+    """Return whether there are no points at all; on one side only is an error."""
     n, m = x.shape[-2], y.shape[-2]
     if (n == 0) != (m == 0):
         raise ValueError(f"x and y must have points, or neither, got {n} and {m}: mass has nowhere to go")
@@ -219,7 +209,7 @@ def _weights(name: str, given: Any, points: Tensor) -> Tensor:
 
 
 def _cost(cost: Cost, x: Tensor, y: Tensor) -> Tensor:
-    """The matrices of a cost that may be the user's."""
+    """Evaluate a cost that may be the user's, and check its shape."""
     C, shape = cost(x, y), (*x.shape[:2], y.shape[1])
     if not isinstance(C, Tensor) or tuple(C.shape) != shape:
         raise ValueError(
@@ -228,12 +218,10 @@ def _cost(cost: Cost, x: Tensor, y: Tensor) -> Tensor:
     return C.to(x)
 
 
-def _distance(x: Tensor, y: Tensor) -> Tensor:
-    """‖x_i − y_j‖, from differences: no cancellation, no N × M × D array, and gradient 0 where points coincide."""
+def _own_cost(loss: PointsLoss, x: Tensor, y: Tensor) -> Tensor:
+    """Form s ‖x_i − y_j‖² or ‖x_i − y_j‖, the latter from differences: no cancellation, gradient 0 where points coincide."""
+    if not loss.root:
+        return moving_squares(x, y) if loss.scale == 1 else loss.scale * moving_squares(x, y)
     if checks.has_tangent(x) or checks.has_tangent(y):
         return root_of(moving_squares(x, y))  # torch's cdist has no forward mode
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _half_squares(x: Tensor, y: Tensor) -> Tensor:
-    return moving_squares(x, y) / 2
+    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")  # no N × M × D array

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,14 +25,12 @@ from torch import Tensor
 
 from otformer import callers, checks
 from otformer.memory import needs
-from otformer.transport.costs.absorbed import Watched
 from otformer.transport.needs import of_cost
 from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.read import read_cost
 from otformer.transport.result.finish import finish
 from otformer.transport.result.result import Result
-from otformer.transport.solvers.annealing import direct_then_annealed
-from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.blocks import LAYERS, State, direct_then_annealed, least_error
 from otformer.transport.solvers.newton import TINY, newton
 from otformer.transport.types import Array, Goal, Problem, Solved, to_numpy
 
@@ -230,24 +229,25 @@ def _newton(problem: Problem, limits: _Limits) -> tuple[Solved, list[float]]:
 
 
 def _iterate(problem: Problem, start: Tensor | None, limits: _Limits) -> tuple[Solved, list[float]]:
-    """The plan and potentials of least error, and the errors at the final λ."""
+    """Find the plan and potentials of least error, and the errors at the final λ."""
     b, reg, first = problem.b, problem.entropy, None
     if start is not None:
         if tuple(start.shape) != problem.shape[1:]:
             raise checks.ArgumentError("warmstart", f"fit b of shape {problem.shape[1:]}", tuple(start.shape))
         at = slice(None) if problem.support is None else checks.local(problem.support.columns)
         first = reg * checks.tensor("warmstart", start.to(b)[at])
-    executor = Watched(problem.cost.dense, problem.a.log(), b.log(), problem.cost.spread)
-    best, least, errors, depth = (torch.zeros_like(problem.a), torch.zeros_like(b)), math.inf, [], 0
-    for u, v, _, depth in direct_then_annealed(executor, first, reg, 0.0, LAYERS * limits.iterations):
-        errors.append(float(executor.gaps.norm()))
-        if limits.verbose:
-            logger.info("iteration %d: error %.6e", depth // LAYERS - 1, errors[-1])
-        if not errors[-1] >= least:
-            best, least = (u, v), errors[-1]
-        if errors[-1] < limits.error:
-            break
-    return Solved(*best, depth, "Sinkhorn blocks, Anderson-mixed", executor.plan(*best, reg)), errors
+    kernel, errors = problem.cost.kernel(problem.a.log(), b.log(), reg), list[float]()
+
+    def seen(states: Iterator[State]) -> Iterator[State]:
+        for state in states:
+            errors.append(state[2])
+            if limits.verbose:
+                logger.info("iteration %d: error %.6e", state[3] // LAYERS - 1, errors[-1])
+            yield state
+
+    states = direct_then_annealed(kernel, first, reg, LAYERS * limits.iterations, measure=_l2)
+    u, v, _, depth = least_error(seen(states), limits.error)
+    return Solved(u, v, depth, "Sinkhorn blocks, Anderson-mixed", kernel.plan(u, v, reg)), errors
 
 
 def _l2(t: Any) -> float:

@@ -101,7 +101,7 @@ def _scipy(C: Any) -> np.ndarray:
 
 
 def _ours(C: Any) -> np.ndarray:
-    """The same; errors are in scipy's words."""
+    """Solve with our engine; raise scipy's messages."""
     if not float(C.min()) > -np.inf:
         raise ValueError("matrix contains invalid numeric entries")
     try:

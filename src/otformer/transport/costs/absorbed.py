@@ -70,17 +70,5 @@ def absorb(C: Array, v: Array, reg: float) -> tuple[Array, Array]:
     return (K.exp_() if isinstance(K, Tensor) else np.exp(K, out=K)), u
 
 
-class Watched(Absorbed):
-    """Keeps Pᵀ1 − b [..., m] of the last column pass: the engine has the L1 norm only, of a whole batch."""
-
-    gaps: Tensor
-
-    def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
-        found = super().log_ratio(u, v, reg, rows)
-        if not rows:
-            self.gaps = self.log_b.exp() * torch.expm1(found)
-        return found
-
-
 def _log(sums: Tensor) -> Tensor:
     return sums.clamp_min(torch.finfo(sums.dtype).tiny).log()

@@ -18,7 +18,7 @@ apart is replaced by a plain one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,16 @@ Number = Any  # a float for one problem, a tensor [...] for a batch: for one pro
 Step = Callable[[Tensor], tuple[Tensor, Any, Any, Tensor]]
 
 
+class Mixing(NamedTuple):
+    """How many residuals are mixed (0: none), and the ridge of the least-squares problem, relative to its diagonal."""
+
+    memory: int = 32
+    ridge: float = 1e-12
+
+
+MIXING = Mixing()
+
+
 class Anderson:
     """State of the mixing for vectors [..., m]; ``weight`` [..., m] is the metric w of the least-squares problem.
 
@@ -35,8 +45,9 @@ class Anderson:
     products are one matrix product, and one copy each way.
     """
 
-    def __init__(self, weight: Tensor, memory: int = 32, ridge: float = 1e-12) -> None:
-        self.weight, self.ridge = weight, ridge
+    def __init__(self, weight: Tensor, mixing: Mixing = MIXING) -> None:
+        memory, self.ridge = mixing
+        self.weight = weight
         self._moves = weight.new_zeros(*weight.shape[:-1], memory, weight.shape[-1])  # ΔV + ΔF; zeros have no effect
         self._residuals = weight.new_zeros(*weight.shape[:-1], 1 + memory, weight.shape[-1])  # f, then ΔF
         self._last: tuple[Tensor, Tensor] | None = None
@@ -84,27 +95,27 @@ class Anderson:
 
 
 class Least:
-    """The best iterate so far, of every problem of a batch: ``state``, tensors [..., k], at the least ``error``."""
+    """Keep the best iterate so far, of every problem of a batch: ``state``, tensors [..., k], at the least ``error``."""
 
     def __init__(self, *state: Tensor) -> None:
         self.state: tuple[Any, ...] = state
         self.error: Number = number(state[0].new_full(state[0].shape[:-1], torch.inf))
 
     def see(self, error: Number, *state: Any) -> bool:
-        """Take what is no worse than the best; whether there was any."""
+        """Take every iterate that is no worse than its best; return whether there was any."""
         better = error <= self.error
-        found = better if isinstance(better, bool) else bool(better.any())
-        if found:
+        improved = better if isinstance(better, bool) else bool(better.any())
+        if improved:
             self.error = pick(better, error, self.error)
             self.state = tuple(pick(better, new, old) for new, old in zip(state, self.state, strict=True))
-        return found
+        return improved
 
 
 class Safeguarded:
-    """What follows an iterate z, by what a `Step` found at it: the mixed step where that can be trusted, see above."""
+    """Choose what follows an iterate z, by what a `Step` found there: the mixed step where it can be trusted, see above."""
 
-    def __init__(self, weight: Tensor, reach: float = torch.inf, memory: int = 32, ridge: float = 1e-12) -> None:
-        self.mixing, self.reach = Anderson(weight, memory, ridge), reach
+    def __init__(self, weight: Tensor, reach: float = torch.inf, mixing: Mixing = MIXING) -> None:
+        self.mixing, self.reach = Anderson(weight, mixing), reach
         self.best: Least | None = None  # plain step
 
     def __call__(self, z: Tensor, found: tuple[Tensor, Any, Any, Tensor]) -> Tensor:
@@ -127,7 +138,7 @@ def every(true: bool | Tensor) -> bool:
 
 
 def pick(where: bool | Tensor, new: Any, old: Any) -> Any:
-    """The new one where so said, of one problem or of each of a batch: numbers [...], or tensors [..., k]."""
+    """Select ``new`` where the condition holds, per problem of a batch: numbers [...], or tensors [..., k]."""
     if isinstance(where, bool):
         return new if where else old
     return torch.where(where.reshape(where.shape + (1,) * (new.ndim - where.ndim)), new, old)

@@ -26,15 +26,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from otformer.transport.costs.kernel import Kernel
 from otformer.transport.costs.penalised import reference
-from otformer.transport.solvers.blocks import LAYERS
-from otformer.transport.solvers.fixed_point import descend
+from otformer.transport.solvers.blocks import LAYERS, State, fixed_point
 from otformer.transport.solvers.precision import PATIENCE, SINGLE_RANGE
 from otformer.transport.types import Goal, Problem, Solved
 
@@ -48,31 +47,20 @@ class Damped:
 
     @torch.no_grad()
     def run(self, problem: Problem, goal: Goal) -> Solved:
-        """Potentials f, g of the caller's cost, and the bound on their error in units of λ."""
+        """Find potentials f, g of the caller's cost, and the bound on their error in units of λ."""
         problem, penalty, reg = problem.as_tensors(), problem.penalty, problem.entropy
         assert penalty is not None
         log_a, log_b = problem.a.log(), problem.b.log()
         strength = penalty.rho_a, penalty.rho_b
         kernel = problem.cost.kernel(log_a, log_b, reg, damped=min(strength))
-        found = damped(
+        (f, g, error, depth), certified = damped(
             kernel, problem.cost.gauge(), reference(penalty, log_a, log_b), reg, strength, goal, problem.form.single
         )
-        method = f"damped Sinkhorn blocks, Anderson-mixed{kernel.suffix}"
-        return Solved(found.f, found.g, found.depth, method, found.kernel, float(found.error))
-
-
-class Found(NamedTuple):
-    """Potentials of the caller's cost, the bound on their error [...], the layers run, and the kernel that decided."""
-
-    f: Tensor
-    g: Tensor
-    error: Tensor
-    depth: int
-    kernel: Kernel
+        return Solved(f, g, depth, f"damped Sinkhorn blocks, Anderson-mixed{kernel.suffix}", certified, error)
 
 
 class _Shifted(Kernel):
-    """The kernel of the cost c_ij + p_i + q_j, made of that of c; potentials in the dtype of its weights."""
+    """Shift the kernel of c to that of the cost c_ij + p_i + q_j; potentials are in the dtype of its weights."""
 
     def __init__(self, kernel: Kernel, p: Tensor, q: Tensor) -> None:
         self.kernel, self.log_a, self.log_b = kernel, kernel.log_a, kernel.log_b
@@ -86,50 +74,47 @@ class _Shifted(Kernel):
 def damped(
     kernel: Kernel, gauge: tuple[Any, Any], log_R: tuple[Tensor, Tensor], reg: float, strength: tuple[float, float],
     goal: Goal, single: bool = False,
-) -> Found:  # fmt: skip
-    """Damped blocks on a kernel, in float32 first where it has such passes."""
+) -> tuple[State, Kernel]:  # fmt: skip
+    """Run damped blocks, in float32 first where the kernel has such passes, for R_ij = r_i s_j.
+
+    Returns f [..., n] and g [..., m] of the caller's cost, the bound on their error [...], the layers run, and the kernel
+    that decided.
+    """
     # The error is what a step moves, over λ and the slack: so much more precise does a step have to be.
     room = slack(reg, *strength)
     exact, coarse = kernel.deciding(goal.tol * room, reg), kernel.rough(single, ROUGH_TOL)
-    decides, lower = _gauged(exact, gauge, reg, strength)
+    certified, lower = _gauged(exact, gauge, reg, strength)
+
+    def run(kernel: Kernel, start: Tensor | None, tol: float, most: int, patience: float = math.inf) -> State:
+        log_r, log_s = (logs.to(kernel.log_a) for logs in log_R)
+        b, first = kernel.log_b.exp(), torch.zeros_like(kernel.log_b) if start is None else start
+        return fixed_point(
+            lambda lam: _DampedBlocks(kernel, log_r, log_s, lam, *strength).step, first, b, b.sum(-1), kernel.spread, reg,
+            tol, most, start is not None, patience,
+        )  # fmt: skip
+
     start, taken = None, 0
-    floor = SINGLE_ROUNDING * (1 + decides.spread / reg) / room
-    fits = max(decides.spread, 1 / reg) < SINGLE_RANGE and goal.max_depth >= 2 * LAYERS
+    floor = SINGLE_ROUNDING * (1 + certified.spread / reg) / room
+    fits = max(certified.spread, 1 / reg) < SINGLE_RANGE and goal.max_depth >= 2 * LAYERS
     if coarse is not None and fits and floor < 1:
         rough, _ = _gauged(coarse, gauge, reg, strength)
-        log_r, log_s = (logs.to(rough.log_a) for logs in log_R)
-        near, most = max(goal.tol, floor), goal.max_depth - LAYERS
-        _, g, _, taken = damped_blocks(rough, (log_r, log_s), reg, strength, near, most, patience=PATIENCE)
+        _, g, _, taken = run(rough, None, max(goal.tol, floor), goal.max_depth - LAYERS, PATIENCE)
         start = g.double() if bool(g.isfinite().all()) else None
-    limit, off = goal.max_depth - taken, 2 * exact.rounding(reg) / room  # what two passes may err by
-    enough = max(goal.tol - off, off / 4)
-    f, g, error, depth = damped_blocks(decides, log_R, reg, strength, enough, limit, start)
-    return Found(f + lower[0], g + lower[1], error + off, depth + taken, exact)
+    off = 2 * exact.rounding(reg) / room  # what two passes may err by
+    f, g, error, depth = run(certified, start, max(goal.tol - off, off / 4), goal.max_depth - taken)
+    return (f + lower[0], g + lower[1], error + off, depth + taken), exact
 
 
 def _gauged(
     kernel: Kernel, gauge: tuple[Any, Any], reg: float, strength: tuple[float, float]
 ) -> tuple[Kernel, tuple[float, float]]:
-    """The kernel of the caller's cost; where that is c + low, the kernel of c and what low adds to f and g."""
+    """Return the kernel of the caller's cost; where that is c + low, the kernel of c and what low adds to f and g."""
     p, q = gauge
     if isinstance(p, Tensor):
         return _Shifted(kernel, p, q), (0.0, 0.0)
     total = reg + sum(strength)
     share_a, share_b = (rho / total if total < math.inf else float(rho == math.inf) for rho in strength)
     return kernel, (share_a * (p + q), share_b * (p + q))
-
-
-def damped_blocks(
-    kernel: Kernel, log_R: tuple[Tensor, Tensor], reg: float, strength: tuple[float, float], tol: float, max_depth: int,
-    start: Tensor | None = None, patience: float = math.inf,
-) -> tuple[Tensor, Tensor, Tensor, int]:  # fmt: skip
-    """(f [..., n], g [..., m], error [...], layers) for R_ij = r_i s_j; ``start``: a g near the solution."""
-    b, first = kernel.log_b.exp(), torch.zeros_like(kernel.log_b) if start is None else start
-    g, f, error, depth = descend(
-        lambda lam: _DampedBlocks(kernel, *log_R, lam, *strength).step, first, b, b.sum(-1), kernel.spread, reg, tol,
-        max_depth, start is not None, patience,
-    )  # fmt: skip
-    return f, g, error, depth
 
 
 def slack(reg: float, rho_a: float, rho_b: float) -> float:
@@ -150,7 +135,7 @@ class _DampedBlocks:
     rho_b: float
 
     def rows(self, g: Tensor) -> Tensor:
-        """f from g."""
+        """Apply the damped row block to g."""
         u, v = self.reg * (self.log_r + 1), g + self.reg * self.log_s
         return -self.reg / (1 + self.reg / self.rho_a) * self.kernel.log_ratio(u, v, self.reg, rows=True)
 

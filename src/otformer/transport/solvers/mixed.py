@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from otformer import checks
+from otformer.transport.solvers.anderson import Mixing
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.newton import Newton
 from otformer.transport.solvers.precision import search
@@ -48,7 +49,7 @@ class Mixed:
         if problem.cost.dense is not None and min(problem.cost.shape) <= self.newton_up_to:
             stubborn = self.newton_after < goal.max_depth
         limit = self.newton_after if stubborn else goal.max_depth
-        found = search(problem, Goal(goal.tol, limit), self.memory, self.ridge)
+        found = search(problem, Goal(goal.tol, limit), Mixing(self.memory, self.ridge))
         if not stubborn or found.depth + LAYERS <= self.newton_after:
             return found
         more = Newton().run(replace(problem, start=(found.u, found.v)), Goal(goal.tol, goal.max_depth - found.depth))

@@ -13,7 +13,7 @@ from otformer.errors import ArgumentError
 from otformer.network.schedule import Layer, Schedule, named
 from otformer.transport.costs.kernel import Kernel
 from otformer.transport.costs.matrix import Dense
-from otformer.transport.solvers.annealing import State, least_error
+from otformer.transport.solvers.blocks import State, least_error
 from otformer.transport.types import Goal, Pair, Problem, Solved
 
 LAYERS_PER_LOOK = 10  # layers from one look at the marginal error to the next
@@ -45,12 +45,12 @@ class Network:
         problem, schedule = problem.as_tensors(), named(self.schedule)
         dense = Dense(problem.cost.matrix("Network"), problem.a.log(), problem.b.log())
         layers = schedule.layers(problem.entropy, goal.max_depth)
-        u, v, _, depth = least_error(_states(dense, layers, goal.tol, problem.start))
+        u, v, _, depth = least_error(_states(dense, layers, problem.start), goal.tol)
         return Solved(u, v, depth, f"the {type(schedule).__name__.lower()} schedule")
 
 
-def _states(dense: Dense, layers: tuple[Layer, ...], tol: float, start: Pair | None) -> Iterator[State]:
-    """Iterates with the error of their plan at the network's last λ, every LAYERS_PER_LOOK layers and after the last.
+def _states(dense: Dense, layers: tuple[Layer, ...], start: Pair | None) -> Iterator[State]:
+    """Yield iterates with the error of their plan at the network's last λ, every LAYERS_PER_LOOK layers and after the last.
 
     While λ is still falling that plan can be too large for a float: then the error is infinite.
     """
@@ -60,8 +60,6 @@ def _states(dense: Dense, layers: tuple[Layer, ...], tol: float, start: Pair | N
             P = dense.plan(u, v, reg)
             error = float((P.sum(1) - a).abs().sum() + (P.sum(0) - b).abs().sum())
             yield u, v, error if math.isfinite(error) else math.inf, depth
-            if error < tol:
-                return
 
 
 def run(

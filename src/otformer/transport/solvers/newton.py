@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 
 from otformer.transport.costs.absorbed import DRIFT, absorb
-from otformer.transport.solvers.annealing import ANNEAL_ABOVE, temperatures
+from otformer.transport.solvers.blocks import ANNEAL_ABOVE, temperatures
 from otformer.transport.types import Goal, Problem, Solved, to_numpy
 
 Array = NDArray[np.float64]

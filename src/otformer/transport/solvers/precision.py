@@ -17,15 +17,13 @@ to new points of a warm start included. Products that measure the marginals of t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from otformer.transport.costs.kernel import Kernel, mass_of
-from otformer.transport.solvers.annealing import State, direct_then_annealed, least_error
-from otformer.transport.solvers.blocks import LAYERS
-from otformer.transport.solvers.coarse_to_fine import coarse_to_fine
+from otformer.transport.solvers.anderson import Least, Mixing
+from otformer.transport.solvers.blocks import LAYERS, State, coarse_to_fine, direct_then_annealed, least_error
 from otformer.transport.types import Goal, Problem, Solved
 
 PATIENCE = 20  # float32 layers without a better error before more exact passes take over
@@ -36,8 +34,8 @@ START_WITHIN = 10.0  # times what potentials of a plan can differ by: a warm sta
 
 
 @torch.no_grad()
-def search(problem: Problem, goal: Goal, memory: int, ridge: float) -> Solved:
-    """Potentials of the problem, less its gauge, by Sinkhorn blocks on the kernel of its cost."""
+def search(problem: Problem, goal: Goal, mixing: Mixing) -> Solved:
+    """Find potentials of the problem, less its gauge, by Sinkhorn blocks on the kernel of its cost."""
     reg, share = problem.entropy, goal.tol / problem.mass
     kernel = problem.cost.kernel(problem.a.log(), problem.b.log(), reg, problem.mass)
     first, taken = None, 0
@@ -51,29 +49,29 @@ def search(problem: Problem, goal: Goal, memory: int, ridge: float) -> Solved:
         lacks = 0.0 if problem.b is problem.target else float((problem.b - problem.target).abs().sum())
         tol = max(goal.tol - slack - lacks, slack / 4)  # what cannot be decided is not tried for ever
     rough = kernel.rough(problem.form.single, share) if _fits_single(exact.laid, reg) else None
-    found = _Search(reg, tol, SAFE * tol if slack else tol, exact.laid, None if rough is None else rough.laid, memory, ridge)
+    kernels, tols = (exact.laid, None if rough is None else rough.laid), (tol, SAFE * tol if slack else tol)
     with torch.cuda.device_of(kernel.log_a):
-        u, v, error, depth = found.run(first, goal.max_depth - taken)
+        u, v, error, depth = _descend(kernels, first, reg, tols, goal.max_depth - taken, mixing)
     exact.laid.release()
     u, v = exact.take(u, v)
-    method = f"Sinkhorn blocks{', Anderson-mixed' if memory else ''}{kernel.suffix}"
+    method = f"Sinkhorn blocks{', Anderson-mixed' if mixing.memory else ''}{kernel.suffix}"
     if rough is not None:
         method += f", in float32 with a finish in {exact.laid.finish}"
     return Solved(u, v, depth + taken, method, exact.plan(u, v, reg), error + slack + lacks if slack else None)
 
 
 def _fits_single(kernel: Kernel, reg: float) -> bool:
-    """Whether passes in float32 lead anywhere."""
+    """Return whether float32 can reach a useful error."""
     return _floor(kernel, reg) < SINGLE_UP_TO and max(kernel.squares, 1 / reg) < SINGLE_RANGE
 
 
 def _floor(kernel: Kernel, reg: float) -> float:
-    """The error that float32 leads to, as a share of the mass."""
+    """Estimate the error that float32 can reach, as a share of the mass."""
     return 2**-26 * kernel.spread / reg + 2**-23
 
 
 def _first_v(kernel: Kernel, u: Tensor, v: Tensor, reg: float, max_depth: int) -> tuple[Tensor | None, int]:
-    """The v of a warm start, None where it can be of no use, and the layers this took.
+    """Return the v of a warm start, None where it can be of no use, and the layers this took.
 
     (u + t, v − t) is the same plan: t makes the mean of v 0. Potentials of plans differ by no more than costs and λ log b.
     """
@@ -90,43 +88,37 @@ def _first_v(kernel: Kernel, u: Tensor, v: Tensor, reg: float, max_depth: int) -
     return v if float(v.max() - v.min()) <= START_WITHIN * reach else None, layers
 
 
-@dataclass(frozen=True)
-class _Search:
-    """How to find potentials at λ = ``reg`` to an error ``tol``: by steps of ``exact``, from where those in float32 lead.
+def _descend(
+    kernels: tuple[Kernel, Kernel | None], start: Tensor | None, reg: float, tols: tuple[float, float], max_depth: int,
+    mixing: Mixing,
+) -> State:  # fmt: skip
+    """Find u, v, their error and the layers they took, from v = ``start`` or cold.
 
-    ``rough``, if there is one, is the kernel of these; ``rough_tol`` is the error where they stop.
+    ``kernels`` and ``tols`` are of the passes that decide, and of those in float32 which come first, if there are such.
+    What did not converge from ``start`` is tried again without it, on the remaining layers.
     """
+    (exact, rough), (tol, rough_tol), best, depth = kernels, tols, None, 0
+    for v in (None,) if start is None else (start, None):
+        if rough is not None and max_depth - depth >= 2 * LAYERS:
+            enough = max(rough_tol, mass_of(exact) * _floor(exact, reg))
+            states = _states(rough, v, reg, enough, max_depth - depth - LAYERS, mixing)
+            u, v, _, layers = least_error(states, enough, PATIENCE)
+            v, depth = v.double(), depth + layers
+            rough.release()
+            exact.expect(u)
+        u, v, error, layers = least_error(_states(exact, v, reg, tol, max_depth - depth, mixing), tol)
+        depth += layers
+        best = best or Least(u, v)
+        best.see(error, u, v)
+        if error < tol or depth + LAYERS > max_depth:
+            break
+    assert best is not None
+    return *best.state, best.error, depth
 
-    reg: float
-    tol: float
-    rough_tol: float
-    exact: Kernel
-    rough: Kernel | None
-    memory: int
-    ridge: float
 
-    def run(self, start: Tensor | None, max_depth: int) -> State:
-        """u, v, their error and the layers they took, from v = ``start`` or cold.
-
-        What did not converge from ``start`` is tried again without it, on the layers left.
-        """
-        v, depth = start, 0
-        if self.rough is not None and max_depth >= 2 * LAYERS:
-            enough = max(self.rough_tol, mass_of(self.exact) * _floor(self.exact, self.reg))
-            u, v, _, depth = least_error(self._states(self.rough, v, enough, max_depth - LAYERS), PATIENCE)
-            v = v.double()
-            self.rough.release()
-            self.exact.expect(u)
-        u, v, error, more = least_error(self._states(self.exact, v, self.tol, max_depth - depth))
-        depth += more
-        if start is None or error < self.tol or depth + LAYERS > max_depth:
-            return u, v, error, depth
-        cold = self.run(None, max_depth - depth)
-        u, v, error = min((u, v, error), cold[:3], key=lambda found: found[2])
-        return u, v, error, depth + cold[3]
-
-    def _states(self, kernel: Kernel, v: Tensor | None, tol: float, max_depth: int) -> Iterator[State]:
-        if v is None and kernel.coarsens:
-            return coarse_to_fine(kernel, self.reg, tol, max_depth, self.memory, self.ridge)
-        v = None if v is None else v.to(kernel.log_b)
-        return direct_then_annealed(kernel, v, self.reg, tol, max_depth, self.memory, self.ridge)
+def _states(
+    kernel: Kernel, v: Tensor | None, reg: float, tol: float, max_depth: int, mixing: Mixing
+) -> Iterator[State]:
+    if v is None and kernel.coarsens:
+        return coarse_to_fine(kernel, reg, tol, max_depth, mixing)
+    return direct_then_annealed(kernel, None if v is None else v.to(kernel.log_b), reg, max_depth, mixing)

@@ -10,12 +10,11 @@ column sums c(v) of the plan have the derivative S/λ, S = diag(c) − Pᵀ diag
 
     S (dv/λ) = b − c,      q ← q exp(dv/λ),
 
-no longer than ``LONGEST_NEWTON``. S has the null vector 1, and b − c is orthogonal to it: adding a number to one entry
-of the
-diagonal makes the system regular and only pins that entry of dv to 0. For problems of 60 points a Newton step costs as much
-as 30 blocks; it would cost more with more points, and there `solve` is better.
+no longer than ``LONGEST_NEWTON``. S has the null vector 1, and b − c is orthogonal to it: adding a number to one entry of
+the diagonal makes the system regular and only pins that entry of dv to 0. For problems of 60 points a Newton step costs as
+much as 30 blocks; it would cost more with more points, and there `solve` is better.
 
-Small λ: it falls to its value by factors of `annealing.COOLING`, and K is made again from the potentials of the stage
+Small λ: it falls to its value by factors of `blocks.COOLING`, and K is made again from the potentials of the stage
 before.
 
 The same lines run on numpy arrays (on a CPU several times faster than torch at such sizes) and on CUDA tensors.
@@ -30,8 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer.transport.solvers.annealing import COOLING
-from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.blocks import COOLING, LAYERS
 from otformer.transport.solvers.newton import TINY, coupling
 from otformer.transport.types import Array
 
@@ -68,27 +66,27 @@ def annealing_steps(spread: Array, reg: float) -> Array:
     return np.where(spread <= STACK_ANNEAL_ABOVE * reg, 0, np.ceil(np.log(ratio) / math.log(COOLING))).astype(int)
 
 
-def solve_stacked(C: Array, a: Array, b: Array, reg: float, tol: Array, max_depth: int, falls: int) -> StackedPotentials:
+def solve_stacked(C: Array, a: Array, b: Array, reg: float, tol: Array, max_depth: int, stages: int) -> StackedPotentials:
     """Potentials for costs C [B, n, m] ≥ 0, weights a [B, n], b [B, m] > 0 and errors to reach tol [B].
 
-    ``falls`` is `annealing_steps` of the widest range of costs. The smaller side plays the columns: S is as large as that.
+    ``stages`` is `annealing_steps` of the widest range of costs. The smaller side plays the columns: S is as large as that.
     """
     if C.shape[1] < C.shape[2]:
-        v, u, done, depth = solve_stacked(C.swapaxes(1, 2), b, a, reg, tol, max_depth, falls)
+        v, u, done, depth = solve_stacked(C.swapaxes(1, 2), b, a, reg, tol, max_depth, stages)
         return StackedPotentials(u, v, done, depth)
     xp = _module(C)
     u, v, mass = 0 * a, 0 * b, a.sum(-1)
-    q, left = b, max_depth // LAYERS
+    q, remaining = b, max_depth // LAYERS
     depth = xp.zeros_like(tol)
     with np.errstate(all="ignore"):  # what is not a number is not done
-        for k in range(falls, -1, -1):
+        for k in range(stages, -1, -1):
             lam = reg * COOLING**k
-            K = xp.exp((u[:, :, None] + v[:, None, :] - C) / lam) if k < falls else xp.exp(C * (-1 / lam))
-            enough, most = (1e-2 * mass, left // 2) if k else (SLACK * tol, left)
+            K = xp.exp((u[:, :, None] + v[:, None, :] - C) / lam) if k < stages else xp.exp(C * (-1 / lam))
+            enough, most = (1e-2 * mass, remaining // 2) if k else (SLACK * tol, remaining)
             most = min(most, PLAIN_STEPS + RELAXED_STEPS + NEWTON_STEPS)
             (p, q), error, steps = run_stack(_Scalings(K, a, b, q), enough, most)
             u, v, q = u + lam * xp.log(p), v + lam * xp.log(q), xp.ones_like(b)
-            depth, left = depth + LAYERS * steps, left - int(steps.max())
+            depth, remaining = depth + LAYERS * steps, remaining - int(steps.max())
     return StackedPotentials(u + reg, v, error < enough, depth)
 
 

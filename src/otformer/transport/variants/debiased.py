@@ -23,13 +23,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from otformer import callers, checks
-from otformer.transport.costs.absorbed import Watched
+from otformer.network.alternating import iterate
 from otformer.transport.costs.clouds import Rule, box_spread, ends, middles, moved
 from otformer.transport.costs.kernel import Kernel
 from otformer.transport.costs.matrix import MatrixCost
@@ -37,9 +38,9 @@ from otformer.transport.costs.plan import Operator
 from otformer.transport.costs.plan_value import StreamedValue, cost_slope, own_squares
 from otformer.transport.costs.points import PointsCost
 from otformer.transport.derivatives.envelope import Envelope, LazyEnvelope, Slope
-from otformer.transport.solvers.annealing import annealed
+from otformer.transport.solvers.anderson import Number, every
+from otformer.transport.solvers.blocks import annealed, least_error
 from otformer.transport.solvers.damped import ROUGH_TOL, damped, slack
-from otformer.transport.solvers.fixed_point import Least
 from otformer.transport.solvers.mixed import Mixed
 from otformer.transport.types import ABSENT_WEIGHT, Form, Goal, Problem
 
@@ -52,7 +53,7 @@ SINGLE_SPREAD = 1e5  # range of costs, in units of ε, up to which float32 leads
 
 @dataclass(frozen=True)
 class Loss:
-    """Which loss: ε; ρ or None; the error to reach; debiased or not."""
+    """Hold which loss it is: ε; ρ or None; the error to reach; debiased or not."""
 
     eps: float
     rho: float | None
@@ -60,12 +61,12 @@ class Loss:
     debias: bool
 
     def reachable(self, spread: float) -> float:
-        """The error to reach: not below what can be told from rounding, of potentials of the size of costs, divided by ε."""
+        """Return the error to reach: not below the rounding of potentials of the size of costs, divided by ε."""
         contraction = 1.0 if self.rho is None else slack(self.eps, self.rho, self.rho)
         return max(self.tol, 16 * torch.finfo(torch.float64).eps * spread / (self.eps * contraction))
 
     def combined(self, a: Tensor, b: Tensor, between: Pair, within: Pair | None) -> tuple[Pair, Tensor, Pair]:
-        """(F, G), the losses and their derivatives in the weights, of potentials of OT(α, β), and of OT(α, α), OT(β, β)."""
+        """Return (F, G), the losses, and their derivatives in the weights, of potentials of OT(α, β), OT(α, α), OT(β, β)."""
         F, G = between
         at_a, at_b = self.phi(F), self.phi(G)
         if within is not None:
@@ -81,16 +82,35 @@ class Loss:
         return torch.stack([(self.rho + self.eps / 2) * lost, (self.rho + self.eps) * lost - self.eps / 2])
 
     def within(self, kernel: Kernel, a: Tensor, rough: Kernel | None = None) -> Tensor:
-        """f = g [..., n] of the measures that a kernel holds on both sides, by the relaxed step.
+        """Find f = g [..., n] of the measures that a kernel holds on both sides, by the relaxed step.
 
         ``rough`` is one of less exact, faster passes, which are followed as far as they lead.
         """
         eps, rho, tol = self.eps, self.rho, self.reachable(kernel.spread)
         damping = 1.0 if rho is None else 1 / (1 + eps / rho)
+        thetas = chain([1 / 2], repeat(2 / (2 + damping)))
+
+        def relaxed(kernel: Kernel, f: Tensor, stalled: float = math.inf) -> tuple[Tensor, Tensor, Tensor]:
+            """Take steps to an error of ``tol``, or until one leaves more than ``stalled`` of it: f, log(P1/a), error."""
+            log_a, last = kernel.log_a.to(a), math.inf
+
+            def step(f: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+                u = f + eps * (log_a + 0.5)
+                log_ratio = kernel.log_ratio(u, u, eps, rows=True).to(a)
+                image = damping * (f - eps * log_ratio)
+                return image, log_ratio, (a * torch.expm1((image - f) / eps).abs()).sum(-1) / a.sum(-1)
+
+            steps = iterate(step, f, lambda f, to: f + next(thetas) * (to[0] - f), MAX_DEPTH)
+            for f, (_, log_ratio, error) in steps:  # noqa: B007
+                if every(error < tol) or (stalled < math.inf and not every(error < stalled * last)):
+                    break
+                last = error
+            return f, log_ratio, error
+
         f = -damping / (1 + damping) * eps * kernel.log_a.to(a)  # the solution where points are far apart
         if rough is not None:
-            f, _, _ = _relaxed(rough, a, f, eps, damping, tol, STALLED)
-        f, log_ratio, error = _relaxed(kernel, a, f, eps, damping, tol, math.inf, first=rough is None)
+            f, _, _ = relaxed(rough, f, STALLED)
+        f, log_ratio, error = relaxed(kernel, f)
         warn(error, tol)
         # The best level: with it Σ α exp(−f/ρ) is the mass of the plan, and the loss stationary, its error of second order.
         allowed = a.sum(-1) if rho is None else (a * (-f / rho).exp()).sum(-1)
@@ -98,7 +118,7 @@ class Loss:
         return f + level[..., None]
 
     def levelled(self, f: Tensor, g: Tensor, a: Tensor, b: Tensor) -> Pair:
-        """With the best levels: Σ a f = Σ b g, or with ρ masses A = Σ α exp(−f/ρ) and B = Σ β exp(−g/ρ) that the plan has.
+        """Set the best levels: Σ a f = Σ b g, or with ρ masses A = Σ α exp(−f/ρ) and B = Σ β exp(−g/ρ) that the plan has.
 
         A is that already, for f is that of g: with A exp(−p/ρ) = B exp(−q/ρ) = A exp((p + q)/ε), p = −ρ q/(ρ + ε).
         """
@@ -112,7 +132,7 @@ class Loss:
 
 
 def matrix_losses(loss: Loss, costs: list[Tensor], a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(F [B, n], G [B, m], losses [B]) of costs [B, n, m], and if debiased [B, n, n] and [B, m, m]; float64.
+    """Return (F [B, n], G [B, m], losses [B]) of costs [B, n, m], and if debiased [B, n, n] and [B, m, m]; float64.
 
     The losses are differentiable in costs and weights.
     """
@@ -120,65 +140,40 @@ def matrix_losses(loss: Loss, costs: list[Tensor], a: Tensor, b: Tensor) -> tupl
     f, g = _between(loss, C[0], α, β)
     plans, within = [_plan(C[0], α, β, f, g, loss.eps)], None
     if loss.debias:
-        cost_a, cost_b = (MatrixCost(D, 0.0, _spread(D, loss.eps)) for D in C[1:])
-        log_a, log_b = logs(α), logs(β)
-        within = (
-            loss.within(cost_a.kernel(log_a, log_a, loss.eps, damped=loss.rho), α),
-            loss.within(cost_b.kernel(log_b, log_b, loss.eps, damped=loss.rho), β),
+        kernels = (
+            MatrixCost(D, 0.0, _spread(D, loss.eps)).kernel(logs(w), logs(w), loss.eps, damped=loss.rho)
+            for D, w in zip(C[1:], (α, β), strict=True)
         )
+        within = loss.within(next(kernels), α), loss.within(next(kernels), β)
         plans += [-0.5 * _plan(D, w, w, h, h, loss.eps) for D, w, h in zip(C[1:], (α, β), within, strict=True)]
     (F, G), value, slopes = loss.combined(α, β, (f, g), within)
     return F, G, Envelope.apply(value, [*slopes, *plans], a, b, *costs)
 
 
 def _between(loss: Loss, C: Tensor, a: Tensor, b: Tensor) -> Pair:
-    """f [B, n] and g [B, m] of OT(α, β) for costs [B, n, m]."""
+    """Find f [B, n] and g [B, m] of OT(α, β) for costs [B, n, m]."""
     log_a, log_b, spread, eps, rho = logs(a), logs(b), _spread(C, loss.eps), loss.eps, loss.rho
     tol = loss.reachable(spread)
     if rho is not None:
         low = C.amin((-2, -1))[..., None]
         kernel = MatrixCost(C - low[..., None], 0.0, spread).kernel(log_a, log_b, eps, damped=rho)
-        found = damped(kernel, (0.0, 0.0), (log_a, log_b), eps, (rho, rho), Goal(tol, MAX_DEPTH))
-        warn(found.error, tol)
+        (f, g, error, _), _ = damped(kernel, (0.0, 0.0), (log_a, log_b), eps, (rho, rho), Goal(tol, MAX_DEPTH))
         own = rho / (eps + 2 * rho) * low  # what costs that are all higher by low add to f and to g (solvers/damped.py)
-        return loss.levelled(found.f + own, found.g + own, a, b)
-    executor, mass = Watched(C, log_a, log_b, spread), b.sum(-1)
-    best = Least(eps * log_a, eps * log_b)
-    for u, v, _, _ in annealed(executor, eps, 0.0, MAX_DEPTH):
-        best.see(executor.gaps.abs().sum(-1) / mass, u, v)
-        if bool((best.error < tol).all()):
-            break
-    warn(best.error, tol)
-    return loss.levelled(best.state[0] - eps * log_a, best.state[1] - eps * (log_b + 1), a, b)
+        f, g = f + own, g + own
+    else:
+        kernel, mass = MatrixCost(C, 0.0, spread).kernel(log_a, log_b, eps), b.sum(-1)
+        u, v, error, _ = least_error(annealed(kernel, eps, MAX_DEPTH, measure=lambda gaps: gaps.sum(-1) / mass), tol)
+        f, g = u - eps * log_a, v - eps * (log_b + 1)
+    warn(error, tol)
+    return loss.levelled(f, g, a, b)
 
 
 def _plan(C: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, eps: float) -> Tensor:
     return a[..., :, None] * b[..., None, :] * ((f[..., :, None] + g[..., None, :] - C) / eps).exp()
 
 
-def _relaxed(
-    executor: Kernel, a: Tensor, f: Tensor, eps: float, damping: float, tol: float, stalled: float,
-    first: bool = True,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Relaxed steps from f to an error of ``tol``, or until one leaves more than ``stalled`` of it: f, log(P1/a), the error.
-
-    The ``first`` of all steps takes θ = ½.
-    """
-    log_a, mass = executor.log_a.to(a), a.sum(-1)
-    last = torch.full_like(mass, math.inf)
-    for layers in range(MAX_DEPTH):
-        u = f + eps * (log_a + 0.5)
-        log_ratio = executor.log_ratio(u, u, eps, rows=True).to(a)
-        move = damping * (f - eps * log_ratio) - f
-        error = (a * torch.expm1(move / eps).abs()).sum(-1) / mass
-        if bool((error < tol).all()) or (stalled < math.inf and not bool((error < stalled * last).all())):
-            break
-        f, last = f + (1 / 2 if first and not layers else 2 / (2 + damping)) * move, error
-    return f, log_ratio, error
-
-
 class Term(NamedTuple):
-    """One OT that is solved: potentials f and g of C, its plan, and how far the clouds' middles are apart, [d]."""
+    """Hold one OT that is solved: potentials f and g of C, its plan, and how far the clouds' middles are apart, [d]."""
 
     f: Tensor
     g: Tensor
@@ -212,7 +207,7 @@ class PointsLoss(Loss):
         return F, G, LazyEnvelope.apply(value, slopes, again, a, b, x, y)
 
     def _between(self, x: Tensor, y: Tensor, a: Tensor, b: Tensor, single: bool) -> Term:
-        """OT(α, β)."""
+        """Solve OT(α, β)."""
         sides, apart = self._sides(x, y)
         log_a, log_b = logs(a), logs(b)
         tol = self.reachable(sides.spread)
@@ -220,28 +215,29 @@ class PointsLoss(Loss):
             mass = float(a.sum())
             w_a, w_b = log_a.exp(), log_b.exp() * (mass / b.sum())
             problem = Problem(sides, w_a, w_b, w_b, self.eps, mass, Form(x.device, single))
-            u, v, *_, stream, known = Mixed().run(problem, Goal(tol * mass, MAX_DEPTH))
+            u, v, *_, kernel, known = Mixed().run(problem, Goal(tol * mass, MAX_DEPTH))
             if known is None:
-                missing = w_b * torch.expm1(stream.log_ratio(u, v, self.eps, rows=False)).abs()
+                missing = w_b * torch.expm1(kernel.log_ratio(u, v, self.eps, rows=False)).abs()
                 known = float(missing.sum())
-            error = checks.local(known / mass)
+            error = known / mass
             f, g = u + sides.p - self.eps * log_a, v + sides.q - self.eps * (log_b + 1)
         else:
             kernel, strength = sides.kernel(log_a, log_b, self.eps), (self.rho, self.rho)
-            found = damped(kernel, sides.gauge(), (log_a, log_b), self.eps, strength, Goal(tol, MAX_DEPTH), single)
-            f, g, error, stream = found.f, found.g, found.error, found.kernel
+            (f, g, error, _), kernel = damped(
+                kernel, sides.gauge(), (log_a, log_b), self.eps, strength, Goal(tol, MAX_DEPTH), single
+            )
         warn(error, tol)
         f, g = self.levelled(f, g, a, b)
-        return Term(f, g, self._operator(stream, sides, f - sides.p, g - sides.q), apart)
+        return Term(f, g, self._operator(kernel, sides, f - sides.p, g - sides.q), apart)
 
     def _itself(self, x: Tensor, a: Tensor, single: bool) -> Term:
-        """OT(α, α)."""
+        """Solve OT(α, α)."""
         sides, apart = self._sides(x, x)
         sides, log_a = replace(sides, y=sides.x, q=sides.p), logs(a)  # one cloud, laid out once
-        stream = sides.kernel(log_a, log_a, self.eps).deciding(self.tol, self.eps)
-        near = sides.spread / self.eps < SINGLE_SPREAD
-        f = self.within(stream, a, stream.rough(single, max(ROUGH_TOL, self.tol)) if near else None)
-        return Term(f, f, self._operator(stream, sides, f, f), apart)
+        kernel = sides.kernel(log_a, log_a, self.eps).deciding(self.tol, self.eps)
+        fits = sides.spread / self.eps < SINGLE_SPREAD
+        f = self.within(kernel, a, kernel.rough(single, max(ROUGH_TOL, self.tol)) if fits else None)
+        return Term(f, f, self._operator(kernel, sides, f, f), apart)
 
     def _sides(self, x: Tensor, y: Tensor) -> tuple[PointsCost, Tensor]:
         """The cost as a distance, or its square, between clouds about the origin; and how far apart their middles were."""
@@ -253,10 +249,10 @@ class PointsLoss(Loss):
         sides = PointsCost(x, y, p, q, Rule(self.root), box_spread(x.detach(), y.detach(), Rule(self.root)))
         return sides, checks.local(c - e).to(x)
 
-    def _operator(self, stream: Kernel, sides: PointsCost, f: Tensor, g: Tensor) -> Operator:
+    def _operator(self, kernel: Kernel, sides: PointsCost, f: Tensor, g: Tensor) -> Operator:
         """P_ij = α_i β_j exp((f_i + g_j − c_ij)/ε)."""
-        u, v = f + self.eps * (stream.log_a.to(f) + 0.5), g + self.eps * (stream.log_b.to(g) + 0.5)
-        return sides.planned(stream, u, v, self.eps)
+        u, v = f + self.eps * (kernel.log_a.to(f) + 0.5), g + self.eps * (kernel.log_b.to(g) + 0.5)
+        return sides.planned(kernel, u, v, self.eps)
 
     def _slope(self, terms: list[Term], rows: bool) -> Tensor:
         """The gradient of the loss in x [n, d], or in y [m, d]."""
@@ -295,8 +291,8 @@ def logs(weights: Tensor) -> Tensor:
     return weights.clamp_min(ABSENT_WEIGHT * float(weights.sum(-1).max())).log()
 
 
-def warn(error: Tensor, tol: float) -> None:
-    """A warning where the error is above ``tol``, or where rounding, which ``tol`` never goes below, is all there is."""
+def warn(error: Number, tol: float) -> None:
+    """Warn where the error is above ``tol``, or where rounding, which ``tol`` never goes below, is all there is."""
     tol = min(tol, MEANINGLESS)
-    if not bool((error < tol).all()):
-        callers.warn(f"not converged: error {float(error.max()):.3g}, tol is {tol:g}; raise blur or tol")
+    if not every(error < tol):
+        callers.warn(f"not converged: error {float(checks.local(error).max()):.3g}, tol is {tol:g}; raise blur or tol")

@@ -28,7 +28,7 @@ from otformer.transport.needs import VARIANT, of_cost
 from otformer.transport.problem.read import read_cost
 from otformer.transport.result.finish import finish, made
 from otformer.transport.result.result import Result
-from otformer.transport.solvers.fixed_point import descend
+from otformer.transport.solvers.blocks import fixed_point
 from otformer.transport.types import Goal, Solved
 
 MASS_ROUNDING = 1e-9  # of the mass, up to which the sum of a plan is as it should be
@@ -80,17 +80,15 @@ def solve_partial(
     if mass > most * (1 + 1e-12):
         raise checks.ArgumentError("mass", f"be at most the lesser sum of a and b, {most:g}", f"{mass:g}")
     goal = Goal.read(tol, max_depth, mass)
-    executor, moved, start = Dense(C, log_a, log_b), mass, torch.zeros_like(log_b)
-    total = problem.b.new_tensor(mass)
-    g, rows, error, depth = descend(
-        lambda reg: _CappedBlocks(executor, moved, reg).step, start, problem.b, total, problem.cost.spread, lam, goal.tol,
-        goal.max_depth,
-    )  # fmt: skip
+    kernel, moved, start = Dense(C, log_a, log_b), mass, torch.zeros_like(log_b)
+    rows, g, error, depth = fixed_point(
+        lambda reg: _CappedBlocks(kernel, moved, reg).step, start, problem.b, moved, problem.cost.spread, lam, *goal
+    )
     f, g = rows[:-1], g.clamp_max(0.0) + rows[-1]
     plan = MatrixProducts.of(((f[:, None] + g - C) / lam).exp(), C)
     r, c = plan.marginals()
     off = abs(float(r.sum()) - mass)  # the blocks know nothing of how P is rounded where costs are λ times 10¹⁶
-    worst = max(float(error), off if off > MASS_ROUNDING * mass else 0.0)
+    worst = max(error, off if off > MASS_ROUNDING * mass else 0.0)
     low = sum(problem.cost.gauge())
     value = r @ f + c @ g + low * r.sum()  # λ log P = f + g − C
     apart = float((r - problem.a).abs().sum() + (c - problem.target).abs().sum())
@@ -105,20 +103,20 @@ def solve_partial(
 class _CappedBlocks:
     """T of a partial problem: g → (f, t) → (g, t), at one λ, for P = exp((f + g + t − C)/λ) with f, g ≤ 0."""
 
-    executor: Dense
+    kernel: Dense
     mass: float
     reg: float
 
     def rows(self, g: Tensor) -> tuple[Tensor, Tensor]:
-        """The best f and t for g, or for g without what is above 0."""
-        nothing, log_a = torch.zeros_like(self.executor.log_a), self.executor.log_a
-        log_s = self.executor.log_ratio(nothing, g.clamp_max(0.0) + self.reg, self.reg, rows=True) + log_a
+        """Return the best f and t for g, or for g without what is above 0."""
+        nothing, log_a = torch.zeros_like(self.kernel.log_a), self.kernel.log_a
+        log_s = self.kernel.log_ratio(nothing, g.clamp_max(0.0) + self.reg, self.reg, rows=True) + log_a
         level = _level(log_s, log_a, self.mass)
         return self.reg * (log_a - log_s - level).clamp_max(0.0), self.reg * level
 
     def step(self, g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        (f, t), log_b = self.rows(g), self.executor.log_b
-        log_s = self.executor.log_ratio(f, torch.full_like(g, self.reg), self.reg, rows=False) + log_b
+        (f, t), log_b = self.rows(g), self.kernel.log_b
+        log_s = self.kernel.log_ratio(f, torch.full_like(g, self.reg), self.reg, rows=False) + log_b
         level = _level(log_s, log_b, self.mass)
         before = log_s + (t + g.clamp_max(0.0)) / self.reg
         after = torch.minimum(log_s + level, log_b)
@@ -130,7 +128,7 @@ def _level(log_s: Tensor, log_cap: Tensor, mass: float) -> Tensor:
     """log κ with Σ min(cap, κ s) = mass. With the k smallest of cap/s full, κ = (mass − their caps)/(the other s)."""
     full_at, order = (log_cap - log_s).sort()
     caps = log_cap[order].exp()
-    left = mass - (caps.cumsum(0) - caps)  # before the k-th is full, k = 0, …
-    level = left.log() - log_s[order].flip(0).logcumsumexp(0).flip(0)
-    fits = (level <= full_at).nonzero()  # not a number once nothing is left
+    unfilled = mass - (caps.cumsum(0) - caps)  # before the k-th is full, k = 0, …
+    level = unfilled.log() - log_s[order].flip(0).logcumsumexp(0).flip(0)
+    fits = (level <= full_at).nonzero()  # not a number once nothing is unfilled
     return level[fits[0, 0]] if len(fits) else full_at[-1]
