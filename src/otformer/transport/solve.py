@@ -174,14 +174,13 @@ def solve_sample(
     >>> solve_sample([[0.0], [1.0]], [[0.1], [0.9]], reg=0.01, labels=(["p", "q"], ["q", "p"])).plan.argmax(1).tolist()
     [1, 0]
     """
-    checks.choice("executor", executor, ("auto", "dense", "stream"))
+    if executor not in ("auto", "dense", "stream"):
+        checks.choice("executor", executor, ("auto", "dense", "stream"))
     if executor == "stream":
         _alone("executor='stream'", schedule=schedule, solver=solver, mask=mask)
     if not (solver is None and mask is None and isinstance(schedule, str) and schedule == "auto"):
         executor = "dense"
-    read = partial(
-        read_points, X_a, X_b, a, b, mask=mask, metric=metric, executor=executor, labels=labels, allow=allow
-    )
+    read = partial(read_points, X_a, X_b, a, b, mask=mask, metric=metric, executor=executor, labels=labels, allow=allow)
     found = _solve(read, reg, tol, max_depth, schedule, potentials, unbalanced, solver, max_time)
     return described(found, reg, metric, X_a, X_b, unbalanced)
 

@@ -37,6 +37,7 @@ FEW_BITS_LEFT = 2.0**-26  # of the largest cost: what is smaller keeps 26 bits b
 MOST_RATIO = 2.0**50  # of the range of costs and λ: beyond, a logit has no digit after the point
 UNNOTICED = 1e-6  # of λ: an error of a cost that changes no plan by more than that
 REVERSE_ONLY = "use torch.autograd.grad, or a balanced solve with reg > 0 on a matrix (executor='dense')"
+CPU = torch.device("cpu")
 A_BATCH = ": for a batch there are solve_batch and nn.Transport"
 
 
@@ -166,7 +167,7 @@ def problem_of(
     are those by which b was scaled to the mass of a.
     """
     wanted, start, a = None, None, weights.a
-    device = a.device if isinstance(a, Tensor) else torch.device("cpu")
+    device = a.device if isinstance(a, Tensor) else CPU
     if inputs is not None:
         form, wanted = Form(device, form.single), _inputs(inputs, given, weights, labels, device)
     if given.potentials is not None:
@@ -177,9 +178,7 @@ def problem_of(
     )
 
 
-def _inputs(
-    cost: tuple[Tensor, ...], given: Given, weights: Weights, labels: Labels | None, device: torch.device
-) -> Inputs:
+def _inputs(cost: tuple[Tensor, ...], given: Given, weights: Weights, labels: Labels | None, device: torch.device) -> Inputs:
     """Tensors with their graphs; weights that want no gradient are those read."""
     sides = []
     for k, (own, read) in enumerate(((given.a, weights.a), (given.b, weights.target))):

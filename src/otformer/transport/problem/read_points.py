@@ -86,7 +86,8 @@ def read_points(
     given = Given(a, b, reg, read_reg(reg), potentials, mask, named, penalty, penalty is None)
     if executor == "stream":
         return _not_formed(X_a, X_b, metric, form, given)
-    x, y = to_double(x), to_double(y)
+    if form.single:
+        x, y = to_double(x), to_double(y)
     C, moving = _formed(X_a, X_b, x, y, metric)
     try:
         return matrix_problem(C, form, moving, given)
@@ -97,7 +98,9 @@ def read_points(
 
 def _formed(X_a: Any, X_b: Any, x: Array, y: Array, metric: str) -> tuple[Array, Tensor | None]:
     """The costs between points, and the same with their graph where a gradient is wanted."""
-    given = [checks.unseen("points", t).double() for t in (X_a, X_b)] if checks.derivative_wanted(X_a, X_b) else None
+    given = None
+    if (isinstance(X_a, Tensor) or isinstance(X_b, Tensor)) and checks.derivative_wanted(X_a, X_b):
+        given = [checks.unseen("points", t).double() for t in (X_a, X_b)]
     if metric in ("sqeuclidean", "euclidean"):
         C = squared_distances(x, y)
         moving = None if given is None else SquaredDistances.apply(*given, checks.local(C))

@@ -40,18 +40,27 @@ def made(
             f"(reg = {problem.entropy:g}); raise reg, tol or max_depth{hint}"
         )
     return one_result(
-        Result, **answer._asdict(), converged=converged, depth=solved.depth, method=solved.method, error=error
+        Result,
+        potentials=answer.potentials,
+        value=answer.value,
+        marginal_error=answer.marginal_error,
+        converged=converged,
+        depth=solved.depth,
+        method=solved.method,
+        mass=answer.mass,
+        error=error,
+        parts=answer.parts,
     )
+
+
+def results(kind: type[R], **columns: Iterable[Any]) -> list[R]:
+    """Build results from a column per field, with little work for each; a column may be endless."""
+    return list(map(kind, *map(columns.__getitem__, kind.__dataclass_fields__)))
 
 
 def one_result(kind: type[R], **facts: Any) -> R:
     """Build a result from its fields."""
-    return results(kind, **{name: (fact,) for name, fact in facts.items()})[0]
-
-
-def results(kind: type[R], **columns: Iterable[Any]) -> list[R]:
-    """Build many results from a column per field, with little work for each; a column may be endless."""
-    return list(map(kind, *(columns[name] for name in kind.__dataclass_fields__)))
+    return kind(**facts)
 
 
 def _allows_a_plan(problem: Problem) -> bool:
