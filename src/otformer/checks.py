@@ -220,8 +220,11 @@ def points(name: str, value: Any, dim: int | None = None, batch: bool = False) -
     return t
 
 
-def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Weights of the given shape, none below zero, in the dtype and on the device of ``like``."""
+def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor, axis: int | None = -1) -> Tensor:
+    """Weights of the given shape, none below zero, in the dtype and on the device of ``like``.
+
+    Their sums along ``axis`` must be positive; None: may be 0.
+    """
     t = tensor(name, value)
     if tuple(t.shape) != shape:
         raise ArgumentError(name, f"have shape {shape}", tuple(t.shape))
@@ -229,19 +232,33 @@ def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor) -> Tens
         raise ArgumentError(name, f"be on {like.device} as the other input", t.device)
     if bool((t < 0).any()):
         raise ArgumentError(name, "not be negative", f"{t.min().item():g}")
+    if axis is not None and t.numel():
+        positive_sums(name, t.detach().sum(axis))
     return t.to(like)
+
+
+def positive_sums(name: str, totals: Any) -> None:
+    """Refuse weights without mass; ``totals`` is their sum, or a tensor of sums."""
+    if not bool((totals > 0).all() if isinstance(totals, Tensor) else totals > 0):
+        raise ArgumentError(name, "have a positive sum", "all zeros")
 
 
 def same_mass(a: Tensor, b: Tensor, names: str = "a and b") -> None:
     """The two weight vectors (last axis) have the same total, up to the rounding of float32 sums."""
-    total_a, total_b = a.detach().double().sum(-1), b.detach().double().sum(-1)
-    if not bool(torch.isfinite(total_a).all() and torch.isfinite(total_b).all()):
+    same_sums(a.detach().double().sum(-1), b.detach().double().sum(-1), names)
+
+
+def same_sums(total_a: Any, total_b: Any, names: str = "a and b") -> None:
+    """Refuse sums of weights, two floats or two tensors of as many, that differ by more than the rounding of float32."""
+    agree = masses_agree(total_a, total_b) & (total_a < math.inf) & (total_b < math.inf)
+    if agree is True or bool(local(agree).all()):
+        return
+    total_a, total_b, bad = (local(t).reshape(-1) for t in (total_a, total_b, ~local(agree)))
+    if not bool((total_a.isfinite() & total_b.isfinite()).all()):
         raise ArgumentError(names, "have finite sums")
-    bad = ~masses_agree(total_a, total_b)
-    if bool(bad.any()):
-        k = int(bad.reshape(-1).nonzero()[0])
-        pair = f"{total_a.reshape(-1)[k].item():g} and {total_b.reshape(-1)[k].item():g}"
-        raise ArgumentError(names if total_a.ndim == 0 else f"problem {k}: {names}", "have the same sum", pair)
+    k = int(bad.nonzero()[0])
+    pair = f"{total_a[k].item():g} and {total_b[k].item():g}"
+    raise ArgumentError(names if local(agree).ndim == 0 else f"problem {k}: {names}", "have the same sum", pair)
 
 
 def masses_agree(total_a: Any, total_b: Any) -> Any:

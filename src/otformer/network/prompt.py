@@ -141,8 +141,5 @@ def fill_weights(f: Features, a: Any = None, b: Any = None) -> tuple[Tensor, Ten
     a = None if a is None else checks.weights("a", a, shape_a, f.x)
     b = (a.sum(-1, keepdim=True) / m).expand(shape_b) if b is None else checks.weights("b", b, shape_b, f.x)
     a = (b.sum(-1, keepdim=True) / n).expand(shape_a) if a is None else a
-    for name, weight in (("a", a), ("b", b)):
-        if bool((weight.sum(-1) <= 0).any()):
-            raise checks.ArgumentError(name, "have a positive sum", "all zeros")
     checks.same_mass(a, b)
     return a, b

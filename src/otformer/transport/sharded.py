@@ -15,6 +15,7 @@ from otformer.memory import lacking, needs
 from otformer.transport.costs.ranks import TIMEOUT, Ranks, RanksCost
 from otformer.transport.needs import VARIANT, of_points
 from otformer.transport.problem.read import check_digits
+from otformer.transport.problem.weights import scaled_to
 from otformer.transport.result.finish import finish
 from otformer.transport.result.result import Result
 from otformer.transport.solvers.mixed import Mixed
@@ -140,7 +141,7 @@ def _checked(ranks: Ranks, lost: bool, X_a: Any, X_b: Any, a: Any, b: Any, reg: 
     return _Input(
         x,
         y,
-        None if a is None else checks.weights("a_local", a, (len(x),), x),
+        None if a is None else checks.weights("a_local", a, (len(x),), x, axis=None),
         None if b is None else checks.weights("b", b, (len(y),), y),
         checks.positive("reg", reg),
         checks.not_negative("tol", tol),
@@ -164,10 +165,8 @@ def _weights(ranks: Ranks, given: _Input) -> tuple[Tensor, Tensor, Tensor, float
         raise checks.ArgumentError("X_a_local", "have points on at least one rank", "none on any")
     a = torch.full_like(x[:, 0], 1 / n, dtype=torch.float64) if given.a is None else given.a.double()
     b = torch.full_like(y[:, 0], 1 / len(y), dtype=torch.float64) if given.b is None else given.b.double()
-    mass, mass_b = ranks.reduce(a.sum()), b.sum()
-    for name, total in (("a_local", mass), ("b", mass_b)):
-        if float(total) <= 0:
-            raise checks.ArgumentError(name, "have a positive sum", "all zeros")
+    mass = ranks.reduce(a.sum())
+    checks.positive_sums("a_local", mass)
     checks.same_mass(mass[None], b)
-    scaled = b * (mass / mass_b)
+    scaled = scaled_to(mass[None], b)
     return a, scaled, scaled if given.b is None else b, float(mass)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,8 +19,9 @@ from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
 from otformer.transport.needs import of_cost, of_sample
 from otformer.transport.problem.read import read_cost
-from otformer.transport.problem.read_points import exact_executor, read_points
+from otformer.transport.problem.read_points import read_points
 from otformer.transport.result.description import KEPT_POINTS, Description
+from otformer.transport.result.exact_finish import solve_exact
 from otformer.transport.result.result import Result
 from otformer.transport.types import Goal, Problem
 from otformer.transport.variants.unbalanced import read_penalty
@@ -29,7 +31,7 @@ MAX_DEPTH = 10_000  # layers, unless others are asked for
 
 
 def eager(function: F) -> F:
-    """Runs outside of ``torch.compile``: depth depends on the data, so there is no graph to compile, only fragments."""
+    """Run outside of ``torch.compile``: depth depends on the data, so there is no graph to compile, only fragments."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -112,19 +114,9 @@ def solve(
     >>> r.permutation.tolist(), r.value, r.gap
     ([1, 0], 1.0, 0.0)
     """
-    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
-        _alone("reg=0", schedule=schedule, unbalanced=unbalanced, solver=solver)
-        _no_layers(max_depth)
-        problem = read_cost(M, a, b, None, potentials=potentials, mask=mask)
-        return described(_exact(problem, tol, max_time), 0.0, M)
-    _no_time_limit(max_time)
-    if unbalanced is not None:
-        _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
-        problem = read_cost(M, a, b, reg, mask=mask, penalty=read_penalty(unbalanced))
-        return described(solve_problem(problem, Goal.read(tol, max_depth)), reg, M, unbalanced=unbalanced)
-    problem = read_cost(M, a, b, reg, potentials=potentials, mask=mask)
-    chosen = None if solver is None and isinstance(schedule, str) and schedule == "auto" else given_solver(solver, schedule)
-    return described(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, M)
+    read = partial(read_cost, M, a, b, mask=mask)
+    found = _solve(read, reg, tol, max_depth, schedule, potentials, unbalanced, solver, max_time)
+    return described(found, reg, M, unbalanced=unbalanced)
 
 
 @eager
@@ -184,25 +176,13 @@ def solve_sample(
     """
     if executor not in ("auto", "dense", "stream"):
         checks.choice("executor", executor, ("auto", "dense", "stream"))
-    ordinary = solver is None and mask is None and isinstance(schedule, str) and schedule == "auto"
     if executor == "stream":
         _alone("executor='stream'", schedule=schedule, solver=solver, mask=mask)
-    executor = executor if ordinary else "dense"
-    how: dict[str, Any] = {"mask": mask, "metric": metric, "executor": executor, "labels": labels, "allow": allow}
-    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
-        _alone("reg=0", schedule=schedule, unbalanced=unbalanced, solver=solver)
-        _no_layers(max_depth)
-        how["executor"] = executor if executor != "auto" else exact_executor(X_a, X_b, metric)
-        problem = read_points(X_a, X_b, a, b, None, potentials=potentials, **how)
-        return described(_exact(problem, tol, max_time), 0.0, metric, X_a, X_b)
-    _no_time_limit(max_time)
-    if unbalanced is not None:
-        _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
-        problem = read_points(X_a, X_b, a, b, reg, penalty=read_penalty(unbalanced), **how)
-        return described(solve_problem(problem, Goal.read(tol, max_depth)), reg, metric, X_a, X_b, unbalanced)
-    problem = read_points(X_a, X_b, a, b, reg, potentials=potentials, **how)
-    chosen = None if ordinary else given_solver(solver, schedule)
-    return described(solve_problem(problem, Goal.read(tol, max_depth, problem.mass), chosen), reg, metric, X_a, X_b)
+    if not (solver is None and mask is None and isinstance(schedule, str) and schedule == "auto"):
+        executor = "dense"
+    read = partial(read_points, X_a, X_b, a, b, mask=mask, metric=metric, executor=executor, labels=labels, allow=allow)
+    found = _solve(read, reg, tol, max_depth, schedule, potentials, unbalanced, solver, max_time)
+    return described(found, reg, metric, X_a, X_b, unbalanced)
 
 
 @eager
@@ -246,30 +226,37 @@ def solve_streamed(
     >>> r.plan.argmax(1).tolist(), r.map([5.0, 7.0]).round(6).tolist()
     ([0, 1], [5.0, 7.0])
     """
-    how: dict[str, Any] = {"metric": cost, "executor": "stream", "labels": labels, "allow": allow}
-    if unbalanced is not None:
-        _alone("unbalanced", potentials=potentials)
-        problem = read_points(X_a, X_b, a, b, reg, penalty=read_penalty(unbalanced), **how)
-        return described(solve_problem(problem, Goal.read(tol, max_depth)), reg, cost, X_a, X_b, unbalanced)
-    problem = read_points(X_a, X_b, a, b, reg, potentials=potentials, **how)
-    return described(solve_problem(problem, Goal.read(tol, max_depth, problem.mass)), reg, cost, X_a, X_b)
+    read = partial(read_points, X_a, X_b, a, b, metric=cost, executor="stream", labels=labels, allow=allow)
+    found = _solve_entropic(read, reg, tol, max_depth, "auto", potentials, unbalanced, None)
+    return described(found, reg, cost, X_a, X_b, unbalanced)
 
 
-def _exact(problem: Problem, tol: Any, max_time: Any) -> Result:
-    from otformer.transport.result.exact_finish import solve_exact
-
-    return solve_exact(problem, checks.not_negative("tol", tol), checks.seconds("max_time", max_time))
-
-
-def _no_layers(max_depth: Any) -> None:
-    """An exact solve has no layers to limit; the default is no request."""
-    if max_depth != MAX_DEPTH:
-        raise ConflictError("max_depth", "reg=0", repr(max_depth), "an exact solve has max_time")
-
-
-def _no_time_limit(max_time: Any) -> None:
+def _solve(
+    read: Callable[..., Problem], reg: Any, tol: Any, max_depth: Any, schedule: Any, potentials: Any, unbalanced: Any,
+    solver: Any, max_time: Any,
+) -> Result:  # fmt: skip
+    """Solve what ``read`` reads: exactly where λ is the number 0, otherwise with entropy."""
+    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
+        _alone("reg=0", schedule=schedule, unbalanced=unbalanced, solver=solver)
+        if max_depth != MAX_DEPTH:  # the default is no request
+            raise ConflictError("max_depth", "reg=0", repr(max_depth), "an exact solve has max_time")
+        problem = read(reg=None, potentials=potentials)
+        return solve_exact(problem, checks.not_negative("tol", tol), checks.seconds("max_time", max_time))
     if max_time is not None:
         raise ConflictError("max_time", "reg > 0", repr(max_time), "layers are limited by max_depth")
+    return _solve_entropic(read, reg, tol, max_depth, schedule, potentials, unbalanced, solver)
+
+
+def _solve_entropic(
+    read: Callable[..., Problem], reg: Any, tol: Any, max_depth: Any, schedule: Any, potentials: Any, unbalanced: Any,
+    solver: Any,
+) -> Result:  # fmt: skip
+    """Solve what ``read`` reads with entropy, its marginals fixed or penalised."""
+    if unbalanced is not None:
+        _alone("unbalanced", schedule=schedule, potentials=potentials, solver=solver)
+        return solve_problem(read(reg=reg, penalty=read_penalty(unbalanced)), Goal.read(tol, max_depth))
+    problem = read(reg=reg, potentials=potentials)
+    return solve_problem(problem, Goal.read(tol, max_depth, problem.mass), given_solver(solver, schedule))
 
 
 def _alone(name: str, **others: Any) -> None:

@@ -26,7 +26,7 @@ Pair = tuple[Array, Array]  # one array for the rows [n], one for the columns [m
 
 
 class Form(NamedTuple):
-    """What the caller gave, and therefore what is returned."""
+    """Record the device and precision of the input, which results share."""
 
     device: torch.device | None  # of tensors; None for numpy arrays and lists
     single: bool  # float32, otherwise float64
@@ -48,12 +48,16 @@ class Form(NamedTuple):
         return t if t.dtype == dtype and t.device == self.device else t.to(self.device, dtype)
 
     def place(self, t: np.ndarray) -> Any:
-        """Whole numbers in this form."""
+        """Convert an integer array to the caller's array type."""
         return t if self.device is None else torch.from_numpy(t).to(self.device)
 
     def number(self, value: Any) -> Any:
         """A float, or a tensor without axes where tensors were given, differentiably."""
         return float(value) if self.device is None else torch.as_tensor(value, dtype=self.dtype, device=self.device)
+
+    def numbers(self, values: Array) -> Any:
+        """A list of such numbers, of an array [B]."""
+        return values.tolist() if self.device is None else self.give(values).unbind()
 
 
 class Inputs(NamedTuple):
@@ -104,7 +108,7 @@ class Solved(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is true of a solution, in the caller's form. Plan, linear value and rounding may be functions that make them."""
+    """Hold the computed facts of a solution, in the caller's array type; ``parts`` may be functions that make them."""
 
     potentials: tuple[Any, Any]
     value: Any
@@ -193,3 +197,7 @@ class Goal(NamedTuple):
 
 def to_numpy(t: Array) -> Any:
     return t.detach().cpu().numpy() if isinstance(t, Tensor) else t
+
+
+def to_double(t: Array) -> Any:
+    return t.double() if isinstance(t, Tensor) else t.astype(np.float64, copy=False)

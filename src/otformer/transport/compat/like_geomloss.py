@@ -202,10 +202,7 @@ def _weights(name: str, given: Any, points: Tensor) -> Tensor:
         return points.new_full(shape, 1 / max(shape[-1], 1))
     w = checks.tensor(name, given)
     w = w if isinstance(given, Tensor) else w.to(points)
-    w = checks.weights(name, w[..., 0] if tuple(w.shape) == (*shape, 1) else w, shape, points)
-    if shape[-1] and not bool((w.sum(-1) > 0).all()):
-        raise ValueError(f"{name} must have a positive sum, got all zeros")
-    return w
+    return checks.weights(name, w[..., 0] if tuple(w.shape) == (*shape, 1) else w, shape, points)
 
 
 def _cost(cost: Cost, x: Tensor, y: Tensor) -> Tensor:

@@ -238,7 +238,5 @@ def _read(
 def _weights(name: str, given: Any, shape: torch.Size, like: Tensor) -> Tensor:
     """Read the weights of one side, the same for all columns or for each, [n, K]."""
     own = tuple(shape) if len(shape) > 1 and checks.unseen(name, given).ndim > 1 else tuple(shape[:1])
-    w = checks.weights(name, given, own, like).reshape(shape[0], -1)
-    if not bool((w.detach().sum(0) > 0).all()):
-        raise checks.ArgumentError(name, "have a positive sum", "all zeros")
+    w = checks.weights(name, given, own, like, axis=0).reshape(shape[0], -1)
     return w.expand_as(like.new_empty(shape[0], like.shape[1]))

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.costs.clouds import Rule
-from otformer.transport.problem.weights import Weights
+from otformer.transport.problem.weights import Weights, scaled_to
 
 SUM_ROUNDING = 2.0**-46  # of the mass: masses of labels that differ by less are equal, however small they are
 
@@ -34,7 +34,7 @@ class Labels(NamedTuple):
     same: bool
     names_a: list[Any]  # of each number, on the side of a
     names_b: list[Any]
-    blocks: bool = False  # not labels that were given, but what the allowed pairs connect
+    blocks: bool = False  # not labels that were given, but what the allowed pairs of points with mass connect
 
     def rule(self, root: bool = False) -> Rule:
         """As a stream reads them."""
@@ -46,15 +46,15 @@ class Labels(NamedTuple):
 
     def scaled(self, a: Tensor, target: Tensor) -> Tensor:
         """b scaled to the mass of a, label by label where labels are problems of their own, differentiably."""
-        if not self.same or not len(a):
-            return target * (a.sum() / target.sum()) if len(a) else target
+        if not self.same:
+            return scaled_to(a, target)
         sums_a, sums_b = (self._sums(w, at) for w, at in ((a, self.a), (target, self.b)))
         return target * (sums_a / sums_b)[self.b]
 
     def fitted(self, weights: Weights, device: torch.device | None, balanced: bool) -> tuple[Labels, Weights]:
         """Labels of the points that have mass, on their device, and weights for which there is a plan."""
         rows, columns = self.a, self.b
-        if weights.support is not None:
+        if weights.support is not None and not self.blocks:
             support = weights.support.as_tensors(torch.device("cpu"))
             rows, columns = rows[support.rows], columns[support.columns]
         fit = self._replace(a=rows.to(device or "cpu"), b=columns.to(device or "cpu"))
@@ -74,16 +74,14 @@ class Labels(NamedTuple):
         """Every label that has mass may match one on the other side."""
         sides = (("a", self.a, self.b, self.names_a), ("b", self.b, self.a, self.names_b))
         for side, own, other, names in sides:
-            here, there = (torch.bincount(at, minlength=len(names)) > 0 for at in (own, other))
-            lonely = here & ~there if self.same else here & (there.sum() == there.long())
+            has, offered = (torch.bincount(at, minlength=len(names)) > 0 for at in (own, other))
+            lonely = has & ~offered if self.same else has & (offered.sum() == offered.long())
             if bool(lonely.any()):
                 name = names[int(lonely.nonzero()[0])]
-                if self.blocks:
-                    raise ValueError(f"M or mask forbids every pair of {name}, which has mass: leave that point out")
                 raise ValueError(f"labels forbid every pair of the points of {side} labelled {name!r}, which have mass")
 
     def _check_masses(self, a: Tensor, b: Tensor) -> None:
-        """Hall's condition."""
+        """Raise if a label has more mass than its partners can take (Hall's condition)."""
         A, B = self._sums(a, self.a), self._sums(b, self.b)
         total = float(A.sum())
         lacks = (
@@ -145,7 +143,7 @@ def _read_side(k: int, given: Any, size: int) -> np.ndarray:
 
 
 def _check_kept_apart(name: str, labels: Any) -> None:
-    """numpy leaves out NUL at the end of strings, and makes strings of whole numbers beside them: no labels may merge so."""
+    """Refuse labels that numpy would merge: trailing NUL, or integers beside strings."""
     if not isinstance(labels, (list, tuple)):
         return
     texts = [label for label in labels if isinstance(label, (str, bytes))]

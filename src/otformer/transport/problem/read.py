@@ -8,7 +8,7 @@ problem. The cost is scanned once for its minimum and maximum; NaN shows up ther
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,8 +28,7 @@ from otformer.transport.problem.forbidden import (
     unmasked,
 )
 from otformer.transport.problem.labels import Labels
-from otformer.transport.problem.potentials import read_potentials
-from otformer.transport.problem.weights import Weights, read_weights
+from otformer.transport.problem.weights import Weights, read_weights, scaled_to
 from otformer.transport.types import Array, Form, Inputs, Penalty, Problem, Support
 
 SMALL = 200**3  # n·m·min(n, m), the multiplications in one Newton matrix: up to here a problem is solved in numpy
@@ -38,12 +37,32 @@ FEW_BITS_LEFT = 2.0**-26  # of the largest cost: what is smaller keeps 26 bits b
 MOST_RATIO = 2.0**50  # of the range of costs and λ: beyond, a logit has no digit after the point
 UNNOTICED = 1e-6  # of λ: an error of a cost that changes no plan by more than that
 REVERSE_ONLY = "use torch.autograd.grad, or a balanced solve with reg > 0 on a matrix (executor='dense')"
+CPU = torch.device("cpu")
 A_BATCH = ": for a batch there are solve_batch and nn.Transport"
 
 
 def is_small(n: int, m: int) -> bool:
     """Whether Newton steps cost no more than the calls of other layers."""
     return n * m * min(n, m) <= SMALL
+
+
+class Given(NamedTuple):
+    """What a caller gives beside the cost; only λ and labels are read yet."""
+
+    a: Any
+    b: Any
+    reg: Any
+    lam: float | None
+    potentials: Any
+    mask: Any
+    labels: Labels | None
+    penalty: Penalty | None
+    balanced: bool  # whether both sides must have the same mass
+
+    def wants_derivatives(self) -> bool:
+        """Whether a derivative is wanted in a weight or λ; most often there is no tensor to ask."""
+        others = self.a is not None or self.b is not None or not (self.reg is None or type(self.reg) is float)
+        return others and checks.derivative_wanted(self.a, self.b, self.reg)
 
 
 def read_cost(
@@ -55,53 +74,41 @@ def read_cost(
     ``reg`` None asks for the optimum of Σ P M itself; ``balanced`` is whether both sides must have the same mass, which a
     ``penalty`` does not ask for.
     """
-    balanced = balanced and penalty is None
+    given = Given(a, b, reg, read_reg(reg), potentials, mask, labels, penalty, balanced and penalty is None)
     cost = given_cost(M)
     if cost is not None:
-        return _cost_problem(cost, a, b, reg, potentials, mask, labels, balanced, penalty)
+        return _cost_problem(cost, given)
     if isinstance(M, Features):
         M = not_low(M).cost()
     M = unmasked(M)
-    if not balanced:
+    if not given.balanced:
         checks.no_tangents(REVERSE_ONLY, M=M, a=a, b=b, reg=reg)
     C = checks.array("M", M, differentiable=True)
     single = C.dtype == torch.float32 if isinstance(C, Tensor) else C.dtype.char == "f"
     form = Form(M.device if isinstance(M, Tensor) else None, single)
-    moving = M if form.device is not None and checks.derivative_wanted(M) else None
-    return matrix_problem(
-        C, form, moving, a, b, reg, potentials=potentials, mask=mask, labels=labels, balanced=balanced, penalty=penalty
-    )
+    return matrix_problem(C, form, M if form.device is not None and checks.derivative_wanted(M) else None, given)
 
 
-def _cost_problem(
-    cost: Cost, a: Any, b: Any, reg: Any, potentials: Any, mask: Any, labels: Labels | None, balanced: bool,
-    penalty: Penalty | None,
-) -> Problem:  # fmt: skip
+def _cost_problem(cost: Cost, given: Given) -> Problem:
     """The problem of a cost that is an object."""
-    if mask is not None or labels is not None:
+    a, b, reg = given[:3]
+    if given.mask is not None or given.labels is not None:
         raise checks.ArgumentError("mask and labels", f"be None where M, a {type(cost).__name__}, forbids pairs itself")
     checks.no_tangents(REVERSE_ONLY, a=a, b=b, reg=reg)
-    lam, device, tensors = read_reg(reg), cost.device, cost.tensors or any(isinstance(t, Tensor) for t in (a, b, reg))
-    check_digits(lam, cost.spread)
-    weights = read_weights(a, b, cost.shape, device, balanced)
-    start = None if potentials is None else read_potentials(potentials, *(weights.a.new_empty(n) for n in cost.shape))
-    support, together = weights.support, None
-    if support is not None:
-        cost = cost.take(support.rows, support.columns)
-        start = None if start is None else (start[0][support.rows], start[1][support.columns])
+    check_digits(given.lam, cost.spread)
+    device, tensors = cost.device, cost.tensors or any(isinstance(t, Tensor) for t in (a, b, reg))
+    weights = read_weights(a, b, cost.shape, device, given.balanced)
+    support, blocks = weights.support, None
+    cost = cost if support is None else cost.take(support.rows, support.columns)
     pairs = cost.allowed()
     if pairs is not None:
         rows, columns = (np.bincount(at, minlength=n) > 0 for at, n in zip(pairs, cost.shape, strict=True))
         check_served(checks.local(rows), checks.local(columns), support)
-        together = connected(*pairs, cost.shape, support) if balanced else None
-    if together is not None:
-        together, weights = together.fitted(weights._replace(support=None), device, balanced)
-        weights = weights._replace(support=support)
-    form, wanted = Form(device if tensors or device.type != "cpu" else None, single=False), None
-    if checks.derivative_wanted(a, b, reg):
-        wanted = inputs_of((), a, b, reg, weights, device, balanced, together)
-    start = None if start is None else cost.started(*start, math.inf if lam is None else lam)
-    return Problem(cost, weights.a, weights.b, weights.target, lam, weights.mass, form, support, wanted, start, penalty)
+        blocks = connected(*pairs, cost.shape, support) if given.balanced else None
+    if blocks is not None:
+        blocks, weights = blocks.fitted(weights, device, given.balanced)
+    form = Form(device if tensors or device.type != "cpu" else None, single=False)
+    return problem_of(cost, given, weights, form, () if given.wants_derivatives() else None, blocks)
 
 
 def not_low(features: Features) -> Features:
@@ -111,67 +118,96 @@ def not_low(features: Features) -> Features:
     return features
 
 
-def matrix_problem(
-    C: Array, form: Form, moving: Tensor | None, a: Any, b: Any, reg: Any, *, potentials: Any, mask: Any,
-    labels: Labels | None, balanced: bool, penalty: Penalty | None,
-) -> Problem:  # fmt: skip
+def matrix_problem(C: Array, form: Form, moving: Tensor | None, given: Given) -> Problem:
     """The problem of a cost matrix; ``moving`` is the same as a tensor with a graph, where a gradient is wanted in it."""
     if C.ndim != 2:
         raise checks.ArgumentError("M", "have shape (n, m)", f"{tuple(C.shape)}{(A_BATCH if C.ndim == 3 else '')}")
     n, m = C.shape
     if (n == 0) != (m == 0):
         raise checks.ArgumentError("M", "have rows and columns, or neither", f"shape {(n, m)}", "mass has nowhere to go")
-    lam = reg if type(reg) is float and 1e-300 < reg <= 1e300 else read_reg(reg)
     device = C.device if isinstance(C, Tensor) else None
-    weights = read_weights(a, b, (n, m), device, balanced)
-    support = weights.support
-    if mask is not None:
-        C = masked(C, mask)
+    weights = read_weights(given.a, given.b, (n, m), device, given.balanced)
+    support, labels = weights.support, given.labels
+    if given.mask is not None:
+        C = masked(C, given.mask)
     if labels is not None:
         C = masked(C, labels.allowed())
-        labels, weights = labels.fitted(weights, device, balanced)
+        labels, weights = labels.fitted(weights, device, given.balanced)
     if support is not None:
         C = C[support.rows][:, support.columns]
-    low, high, forbids = 0.0, 0.0, False
+    if support is not None and moving is not None:
+        moving = moving[checks.local(support.rows)][:, checks.local(support.columns)]
+    low, high = 0.0, 0.0
     if n:  # the one look at all costs
         low, high = torch.stack(torch.aminmax(C)).tolist() if isinstance(C, Tensor) else (float(C.min()), float(C.max()))
-    if not (math.isfinite(low) and math.isfinite(high)):
-        high, forbids = greatest_allowed(C, low), True
+    forbids = not (math.isfinite(low) and math.isfinite(high))
     if forbids:
+        high = greatest_allowed(C, low)
         check_reachable(C, support)
-        together = parts(C, support) if balanced else None
-        if together is not None:
-            labels, weights = together.fitted(weights._replace(support=None), device, balanced)
-            weights = weights._replace(support=support)
-    if not (high - low <= WIDEST_RANGE and (lam is None or (high - low) / lam < math.inf)):
-        check_ratio(lam, high - low)
-    low = low if low >= 0 else _shift(C, low, lam)
+        blocks = parts(C, support) if given.balanced else None
+        if blocks is not None:
+            labels, weights = blocks.fitted(weights, device, given.balanced)
+    check_ratio(given.lam, high - low)
+    low = low if low >= 0 else _shift(C, low, given.lam)
     C = C.double() - low if isinstance(C, Tensor) else np.subtract(C, low, dtype=np.float64, order="C")
-    wanted = None
-    others = a is not None or b is not None or not (reg is None or type(reg) is float)
-    if moving is not None or (others and checks.derivative_wanted(a, b, reg)):
-        cost = checks.local(C) if moving is None else moving.double() - low
-        cost = (
-            cost if support is None or moving is None else cost[checks.local(support.rows)][:, checks.local(support.columns)]
-        )
-        cost = torch.where(checks.local(C).isinf(), math.inf, cost) if forbids else cost
-        wanted = inputs_of((cost,), a, b, reg, weights, cost.device, balanced, labels)
-        form = Form(cost.device, form.single)
-    found = MatrixCost(C, low, high - low)
-    start = None if potentials is None else _started(found, potentials, (n, m), support, lam)
-    problem = Problem(found, weights.a, weights.b, weights.target, lam, weights.mass, form, support, wanted, start, penalty)
+    inputs = None
+    if moving is not None or given.wants_derivatives():
+        own = checks.local(C) if moving is None else moving.double() - low
+        inputs = (torch.where(checks.local(C).isinf(), math.inf, own) if forbids else own,)
+    problem = problem_of(MatrixCost(C, low, high - low), given, weights, form, inputs, labels)
     return problem.as_tensors() if device is None and n * m * min(n, m) > SMALL else problem
 
 
-def _started(
-    cost: MatrixCost, potentials: Any, shape: tuple[int, int], support: Support | None, reg: float | None
-) -> tuple[Array, Array] | None:
-    """Potentials of an earlier, similar problem, as a start for this one."""
-    like = checks.local(cost.dense)
-    u, v = read_potentials(potentials, *(like.new_empty(size) for size in shape))
-    if support is not None:
-        u, v = u[checks.local(support.rows)], v[checks.local(support.columns)]
-    return cost.started(u, v, math.inf if reg is None else reg)
+def problem_of(
+    cost: Cost, given: Given, weights: Weights, form: Form, inputs: tuple[Tensor, ...] | None, labels: Labels | None
+) -> Problem:
+    """The problem of a cost between the points that have mass.
+
+    ``inputs`` are the tensors that the cost is a function of, None where no derivative is wanted of the problem; ``labels``
+    are those by which b was scaled to the mass of a.
+    """
+    wanted, start, a = None, None, weights.a
+    device = a.device if isinstance(a, Tensor) else CPU
+    if inputs is not None:
+        form, wanted = Form(device, form.single), _inputs(inputs, given, weights, labels, device)
+    if given.potentials is not None:
+        u, v = _read_potentials(given.potentials, (len(a), len(weights.b)), weights.support, device)
+        start = cost.started(u, v, math.inf if given.lam is None else given.lam)
+    return Problem(
+        cost, a, weights.b, weights.target, given.lam, weights.mass, form, weights.support, wanted, start, given.penalty
+    )
+
+
+def _inputs(cost: tuple[Tensor, ...], given: Given, weights: Weights, labels: Labels | None, device: torch.device) -> Inputs:
+    """Tensors with their graphs; weights that want no gradient are those read."""
+    sides = []
+    for k, (own, read) in enumerate(((given.a, weights.a), (given.b, weights.target))):
+        if checks.derivative_wanted(own):
+            w = own.double()
+            sides.append(w if weights.support is None else w[torch.as_tensor(weights.support[k], device=device)])
+        else:
+            sides.append(torch.as_tensor(read, device=device))
+    a, b = sides
+    if given.balanced:
+        b = scaled_to(a, b) if labels is None else labels.scaled(a, b)
+    reg = torch.as_tensor(0.0 if given.reg is None else given.reg, dtype=torch.float64, device=device).reshape(())
+    return Inputs(cost, a, b, reg)
+
+
+def _read_potentials(
+    potentials: Any, shape: tuple[int, int], support: Support | None, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """(u, v) of an earlier, similar problem, checked, of the points that have mass; −inf is what an absent point has."""
+    try:
+        u, v = (checks.unseen("potentials", t).detach().to(device, torch.float64) for t in potentials)
+    except (TypeError, ValueError, RuntimeError):
+        raise checks.ArgumentError("potentials", "be a pair of arrays (u, v)", type(potentials).__name__) from None
+    n, m = shape if support is None else support.shape
+    if u.shape != (n,) or v.shape != (m,):
+        raise checks.ArgumentError("potentials", f"have shapes {(n,)} and {(m,)}, got {tuple(u.shape)} and {tuple(v.shape)}")
+    if not all(bool((t < torch.inf).all()) for t in (u, v)):
+        raise checks.ArgumentError("potentials", "be numbers or −inf", "nan or +inf among them")
+    return (u, v) if support is None else (u[checks.local(support.rows)], v[checks.local(support.columns)])
 
 
 def _shift(C: Array, low: float, reg: float | None) -> float:
@@ -209,25 +245,3 @@ def check_digits(reg: float | None, spread: float) -> None:
     if reg is not None and not spread <= MOST_RATIO * reg:
         apart = f"costs may be {spread / reg:.2g} times reg apart"
         raise checks.ArgumentError("reg", "be at least 2⁻⁵⁰ of the range of the costs", f"{reg:g}", apart)
-
-
-def inputs_of(
-    cost: tuple[Tensor, ...], a: Any, b: Any, reg: Any, weights: Weights, device: torch.device, balanced: bool = True,
-    labels: Labels | None = None,
-) -> Inputs:  # fmt: skip
-    """Tensors with their graphs; weights that want no gradient are those read."""
-    support = weights.support
-    sides = []
-    for k, (given, read) in enumerate(((a, weights.a), (b, weights.target))):
-        if checks.derivative_wanted(given):
-            w = given.double()
-            sides.append(w if support is None else w[torch.as_tensor(support[k], device=device)])
-        else:
-            sides.append(torch.as_tensor(read, device=device))
-    w_a, target = sides
-    w_b = target * (w_a.sum() / target.sum()) if len(target) and balanced else target
-    if labels is not None and balanced:
-        w_b = labels.scaled(w_a, target)
-    return Inputs(
-        cost, w_a, w_b, torch.as_tensor(0.0 if reg is None else reg, dtype=torch.float64, device=device).reshape(())
-    )

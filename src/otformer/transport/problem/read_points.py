@@ -19,20 +19,20 @@ from otformer.network.features import Features, cosine, inner_product, squared_e
 from otformer.transport.costs.clouds import Rule, ends, middles, moved, own_costs
 from otformer.transport.costs.distances import SquaredDistances, root_of, squared_distances
 from otformer.transport.costs.points import PointsCost
-from otformer.transport.problem.labels import Labels, read_labels
-from otformer.transport.problem.potentials import read_potentials
+from otformer.transport.problem.labels import read_labels
 from otformer.transport.problem.read import (
     A_BATCH,
     REVERSE_ONLY,
+    Given,
     check_digits,
-    inputs_of,
     matrix_problem,
     not_low,
+    problem_of,
     read_cost,
     read_reg,
 )
 from otformer.transport.problem.weights import read_weights
-from otformer.transport.types import Array, Form, Penalty, Problem
+from otformer.transport.types import Array, Form, Penalty, Problem, to_double
 
 STREAM_ABOVE = 10**8  # entries of a cost matrix that is not formed any more unless asked for
 POINTS_ABOVE = 3 * 10**5  # entries of a cost matrix, which an exact solve leaves out for the most part
@@ -51,8 +51,10 @@ def read_points(
 ) -> Problem:  # fmt: skip
     """The problem between points X_a (n, d) and X_b (m, d) for a cost by name, `Features`, or a function of both.
 
-    executor "stream" forms no matrix, "dense" does, "auto" up to STREAM_ABOVE entries, or where there is no other way.
+    executor "stream" forms no matrix, "dense" does, "auto" up to STREAM_ABOVE entries, or where there is no other way. Where
+    λ is 0, "auto" forms one up to POINTS_ABOVE entries, and none of features or on a GPU.
     """
+    rest: dict[str, Any] = {"potentials": potentials, "mask": mask, "penalty": penalty}
     if isinstance(metric, Features):
         if X_a is not None or X_b is not None:
             raise checks.ArgumentError("X_a and X_b", "be None where cost is Features, which have the points")
@@ -64,9 +66,11 @@ def read_points(
         M = metric(X_a, X_b)
         if np.shape(M) != (len(X_a), len(X_b)):
             raise checks.ArgumentError("metric", f"give a matrix of shape {(len(X_a), len(X_b))}", np.shape(M))
-        named = read_labels(labels, allow, len(X_a), len(X_b))
-        return read_cost(M, a, b, reg, potentials=potentials, mask=mask, labels=named, penalty=penalty)
+        return read_cost(M, a, b, reg, labels=read_labels(labels, allow, len(X_a), len(X_b)), **rest)
     else:
+        if not isinstance(metric, str) or metric not in FEATURES:
+            name = "metric (or cost)" if executor == "stream" else "metric"
+            raise checks.ArgumentError(name, f"be one of {', '.join(FEATURES)}, or Features", repr(metric))
         x, y = (checks.array(name, t, differentiable=True) for name, t in (("X_a", X_a), ("X_b", X_b)))
         alike = type(X_a) is type(X_b) and getattr(X_a, "dtype", None) == getattr(X_b, "dtype", None)
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or x.dtype != y.dtype or not alike:
@@ -74,58 +78,37 @@ def read_points(
         single = x.dtype == torch.float32 if isinstance(x, Tensor) else x.dtype.char == "f"
         form = Form(X_a.device if isinstance(X_a, Tensor) else None, single)
     named = None if labels is None and allow == "equal" else read_labels(labels, allow, len(x), len(y))
-    known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
-    if executor == "stream" or (executor == "auto" and known and mask is None and len(x) * len(y) > STREAM_ABOVE):
-        return _not_formed(X_a, X_b, metric, form, a, b, reg, potentials, named, penalty)
-    if isinstance(metric, Features):
-        return read_cost(metric, a, b, reg, potentials=potentials, mask=mask, labels=named, penalty=penalty)
+    if executor == "auto" and mask is None:
+        many = len(x) * len(y) > (STREAM_ABOVE if reg is not None else POINTS_ABOVE)
+        executor = "stream" if many or (reg is None and isinstance(x, Tensor)) else "dense"
+    if isinstance(metric, Features) and executor != "stream":
+        return read_cost(metric, a, b, reg, labels=named, **rest)
+    given = Given(a, b, reg, read_reg(reg), potentials, mask, named, penalty, penalty is None)
+    if executor == "stream":
+        return _not_formed(X_a, X_b, metric, form, given)
     if form.single:
-        x, y = (t.double() if isinstance(t, Tensor) else t.astype(np.float64) for t in (x, y))
-    if not isinstance(metric, str) or metric not in ("sqeuclidean", "euclidean"):
-        C, moving = _feature_cost(X_a, X_b, x, y, metric)
-    else:
-        C, moving = squared_distances(x, y), None
-        if (form.device is not None or isinstance(X_b, Tensor)) and checks.derivative_wanted(X_a, X_b):
-            moving = SquaredDistances.apply(*(checks.unseen("points", t).double() for t in (X_a, X_b)), checks.local(C))
-        if metric == "euclidean":
-            C, moving = C**0.5, None if moving is None else root_of(moving)
+        x, y = to_double(x), to_double(y)
+    C, moving = _formed(X_a, X_b, x, y, metric)
     try:
-        return matrix_problem(
-            C,
-            form,
-            moving,
-            a,
-            b,
-            reg,
-            potentials=potentials,
-            mask=mask,
-            labels=named,
-            balanced=penalty is None,
-            penalty=penalty,
-        )
+        return matrix_problem(C, form, moving, given)
     except ValueError:
         _refuse_points(x, y, C)
         raise
 
 
-def exact_executor(X_a: Any, X_b: Any, metric: Any) -> str:
-    """How all pairs are best looked at where λ is 0: without the matrix, if there are many."""
-    known = isinstance(metric, Features) or (isinstance(metric, str) and metric in FEATURES)
-    if not isinstance(metric, Features):
-        try:
-            many = len(X_a) * len(X_b) > POINTS_ABOVE or (isinstance(X_a, Tensor) and X_a.is_cuda)
-        except TypeError:  # no points, which is said when they are read
-            return "auto"
-    return "stream" if known and (isinstance(metric, Features) or many) else "auto"
-
-
-def _feature_cost(X_a: Any, X_b: Any, x: Array, y: Array, metric: Any) -> tuple[Array, Tensor | None]:
-    """A cost by the name of its features, and the same with its graph where a gradient is wanted."""
-    features = FEATURES[checks.choice("metric", metric, FEATURES)]
-    cost = features(x, y).cost()
-    moving = None
-    if checks.derivative_wanted(X_a, X_b):
-        moving = features(*(checks.unseen("points", t).double() for t in (X_a, X_b))).cost()
+def _formed(X_a: Any, X_b: Any, x: Array, y: Array, metric: str) -> tuple[Array, Tensor | None]:
+    """The costs between points, and the same with their graph where a gradient is wanted."""
+    given = None
+    if (isinstance(X_a, Tensor) or isinstance(X_b, Tensor)) and checks.derivative_wanted(X_a, X_b):
+        given = [checks.unseen("points", t).double() for t in (X_a, X_b)]
+    if metric in ("sqeuclidean", "euclidean"):
+        C = squared_distances(x, y)
+        moving = None if given is None else SquaredDistances.apply(*given, checks.local(C))
+        if metric == "euclidean":
+            C, moving = C**0.5, None if moving is None else root_of(moving)
+        return C, moving
+    features = FEATURES[metric]
+    cost, moving = features(x, y).cost(), None if given is None else features(*given).cost()
     return cost.numpy() if cost.device.type == "cpu" else cost, moving
 
 
@@ -152,44 +135,33 @@ def _refuse_points(x: Array, y: Array, C: Array) -> None:
         raise checks.ArgumentError("X_a and X_b", "have finite squared distances", f"points up to {largest:g}") from None
 
 
-def _not_formed(
-    X_a: Any, X_b: Any, metric: Any, form: Form, a: Any, b: Any, reg: Any, potentials: Any, labels: Labels | None,
-    penalty: Penalty | None,
-) -> Problem:  # fmt: skip
+def _not_formed(X_a: Any, X_b: Any, metric: str | Features, form: Form, given: Given) -> Problem:
     """The problem between points for a cost with features, or its root, which is never formed."""
-    checks.no_tangents(REVERSE_ONLY, X_a=X_a, X_b=X_b, a=a, b=b, reg=reg)
-    x, y, p, q = _read_points(X_a, X_b, metric)
-    n, m, device, balanced = len(x), len(y), x.device, penalty is None
+    checks.no_tangents(REVERSE_ONLY, X_a=X_a, X_b=X_b, a=given.a, b=given.b, reg=given.reg)
+    x, y, p, q = _features_of(X_a, X_b, metric)
+    n, m, device = len(x), len(y), x.device
     if (n == 0) != (m == 0):
         raise checks.ArgumentError("X_a and X_b", "both have points, or neither", f"{n} and {m}", "mass has nowhere to go")
     known = _finite_ends(x, y) if n else None
-    lam, weights = read_reg(reg), read_weights(a, b, (n, m), device, balanced)
-    support, rule = weights.support, Rule(root=isinstance(metric, str) and metric == "euclidean")
+    weights = read_weights(given.a, given.b, (n, m), device, given.balanced)
+    support, labels, rule = weights.support, given.labels, Rule(root=metric == "euclidean")
     if labels is not None:
-        labels, weights = labels.fitted(weights, device, balanced)
+        labels, weights = labels.fitted(weights, device, given.balanced)
         rule = labels.rule(rule.root)
-    w_a, w_b, target = (torch.as_tensor(w, device=device) for w in (weights.a, weights.b, weights.target))
-    start = None if potentials is None else read_potentials(potentials, p, q)
     if support is not None:
-        support = support.as_tensors(device)
         x, y, p, q = x[support.rows], y[support.columns], p[support.rows], q[support.columns]
         known = ends(x, y)
-        start = None if start is None else (start[0][support.rows], start[1][support.columns])
     sides: tuple[Tensor, ...] = (x, y, p, q)
     spread = 0.0
     if known is not None:
         sides, spread = _about_origin(x, y, p, q, known, rule)
-    check_digits(lam, spread)
+    check_digits(given.lam, spread)
     x, y, p, q = (t.detach() for t in sides)
-    wanted = None
-    if checks.derivative_wanted(*sides, a, b, reg):
-        wanted, form = inputs_of(sides, a, b, reg, weights, device, balanced, labels), Form(device, form.single)
-    start = None if start is None else (start[0] - p, start[1] - q)
-    cost = PointsCost(x, y, p, q, rule, spread)
-    return Problem(cost, w_a, w_b, target, lam, weights.mass, form, support, wanted, start, penalty)
+    wanted = checks.derivative_wanted(*sides) or given.wants_derivatives()
+    return problem_of(PointsCost(x, y, p, q, rule, spread), given, weights, form, sides if wanted else None, labels)
 
 
-def _read_points(X_a: Any, X_b: Any, metric: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _features_of(X_a: Any, X_b: Any, metric: str | Features) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """x, y, p, q in float64, differentiably, of the cost ‖x − y‖² + p + q; ‖x − y‖ has the same x and y."""
     if isinstance(metric, Features):
         named = {f"cost.{name}": getattr(metric, name) for name in ("x", "y", "x_sq", "y_sq")}
@@ -199,8 +171,6 @@ def _read_points(X_a: Any, X_b: Any, metric: Any) -> tuple[Tensor, Tensor, Tenso
             raise checks.ArgumentError("cost", "be Features of one problem", f"x of shape {tuple(x.shape)}")
         features = Features(x.double(), y.double(), p.double(), q.double())
         return features.x, features.y, *own_costs(features)
-    if not isinstance(metric, str) or metric not in FEATURES:
-        raise checks.ArgumentError("metric (or cost)", f"be one of {', '.join(FEATURES)}, or Features", repr(metric))
     x, y = checks.unseen("X_a", X_a).double(), checks.unseen("X_b", X_b).double()
     if len(x) and not x.shape[1]:
         raise checks.ArgumentError("X_a and X_b", "have coordinates", f"shapes {tuple(x.shape)} and {tuple(y.shape)}")

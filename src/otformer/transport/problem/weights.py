@@ -30,8 +30,8 @@ def read_weights(a: Any, b: Any, shape: tuple[int, int], device: torch.device | 
         named = zip("ab", (a, b), shape, strict=True)
         sides = [None if w is None else _read_side(name, w, n, device) for name, w, n in named]
     known = [side[2] for side in sides if side is not None and balanced]
-    if len(known) == 2 and not checks.masses_agree(*known):
-        raise checks.ArgumentError("a and b", "have the same sum", f"{known[0]:g} and {known[1]:g}")
+    if len(known) == 2:
+        checks.same_sums(known[0], known[1])
     n, m = shape
     total = known[0] if known else 1.0
     full: Any = np.full if device is None else partial(torch.full, dtype=torch.float64, device=device)
@@ -68,6 +68,10 @@ def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tu
         if float(w.max()) == math.inf:
             raise checks.ArgumentError(name, "be finite", checks.first_not_finite(w))
         raise checks.ArgumentError("a and b", "have finite sums")
-    if total <= 0:
-        raise checks.ArgumentError(name, "have a positive sum", "all zeros")
+    checks.positive_sums(name, total)
     return w, least, total
+
+
+def scaled_to(a: Array, b: Array) -> Array:
+    """b [..., m] scaled to the mass of a [..., n], differentiably."""
+    return b * (a.sum(axis=-1, keepdims=True) / b.sum(axis=-1, keepdims=True))

@@ -1,10 +1,9 @@
 r"""Many problems of different sizes in one call: buckets of similar size, padded, each problem finishing for itself.
 
-A point that is not there gets a weight of 1e-30 of the mass. Its share of every marginal is far below rounding, so the
+A point added by padding gets a weight of 1e-30 of the mass. Its share of every marginal is far below rounding, so the
 arithmetic needs no masks; its row or column is cut off at the end. Buckets go through transport/solvers/stacked.py in
-pieces that stay
-in the processor's cache, or on a GPU in large ones. Whatever that does not finish, large problems, and those that are not
-plain arrays go through `solve`, one by one.
+pieces that stay in the processor's cache, or on a GPU in large ones. Whatever that does not finish, large problems, and
+those that are not plain arrays go through `solve`, one by one.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from otformer.transport.needs import of_batch
 from otformer.transport.problem.forbidden import unmasked
 from otformer.transport.problem.read import read_cost, read_reg
 from otformer.transport.problem.read_points import read_points
+from otformer.transport.problem.weights import scaled_to
 from otformer.transport.ragged.padding import InputKind, PaddedProblems, RaggedProblem, compact, pack, read, to_device
 from otformer.transport.result.finish import results
 from otformer.transport.result.result import Result
@@ -110,18 +110,17 @@ def solve_batch(
     try:
         done = completed(results, problems, lambda given: _solve_alone(read_alone(given, reg, place), goal))
     except BrokenProblems as broken:
-        _tell(broken.results, tol)
+        _warn_unconverged(broken.results, tol)
         raise
-    _tell(done, tol)
+    _warn_unconverged(done, tol)
     return done
 
 
-def _tell(results: Sequence[Result | None], tol: float) -> None:
-    """Warn of those that have not converged."""
-    left = [r.marginal_error for r in results if r is not None and not r.converged]
-    if left:
-        count = f"{len(left)} of {len(results)} problems"
-        callers.warn(f"not converged: {count}, marginal error up to {max(left):.3g}, tol is {tol:g}")
+def _warn_unconverged(results: Sequence[Result | None], tol: float) -> None:
+    errors = [r.marginal_error for r in results if r is not None and not r.converged]
+    if errors:
+        count = f"{len(errors)} of {len(results)} problems"
+        callers.warn(f"not converged: {count}, marginal error up to {max(errors):.3g}, tol is {tol:g}")
 
 
 def completed(results: Sequence[Result | None], problems: Any, solve_one: Callable[[Any], Result]) -> list[Result]:
@@ -171,44 +170,50 @@ def _parts(items: Sequence[RaggedProblem], place: torch.device | None) -> Iterat
 
 
 def _where(kind: InputKind, place: torch.device | None) -> torch.device:
-    return place or kind.device or CPU
+    return place or kind.form.device or CPU
 
 
 def _solve_part(items: list[RaggedProblem], reg: float, goal: Goal, where: torch.device) -> list[Result | None]:
     """Results; None where a problem is not valid."""
     bucket, spread = pack(items, where)
     good = spread < WIDEST_SPREAD * reg
-    falls = np.where(good, annealing_steps(np.where(good, spread, 0), reg), -1)
-    if good.all() and (falls == falls[0]).all():
-        return [*_solve_alike(items, bucket, reg, goal, int(falls[0]))]
+    stages = np.where(good, annealing_steps(np.where(good, spread, 0), reg), -1)
+    if good.all() and (stages == stages[0]).all():
+        return [*_solve_alike(items, bucket, reg, goal, int(stages[0]))]
     out: list[Result | None] = [None] * len(items)
-    for fall in set(falls[good].tolist()):
-        chosen = np.flatnonzero(falls == fall)
-        results = _solve_alike([items[k] for k in chosen], bucket.take(to_device(chosen, where)), reg, goal, fall)
+    for count in set(stages[good].tolist()):
+        chosen = np.flatnonzero(stages == count)
+        results = _solve_alike([items[k] for k in chosen], bucket.take(to_device(chosen, where)), reg, goal, count)
         for k, result in zip(chosen, results, strict=True):
             out[k] = result
     return out
 
 
-def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float, goal: Goal, falls: int) -> list[Result]:
+def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float, goal: Goal, stages: int) -> list[Result]:
     C, a, b, low, mask = bucket
-    kind, mass = items[0].kind, a.sum(1)[:, None]
-    form = Form(kind.device, kind.single)
+    form, mass = items[0].kind.form, a.sum(1)[:, None]
     tol = goal.tol * mass[:, 0].clip(None, 1)  # as `Goal.read`
-    weights = a.clip(ABSENT_WEIGHT * mass, None), (b * (mass / b.sum(1)[:, None])).clip(ABSENT_WEIGHT * mass, None)
-    u, v, done, depth = solve_stacked(C, *weights, reg, tol, goal.max_depth, falls)
-    P, error, total, value, linear = _plans(bucket, u, v, reg, kind)
+    weights = a.clip(ABSENT_WEIGHT * mass, None), scaled_to(a, b).clip(ABSENT_WEIGHT * mass, None)
+    u, v, done, depth = solve_stacked(C, *weights, reg, tol, goal.max_depth, stages)
+    P, error, total, value, linear = _plans(bucket, u, v, reg, form.single)
     u[a == 0], v[b == 0] = -math.inf, -math.inf
     n, m = [item.n for item in items], [item.m for item in items]
     flat = _cut(P, mask, [item.n * item.m for item in items], form)
     plans = (plan.reshape(i, j) for plan, i, j in zip(flat, n, m, strict=True))
     us, vs = _cut(u + low[:, None], mask[:, :, 0], n, form, True), _cut(v, mask[:, 0, :], m, form, True)
-    values, linears = (t.tolist() if kind.device is None else form.give(t).unbind() for t in (value, linear))
     errors, layers = error.tolist(), [int(d) for d in depth.tolist()]
-    potentials, converged = zip(us, vs, strict=True), (error < tol).tolist()
-    parts = ({"plan": plan, "value_linear": number} for plan, number in zip(plans, linears, strict=True))
-    facts = zip(potentials, values, errors, converged, layers, repeat(METHOD), total.tolist(), errors, parts, strict=False)
-    out = results(Result, facts)
+    out = results(
+        Result,
+        potentials=zip(us, vs, strict=True),
+        value=form.numbers(value),
+        marginal_error=errors,
+        converged=(error < tol).tolist(),
+        depth=layers,
+        method=repeat(METHOD),
+        mass=total.tolist(),
+        error=errors,
+        parts=({"plan": P, "value_linear": number} for P, number in zip(plans, form.numbers(linear), strict=True)),
+    )
     for k in [k for k, finished in enumerate(done.tolist()) if not finished]:
         if layers[k] + LAYERS <= goal.max_depth or not math.isfinite(errors[k]):
             given = tuple(part.cpu() if isinstance(part, Tensor) else part for part in items[k].parts)
@@ -218,7 +223,7 @@ def _solve_alike(items: list[RaggedProblem], bucket: PaddedProblems, reg: float,
 
 
 @np.errstate(over="ignore", under="ignore")
-def _plans(bucket: PaddedProblems, u: Array, v: Array, reg: float, kind: InputKind) -> tuple[Array, ...]:
+def _plans(bucket: PaddedProblems, u: Array, v: Array, reg: float, single: bool) -> tuple[Array, ...]:
     """Plans [B, n, m], and what is true of them: error once rounded to the input's dtype, mass, value, value_linear: [B]."""
     C, a, b, low, _ = bucket
     xp: Any = torch if isinstance(C, Tensor) else np
@@ -229,15 +234,15 @@ def _plans(bucket: PaddedProblems, u: Array, v: Array, reg: float, kind: InputKi
     total = rows.sum(1)
     linear = (P * C).sum((1, 2)) + low * total
     value = (u * rows).sum(1) + (v * columns).sum(1) + (low - reg) * total  # log P is linear in u, v and C
-    if kind.single:
+    if single:
         rounded = P.float().double() if isinstance(P, Tensor) else P.astype(np.float32).astype(np.float64)
         rows, columns = rounded.sum(2), rounded.sum(1)
     return P, xp.abs(rows - a).sum(1) + xp.abs(columns - b).sum(1), total, value, linear
 
 
-def _cut(array: Array, there: Array, lengths: list[int], form: Form, double: bool = False) -> Sequence[Any]:
-    """What is there of an array [B, …], as one vector for each problem, in the form of the input."""
-    flat = form.give(compact(array, there), double)
+def _cut(array: Array, mask: Array, lengths: list[int], form: Form, double: bool = False) -> Sequence[Any]:
+    """The entries of an array [B, …] that are no padding, as one vector per problem, in the form of the input."""
+    flat = form.give(compact(array, mask), double)
     if isinstance(flat, Tensor):
         return flat.split(lengths)
     return [flat[start:end] for start, end in pairwise(accumulate(lengths, initial=0))]
@@ -254,14 +259,14 @@ def _axes(given: Any) -> int:
         return 2
 
 
-def read_alone(given: Any, reg: float | None, place: torch.device | None, executor: str = "dense") -> Problem:
+def read_alone(given: Any, reg: float | None, place: torch.device | None) -> Problem:
     """A problem as it was given, large or out of the ordinary or wrong, to be solved on ``place``."""
     parts: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
     if isinstance(given, tuple) and len(given) not in (2, 3, 4):
         raise ValueError(f"a problem is M, (M, a, b), (X_a, X_b) or (X_a, X_b, a, b), got a tuple of {len(given)}")
     is_cost = len(parts) in (1, 3) or (len(parts) == 2 and _axes(parts[1]) == 1)
     parts = (unmasked(parts[0]), *parts[1:]) if is_cost else parts
-    run: Callable[..., Problem] = read_cost if is_cost else partial(read_points, executor=executor)
+    run: Callable[..., Problem] = read_cost if is_cost else partial(read_points, executor="auto" if reg is None else "dense")
     if place is None or place.type == "cpu" or checks.derivative_wanted(*parts):
         return run(*parts, reg=reg)
     moved = [checks.unseen("a problem", t).to(place) if isinstance(t, (Tensor, np.ndarray)) else t for t in parts]

@@ -27,7 +27,6 @@ from otformer import checks
 from otformer.transport.costs.distances import squared_distances
 from otformer.transport.exact.small_assignments import ON_MATRIX, Assigned, assign_stack
 from otformer.transport.exact.whole_numbers import proved
-from otformer.transport.problem.read_points import exact_executor
 from otformer.transport.ragged.batch import completed, read_alone, unstacked
 from otformer.transport.ragged.padding import RaggedProblem, read
 from otformer.transport.result.exact_finish import solve_exact
@@ -35,7 +34,7 @@ from otformer.transport.result.exact_result import ExactResult, sparse
 from otformer.transport.result.finish import results
 from otformer.transport.result.result import Result
 from otformer.transport.solvers.stacked import STACK_ENTRIES
-from otformer.transport.types import Array, Form, to_numpy
+from otformer.transport.types import Array, Form, to_double, to_numpy
 
 LARGEST = 512  # points of a problem in a stack: above, sparse graphs pay
 PIECE = 2**18  # numbers that a thread takes at once: a few hundred problems of ten points, one of 512
@@ -56,7 +55,7 @@ class Stack(NamedTuple):
     def costs(self, part: slice) -> Array:
         """[b, n, n], of some of the problems."""
         given = [t[part] for t in self.matrices]
-        return given[0] if len(given) == 1 else squared_distances(*(_double(t) for t in given))
+        return given[0] if len(given) == 1 else squared_distances(*(to_double(t) for t in given))
 
     def pieces(self, numbers: int) -> list[slice]:
         """All problems, as many at a time as have so many numbers, or one."""
@@ -77,13 +76,7 @@ def solve_exactly(problems: Any, tol: float, place: torch.device | None) -> list
         with _many_objects():
             for k, result in zip(stack.places, _results(stack, found, tol), strict=True):
                 results[k] = result
-    return completed(results, problems, partial(_solve_one, tol=tol, place=place))
-
-
-def _solve_one(given: Any, tol: float, place: torch.device | None) -> Result:
-    points = isinstance(given, tuple) and len(given) in (2, 4) and all(getattr(t, "ndim", 0) == 2 for t in given[:2])
-    executor = exact_executor(given[0], given[1], "sqeuclidean") if points else "dense"
-    return solve_exact(read_alone(given, None, place, executor), tol)
+    return completed(results, problems, lambda given: solve_exact(read_alone(given, None, place), tol))
 
 
 def stacked(problems: Any) -> Stack | None:
@@ -100,9 +93,9 @@ def stacked(problems: Any) -> Stack | None:
     first = read([tuple(t[0] for t in matrices) if len(matrices) == 2 else matrices[0][0]])  # all others are as it is
     if not first or not first[0].n == first[0].m <= LARGEST:
         return None
-    count, kind = len(matrices[0]), first[0].kind
+    count = len(matrices[0])
     each = np.full(count, 1 / first[0].n)
-    return Stack(range(count), matrices, (each, each), Form(kind.device, kind.single))
+    return Stack(range(count), matrices, (each, each), first[0].kind.form)
 
 
 def _from_list(problems: Sequence[Any]) -> Iterator[Stack]:
@@ -116,13 +109,9 @@ def _from_list(problems: Sequence[Any]) -> Iterator[Stack]:
         if len(chosen):
             items = [items[k] for k in chosen]
             matrices = [[item.parts[side] for item in items] for side in range(1 if not kind.dimension else 2)]
-            together: Any = np.stack if kind.device is None else torch.stack
-            yield Stack(
-                [item.place for item in items],
-                tuple(map(together, matrices)),
-                (weights[0][chosen], weights[1][chosen]),
-                Form(kind.device, kind.single),
-            )
+            together: Any = np.stack if kind.form.device is None else torch.stack
+            own = weights[0][chosen], weights[1][chosen]
+            yield Stack([item.place for item in items], tuple(map(together, matrices)), own, kind.form)
 
 
 def _equal_weights(items: list[RaggedProblem], n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -176,17 +165,29 @@ def _results(stack: Stack, found: Assigned, tol: float) -> list[Result | None]:
     alike = (w_a == w_a[0]).all()
     masses = repeat(form.give(np.full(n, w_a[0]))) if alike else _apart(form.give(np.repeat(w_a[:, None], n, 1)))
     f, g = (_apart(form.give(t, double=True)) for t in potentials)
-    values = value.tolist() if form.device is None else form.give(value).unbind()
+    values, gaps = form.numbers(value), gap.tolist()
     pairs = list(zip(repeat(form.place(np.arange(n))), to, masses, strict=False))
-    parts = [
-        {"plan": partial(sparse, *pair, (n, n)), "value_linear": number} for pair, number in zip(pairs, values, strict=True)
-    ]
-    error, gaps = (n * abs(w_b - w_a)).tolist(), gap.tolist()
-    facts = zip(
-        zip(f, g, strict=True), values, error, converged.tolist(), repeat(0), repeat(ON_MATRIX), mass.tolist(), gaps, parts,
-        gaps, bound.tolist(), repeat(1), to, pairs, strict=False,
-    )  # fmt: skip
-    out: list[Result | None] = [*results(ExactResult, facts)]
+    made = results(
+        ExactResult,
+        potentials=zip(f, g, strict=True),
+        value=values,
+        marginal_error=(n * abs(w_b - w_a)).tolist(),
+        converged=converged.tolist(),
+        depth=repeat(0),
+        method=repeat(ON_MATRIX),
+        mass=mass.tolist(),
+        error=gaps,
+        parts=[
+            {"plan": partial(sparse, *pair, (n, n)), "value_linear": number}
+            for pair, number in zip(pairs, values, strict=True)
+        ],
+        gap=gaps,
+        bound=bound.tolist(),
+        rounds=repeat(1),
+        permutation=to,
+        pairs=pairs,
+    )
+    out: list[Result | None] = [*made]
     for k in np.flatnonzero(~sure):
         out[k] = None
     return out
@@ -194,7 +195,7 @@ def _results(stack: Stack, found: Assigned, tol: float) -> list[Result | None]:
 
 @contextmanager
 def _many_objects() -> Iterator[None]:
-    """Without the garbage collector, which would look at them all again and again while they are made, and find none."""
+    """Disable garbage collection while many results are created."""
     on = gc.isenabled()
     gc.disable()
     try:
@@ -206,7 +207,3 @@ def _many_objects() -> Iterator[None]:
 
 def _apart(t: Array) -> Sequence[Array]:
     return t.unbind() if isinstance(t, Tensor) else list(t)
-
-
-def _double(t: Array) -> Array:
-    return t.double() if isinstance(t, Tensor) else t.astype(np.float64)

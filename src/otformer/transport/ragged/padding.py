@@ -1,7 +1,7 @@
 r"""Problems of a ragged list side by side in padded arrays, with little work for each: `solve_batch` reads thousands.
 
-A bucket is filled and emptied through the mask of what is there, mask_kij = rows_ki ∧ columns_kj: with all costs one after
-the other in one vector, ``C[mask] = flat`` puts each in its place, and ``P[mask]`` is all plans one after the other.
+A bucket is filled and emptied through the mask of the pairs that exist, mask_kij = rows_ki ∧ columns_kj: with all costs one
+after the other in one vector, ``C[mask] = flat`` puts each in its place, and ``P[mask]`` is all plans one after the other.
 
 What is not an ordinary problem (wrong shapes, tensors that require a gradient, mixed kinds, …) is not read here but left to
 `solve`, which takes it or says what is wrong with it.
@@ -20,16 +20,15 @@ from torch import Tensor
 from otformer import checks
 from otformer.transport.costs.distances import squared_distances
 from otformer.transport.solvers.stacked import STACK_ENTRIES
-from otformer.transport.types import Array, to_numpy
+from otformer.transport.types import Array, Form, to_double, to_numpy
 
 MOST_DIFFERENCES = 10_000_000  # numbers in the array of differences between two point sets, at most
 
 
 class InputKind(NamedTuple):
-    """What the problems of a bucket were given as, and so what their results are: numpy arrays or tensors."""
+    """How the problems of a bucket were given: two problems of one kind can be stacked."""
 
-    single: bool  # float32, else float64
-    device: torch.device | None  # of tensors; None for numpy arrays
+    form: Form
     dimension: int  # of points; 0 for costs
     has_a: bool  # else the weights are uniform
     has_b: bool
@@ -46,13 +45,13 @@ class RaggedProblem(NamedTuple):
 
 
 class PaddedProblems(NamedTuple):
-    """Problems padded to one size, as numpy arrays or tensors. Weights of points that are not there are 0."""
+    """Problems padded to one size, as numpy arrays or tensors. Points added by padding have weight 0."""
 
     C: Array  # [B, n, m] from 0 up
     a: Array  # [B, n]
     b: Array  # [B, m]
     low: Array  # [B]: what was taken from the costs
-    mask: Array  # [B, n, m]: whether this pair is there
+    mask: Array  # [B, n, m]: False for pairs added by padding
 
     def take(self, chosen: Array) -> PaddedProblems:
         """The problems at the given places."""
@@ -60,7 +59,7 @@ class PaddedProblems(NamedTuple):
 
 
 def read(problems: Sequence[Any]) -> list[RaggedProblem]:
-    """The ordinary problems of the list."""
+    """Parse the problems that can be stacked; leave the others to `solve`."""
     learning = torch.is_grad_enabled()
     kinds: dict[InputKind, InputKind] = {}  # one object for each, not one for each problem
     items = []
@@ -78,7 +77,7 @@ def read(problems: Sequence[Any]) -> list[RaggedProblem]:
         if sizes is None or (a is not None and a.shape != sizes[:1]) or (b is not None and b.shape != sizes[1:2]):
             continue
         n, m, dimension = sizes
-        kind = InputKind(*form, dimension, a is not None, b is not None)
+        kind = InputKind(form, dimension, a is not None, b is not None)
         items.append(RaggedProblem(place, parts, n, m, kinds.setdefault(kind, kind)))
     return items
 
@@ -97,7 +96,8 @@ def pack(items: Sequence[RaggedProblem], where: torch.device) -> tuple[PaddedPro
         x, y = (_flat(points, where).reshape(-1, kind.dimension) for points in matrices)
         flat = compact(_all_distances(padded(x, rows), padded(y, columns), STACK_ENTRIES[where.type]), mask)
     elif kind.dimension:
-        flat = _flat([squared_distances(_double(x), _double(y)) for x, y in zip(*matrices, strict=True)], where)
+        x, y = ([to_double(to_numpy(t)) for t in points] for points in matrices)
+        flat = _flat(list(map(squared_distances, x, y)), where)
     else:
         flat = _flat(matrices[0], where)
     first = flat[to_device(np.cumsum(n * m) - n * m, where)]
@@ -117,18 +117,18 @@ def pack(items: Sequence[RaggedProblem], where: torch.device) -> tuple[PaddedPro
     return PaddedProblems(C, a, b, low, mask), np.where(good, spread, np.nan)
 
 
-def padded(flat: Array, there: Array, fill: Any = 0.0) -> Array:
-    """The rows of ``flat`` where something is there, ``fill`` elsewhere."""
-    shape = *there.shape, *flat.shape[1:]
+def padded(flat: Array, mask: Array, fill: Any = 0.0) -> Array:
+    """The rows of ``flat`` where the mask is True, ``fill`` elsewhere."""
+    shape = *mask.shape, *flat.shape[1:]
     out: Array = flat.new_empty(shape) if isinstance(flat, Tensor) else np.empty(shape)
     out[...] = fill
-    out.reshape(-1, *flat.shape[1:])[there.reshape(-1)] = flat  # flattened: a GPU makes one index, not one for each axis
+    out.reshape(-1, *flat.shape[1:])[mask.reshape(-1)] = flat  # flattened: a GPU makes one index, not one for each axis
     return out
 
 
-def compact(array: Array, there: Array) -> Array:
-    """What is there of an array, in one vector."""
-    return array.reshape(-1)[there.reshape(-1)]
+def compact(array: Array, mask: Array) -> Array:
+    """The entries of an array where the mask is True, in one vector."""
+    return array.reshape(-1)[mask.reshape(-1)]
 
 
 def to_device(array: Array, where: torch.device) -> Array:
@@ -143,16 +143,12 @@ def _flat(arrays: Sequence[Any], where: torch.device) -> Array:
         flat = to_device(torch.cat(vectors), where)
     else:
         flat = to_device(np.concatenate(arrays, axis=None), where)
-    return flat.double() if isinstance(flat, Tensor) else flat.astype(np.float64, copy=False)
+    return to_double(flat)
 
 
-def _uniform(sizes: NDArray[Any], there: Array, where: torch.device) -> Array:
-    """Weights 1/n."""
-    return there * to_device(1 / sizes, where)[:, None]
-
-
-def _double(points: Array) -> NDArray[np.float64]:
-    return np.asarray(to_numpy(points), np.float64)
+def _uniform(sizes: NDArray[Any], mask: Array, where: torch.device) -> Array:
+    """Weights 1/n where the mask is True, 0 elsewhere."""
+    return mask * to_device(1 / sizes, where)[:, None]
 
 
 def _all_distances(x: Tensor, y: Tensor, room: int) -> Tensor:
@@ -173,17 +169,17 @@ def _array(value: Any) -> Any:
     return array.astype(np.float64) if array.dtype.kind in "iu" and array.dtype != np.uint64 else array
 
 
-def _form(value: Any, learning: bool) -> tuple[bool, torch.device | None] | None:
-    """Whether it is float32, not float64, and its device; None where it is neither, or no plain array there."""
+def _form(value: Any, learning: bool) -> Form | None:
+    """The form of a plain array in float32 or float64; None of anything else."""
     if isinstance(value, Tensor):
         dtype, device = value.dtype, value.device
         if not checks.is_plain(value) or device.type not in STACK_ENTRIES or (learning and value.requires_grad):
             return None
         if checks.has_tangent(value) or checks.is_transformed(value):
             return None
-        return (dtype is torch.float32, device) if dtype in (torch.float64, torch.float32) else None
+        return Form(device, dtype is torch.float32) if dtype in (torch.float64, torch.float32) else None
     if type(value) is np.ndarray and value.dtype in (np.float64, np.float32):
-        return value.dtype == np.float32, None
+        return Form(None, value.dtype == np.float32)
     return None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from otformer.transport.exact import digits
 from otformer.transport.exact.find_optimum import find_optimum
 from otformer.transport.exact.whole_numbers import MARGINAL, proved, rounding
 from otformer.transport.result.exact_result import ExactResult, sparse
-from otformer.transport.result.finish import results
+from otformer.transport.result.finish import one_result
 from otformer.transport.types import Problem, to_numpy
 
 NO_TANGENTS = "an exact plan has none; emd2 gives that of the value"
@@ -52,13 +51,24 @@ def solve_exact(problem: Problem, tol: float, max_time: float | None = None, war
             f"not proved optimal: the gap is {gap:.3g} of {value:.6g}, tol is {tol:g}{'; raise max_time' * clock.expired}"
         )
     whole = tuple(form.give(to_numpy(problem.whole(t, side)), double=True) for side, t in enumerate((f, g)))
-    masses = form.give(masses)
-    listed = form.place(i), form.place(j), masses
-    parts: dict[str, Any] = {"plan": partial(sparse, *listed, problem.shape), "value_linear": number}
-    method = f"{depth} layers, then {found.method}" if depth else found.method
-    mass = float(units.unit) * float(sent.sum())
-    facts = whole, number, error, converged, depth, method, mass, gap, parts, gap, bound, found.rounds, permutation, listed
-    return results(ExactResult, [facts])[0]
+    pairs = form.place(i), form.place(j), form.give(masses)
+    return one_result(
+        ExactResult,
+        potentials=whole,
+        value=number,
+        marginal_error=error,
+        converged=converged,
+        depth=depth,
+        method=f"{depth} layers, then {found.method}" if depth else found.method,
+        mass=float(units.unit) * float(sent.sum()),
+        error=gap,
+        parts={"plan": partial(sparse, *pairs, problem.shape), "value_linear": number},
+        gap=gap,
+        bound=bound,
+        rounds=found.rounds,
+        permutation=permutation,
+        pairs=pairs,
+    )
 
 
 def _moving(

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
 from otformer.show.coarse import Array, blocks_of_pairs
 from otformer.transport.result.result import Result
 
@@ -48,7 +47,7 @@ class ExactResult(Result):
     pairs: tuple[Any, Any, Any] = ()  # type: ignore[assignment]
 
     def rounded(self) -> NoReturn:
-        """Not here: it is for entropic results."""
+        """Raise: an exact plan needs no rounding."""
         raise ValueError("rounded is for results with reg > 0: this plan is exact, with value, bound and gap of its own")
 
     def dense(self) -> Any:
@@ -88,25 +87,9 @@ class ExactResult(Result):
         shape = len(self.potentials[0]), len(self.potentials[1])
         return blocks_of_pairs(self.pairs, shape, cells)
 
-    @property
-    def marginal_a(self) -> Any:
-        return self._sums(1)
-
-    @property
-    def marginal_b(self) -> Any:
-        return self._sums(0)
-
-    def _sums(self, side: int) -> Any:
-        sums = self.plan.sum(side)
+    def _sums(self, axis: int) -> Any:
+        sums = self.plan.sum(axis)
         return sums.to_dense() if isinstance(sums, Tensor) else np.asarray(sums).ravel()
-
-    def _columns(self, name: str, given: Any) -> Any:
-        if not isinstance(self.plan, Tensor):
-            checks.no_tangents("this result is numpy's", **{name: given})
-        m, like, given = self.plan.shape[1], self.plan, checks.tensor(name, given)
-        array: Any = given.to(like.device, like.dtype) if isinstance(like, Tensor) else given.numpy()
-        checks.vectors(name, array, m)
-        return array
 
 
 def sparse(i: Any, j: Any, masses: Any, shape: tuple[int, int]) -> Any:

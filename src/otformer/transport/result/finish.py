@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import starmap
 from typing import Any, TypeVar
 
 from otformer import callers
@@ -33,26 +32,35 @@ def made(
     answer: Answer, solved: Solved, goal: Goal, problem: Problem, error: float, warn: bool = True, hint: str = "",
     name: str = "marginal error",
 ) -> Result:  # fmt: skip
-    """The result of an answer whose ``error`` is what tol is for."""
+    """Build the result of an answer whose ``error`` is compared with tol; warn, at the caller's line, if it is above."""
     converged = error < goal.tol or not len(solved.u)
     if warn and not converged:
-        tell(error, solved.depth, goal, problem.entropy, hint, name)
-    potentials, value, mass, off, parts = answer
-    facts = potentials, value, off, converged, solved.depth, solved.method, mass, error, parts
-    return results(Result, [facts])[0]
-
-
-def results(kind: type[R], facts: Iterable[tuple[Any, ...]]) -> list[R]:
-    """Results of their fields, in the order of the class, with as little work for each as can be."""
-    return list(starmap(kind, facts))
-
-
-def tell(error: float, depth: int, goal: Goal, reg: float, hint: str = "", name: str = "marginal error") -> None:
-    """Warn, at the line of whoever called this package, that a result has not converged."""
-    callers.warn(
-        f"not converged: {name} {error:.3g} after {depth} layers, tol is {goal.tol:g} (reg = {reg:g}); "
-        f"raise reg, tol or max_depth{hint}"
+        callers.warn(
+            f"not converged: {name} {error:.3g} after {solved.depth} layers, tol is {goal.tol:g} "
+            f"(reg = {problem.entropy:g}); raise reg, tol or max_depth{hint}"
+        )
+    return one_result(
+        Result,
+        potentials=answer.potentials,
+        value=answer.value,
+        marginal_error=answer.marginal_error,
+        converged=converged,
+        depth=solved.depth,
+        method=solved.method,
+        mass=answer.mass,
+        error=error,
+        parts=answer.parts,
     )
+
+
+def results(kind: type[R], **columns: Iterable[Any]) -> list[R]:
+    """Build results from a column per field, with little work for each; a column may be endless."""
+    return list(map(kind, *map(columns.__getitem__, kind.__dataclass_fields__)))
+
+
+def one_result(kind: type[R], **facts: Any) -> R:
+    """Build a result from its fields."""
+    return kind(**facts)
 
 
 def _allows_a_plan(problem: Problem) -> bool:

@@ -102,12 +102,15 @@ class Result(Shown):
     @property
     def marginal_a(self) -> Any:
         """Row sums of the plan, (n,)."""
-        return self.plan.sum(1)
+        return self._sums(1)
 
     @property
     def marginal_b(self) -> Any:
         """Column sums of the plan, (m,)."""
-        return self.plan.sum(0)
+        return self._sums(0)
+
+    def _sums(self, axis: int) -> Any:
+        return self.plan.sum(axis)
 
     @property
     def marginals(self) -> tuple[Any, Any]:
@@ -232,8 +235,7 @@ class Result(Shown):
 
     def _row(self, i: int) -> Array:
         """Row i of the plan, (m,)."""
-        plan = self.plan
-        row = plan.rows(i, i + 1)[0] if hasattr(plan, "rows") else plan[i]
+        row = self.plan.rows(i, i + 1)[0] if self._streamed else self.plan[i]
         return np.asarray(row.detach().cpu() if isinstance(row, Tensor) else row, np.float64)
 
     def _effort(self) -> dict[str, str]:
@@ -245,13 +247,23 @@ class Result(Shown):
         n, m = (len(t) for t in self.potentials)
         return blocks(self.plan, cells) if 0 < n * m <= ENTRIES else None
 
+    @property
+    def _streamed(self) -> bool:
+        """Whether the plan is an operator, which gives rows and products."""
+        return hasattr(self.plan, "rows")
+
     def _columns(self, name: str, given: Any) -> Any:
-        m, like = self.plan.shape[1], self.plan
-        if isinstance(like, np.ndarray):
+        """Check vectors that the plan is applied to, and convert them to its array type."""
+        plan = self.plan
+        in_numpy = not isinstance(plan, Tensor) and not self._streamed
+        if in_numpy:
             checks.no_tangents("this result is numpy's", **{name: given})
-        array: Any = checks.plain(name, given, "an array") if isinstance(like, np.ndarray) else checks.tensor(name, given)
-        checks.vectors(name, array, m)
-        return array.to(like) if isinstance(like, Tensor) else array
+        dense = isinstance(plan, np.ndarray)
+        array: Any = checks.plain(name, given, "an array") if dense else checks.tensor(name, given)
+        checks.vectors(name, array, plan.shape[1])
+        if isinstance(plan, Tensor):
+            return array.to(plan.device, plan.dtype)
+        return np.asarray(array) if in_numpy else array
 
     def __repr__(self) -> str:
         n, m = len(self.potentials[0]), len(self.potentials[1])
