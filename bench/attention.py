@@ -86,8 +86,7 @@ def peak(device: torch.device, reset: bool = False) -> float:
 @torch.no_grad()
 def columns(layer: nn.Module, x: Tensor) -> tuple[float, float]:
     """Greatest and mean |column sum − wanted| over heads, wanted being 1, or what the penalty leaves: b exp(−g/ρ)."""
-    from otformer.nn.attention_bias import KeyBias, Wanted
-    from otformer.nn.attention_passes import Passes
+    from otformer.nn.attention_bias import KeyBias, Passes, Wanted
 
     heads, E = layer.num_heads, layer.embed_dim
     q, k, _ = (t.unflatten(2, (heads, -1)).transpose(1, 2)[0] for t in project(layer, x).chunk(3, -1))

@@ -11,7 +11,7 @@ DOUBLE, SINGLE, HALF = torch.float64, torch.float32, torch.bfloat16
 
 
 def compare(shape: tuple[int, ...], dtype: torch.dtype, scale: float, masked: bool, tol: float) -> None:
-    """Plans, errors and all gradients by the kernels and by small.py, which has tests of its own."""
+    """Plans, errors and all gradients by the kernels and by balance_cpu.py, which has tests of its own."""
     B, n, m = shape
     generator = torch.Generator().manual_seed(0)
     L = (scale * torch.randn(shape, generator=generator, dtype=DOUBLE)).to(dtype)

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from otformer import callers
 from otformer.errors import ArgumentError
-from otformer.nn.attention_bias import KeyBias, Wanted
-from otformer.nn.attention_passes import Passes
+from otformer.nn.attention_bias import KeyBias, Passes, Wanted
 from otformer.nn.balance import balance
 
 STREAM_FROM = 2**18  # entries of the matrix of a head

@@ -29,8 +29,7 @@ from torch.library import custom_op
 
 from otformer.nn import balance_cpu, balance_gpu, balance_large
 from otformer.nn.balance_checks import check_after, check_before, check_logits, ordinary
-from otformer.nn.functions import Gradient, merged
-from otformer.nn.small import SMALL_SIDE
+from otformer.nn.balance_cpu import SMALL_SIDE
 
 SINGLE_TOL = 1e-6  # the least tol for which float32 will do, on a GPU
 
@@ -116,6 +115,25 @@ _backward_op = custom_op("otformer::balance_backward", mutates_args=())(_backwar
 def _(G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, weights: bool) -> Any:
     like = torch.empty_like(logits, memory_format=torch.contiguous_format)
     return like, torch.empty_like(temperature), torch.empty_like(a), torch.empty_like(b)
+
+
+class Gradient(Function):
+    """A function that is another's gradient: nothing is kept for a further derivative, which is refused."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *G: Tensor) -> Any:
+        raise RuntimeError("this layer can be differentiated once: its gradient has no derivative")
+
+
+def merged(V: int, tensors: tuple[Tensor, ...], dims: Any) -> list[Tensor]:
+    """Tensors of a stack of stacks [V, B, …] as those of one stack [V B, …]; the first has B, others a divisor of it."""
+    full = [t.expand(V, *t.shape) if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=False)]
+    B = full[0].shape[1]
+    return [t.repeat(1, B // t.shape[1], *[1] * (t.ndim - 2)).flatten(0, 1) for t in full]
 
 
 class Balance(Function):

@@ -1,6 +1,23 @@
-"""Small problems of `balance` on a CPU: in chunks that fit a cache, problems on the last axis, in float64.
+r"""Small problems of `balance` on a CPU, many at once: Sinkhorn steps, then Newton steps that never lower the dual.
 
-Chunks are shared among as many threads as torch has: numpy lets go of Python's lock inside its loops.
+Problems are on the last axis, so that every line runs along memory, in float64. Chunks of them fit a cache, and are shared
+among as many threads as torch has: numpy releases Python's lock inside its loops.
+
+Wanted are f, g with P_ij = exp(X_ij + f_i + g_j) of row sums a and column sums b. They maximise
+
+    D(g) = Σ_j b_j g_j − Σ_i a_i log Σ_j exp(X_ij + g_j),
+
+f being such that rows are exact. D is concave; its gradient is b − c, c the column sums, and its Hessian −S with
+S = diag(c) − Pᵀ diag(1/a) P. A few Sinkhorn steps g ← g + log(b/c) come first, then Newton steps S d = b − c.
+
+**A Newton step of length t = log(1 + κ)/κ, κ = max d − min d, never lowers D.** Let h(t) = D(g + t d), so h'(0) = d·(b − c),
+which is d·S d = −h''(0). −h'' is a sum over rows of a_i times the variance of d under the row's shares, and its derivative
+one of third central moments, which are at most κ times the variance: −h''(t) ≤ −h''(0) e^{κt}. Integrated,
+h'(t) ≥ h'(0) (1 − (e^{κt} − 1)/κ), not negative up to e^{κt} = 1 + κ. Near the solution t = 1 − κ/2 + …: convergence
+remains quadratic.
+
+S has the null vector 1, to which b − c is orthogonal. S + c cᵀ/Σc is regular where S has no other, and its solution solves
+S d = b − c too: the sum of its equations says Σ_j c_j d_j = 0. Absent points have weight 0; their entries of P are 0.
 """
 
 from __future__ import annotations
@@ -12,11 +29,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer.nn.small import solve_marginals_small, solve_small
+from otformer.transport.derivatives.implicit import DIRECT_RIDGE
 from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.solvers.newton import TINY
+from otformer.transport.solvers.stacked import Stack, run_stack
 from otformer.transport.types import Array
 
 CHUNK_ENTRIES = 2**17  # entries of a chunk: 1 MiB in float64
+SMALL_SIDE = 32  # rows and columns at most
+SMALL_SINKHORN, SMALL_STEPS = 6, 64  # Sinkhorn steps, and all steps, at most
 
 
 def solve(
@@ -105,3 +126,91 @@ def _along(t: Tensor) -> Array:
 
 def _back(t: Array) -> Tensor:
     return torch.from_numpy(t).movedim(-1, 0)
+
+
+def solve_small(X: Array, a: Array, b: Array, tol: float, most: int) -> tuple[Array, Array]:
+    """f [n, B], g [m, B] for X [n, m, B], −∞ where P is 0, and a [n, B], b [m, B] of equal sums.
+
+    Done where the greatest |c_j − b_j| is within tol in units of the greatest weight; rows are exact. ``most`` steps.
+    """
+    if X.shape[0] < X.shape[1]:  # the Newton system is as large as the side of the columns
+        g, f = solve_small(X.swapaxes(0, 1), b, a, tol, most)
+        return f, g
+    (f, g), *_ = run_stack(_Logs(X, a, b), np.full(X.shape[2], tol), max(1, min(most, SMALL_STEPS)))
+    return f, g
+
+
+class _Logs(Stack):
+    """Plans exp(X + f + g), [n, m, B]; f [n, B] and g [m, B]."""
+
+    axis, pack = -1, 0.6
+
+    def __init__(self, X: Array, a: Array, b: Array) -> None:
+        self.X, self.a, self.b, self.P = X, a, b, X
+        self.f, self.g = _start(X, a, b)
+        self.scale = np.maximum(a.max(0), b.max(0))
+
+    @property
+    def state(self) -> tuple[Array, Array]:
+        return self.f, self.g
+
+    def rows(self, step: int, last: bool) -> Array:
+        P = self.X + self.f[:, None]
+        P += self.g
+        np.exp(P, out=P)
+        ratio = np.where(self.a > 0, self.a / np.maximum(P.sum(1), TINY), 1.0)
+        self.f = self.f + np.log(ratio)
+        P *= ratio[:, None]
+        self.P, self.c = P, P.sum(0)
+        return np.abs(self.b - self.c).max(0) / self.scale
+
+    def columns(self, step: int) -> None:
+        a, b, c = self.a, self.b, self.c
+        self.g = self.g + (_sinkhorn(b, c) if step <= SMALL_SINKHORN else _newton(self.P, a, b, c))
+
+
+def solve_marginals_small(P: Array, g_u: Array, g_v: Array) -> tuple[Array, Array]:
+    """w with H w = g as in derivatives/implicit.py, P [n, m, B]: w_u [n, B] and w_v [m, B]; 0 for absent points."""
+    if P.shape[0] < P.shape[1]:
+        w_v, w_u = solve_marginals_small(P.swapaxes(0, 1), g_v, g_u)
+        return w_u, w_v
+    r, c = np.maximum(P.sum(1), TINY), P.sum(0)
+    w_v = _solve(P, r, c, g_v - (P * (g_u / r)[:, None]).sum(0))
+    return (g_u - (P * w_v).sum(1)) / r, w_v
+
+
+def _start(X: Array, a: Array, b: Array) -> tuple[Array, Array]:
+    """f, g after one step on rows and one on columns, each from the greatest entry down: no sum is 0 from here on."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        top = X.max(1)
+        f = np.where(a > 0, np.log(a / np.exp(X - top[:, None]).sum(1)) - top, 0.0)
+        Y = X + f[:, None]
+        top = Y.max(0)
+        return f, np.where(b > 0, np.log(b / np.exp(Y - top).sum(0)) - top, 0.0)
+
+
+def _sinkhorn(b: Array, c: Array) -> Array:
+    return np.log(np.where(b > 0, b / np.maximum(c, TINY), 1.0))
+
+
+def _newton(P: Array, a: Array, b: Array, c: Array) -> Array:
+    d = _solve(P, np.maximum(a, TINY), c, b - c)
+    spread = np.maximum(np.ptp(d, 0), TINY)
+    return d * (np.log1p(spread) / spread)
+
+
+def _solve(P: Array, r: Array, c: Array, y: Array) -> Array:
+    """(S + c cᵀ/Σc) d = y by elimination, for all problems at once; S is positive, so no pivots are looked for."""
+    m, d = len(c), y.copy()
+    S = c[:, None] * (c / np.maximum(c.sum(0), TINY))
+    for row in P / np.sqrt(r)[:, None]:
+        S -= row[:, None] * row
+    diagonal = np.arange(m)
+    S[diagonal, diagonal] += np.where(c > 0, (1 + DIRECT_RIDGE) * c, 1.0)  # an absent column has d = y = 0
+    for k in range(m - 1):
+        factor = S[k + 1 :, k] / S[k, k]
+        S[k + 1 :, k + 1 :] -= factor[:, None] * S[k, k + 1 :]
+        d[k + 1 :] -= factor * d[k]
+    for k in range(m - 1, -1, -1):
+        d[k] = (d[k] - (S[k, k + 1 :] * d[k + 1 :]).sum(0)) / S[k, k]
+    return d

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from otformer.nn import balance_kernels as kernels
-from otformer.nn.small import SMALL_SINKHORN, SMALL_STEPS
+from otformer.nn.balance_cpu import SMALL_SINKHORN, SMALL_STEPS
 from otformer.transport.solvers.blocks import LAYERS
 
 THREAD_ENTRIES = 16  # of problems that a thread has to itself; its registers hold some more, not twice as many

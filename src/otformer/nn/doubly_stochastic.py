@@ -8,14 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.library import custom_op
 
 from otformer import checks
 from otformer.memory import Need, needs, shape
+from otformer.network.alternating import alternated
 from otformer.nn import inputs
-from otformer.nn.balance import balance
-from otformer.nn.iterated import iterated
+from otformer.nn.balance import balance, merged
+from otformer.nn.balance_checks import check_before, check_logits
 
 MOST_ITERATIONS = 10**6  # more would not end
+FURTHEST = 1e20  # that logits/τ may be from 0: their derivatives are squares in float32
 
 
 class DoublyStochastic(nn.Module):
@@ -129,3 +133,50 @@ class DoublyStochastic(nn.Module):
         shown = ", ".join(f"{t:.4g}" for t in self.temperature.detach().reshape(-1).tolist())
         goal = f"tol={self.tol:g}" if self.iterations is None else f"iterations={self.iterations}"
         return f"temperature={shown}, learnable={isinstance(self.log_temperature, nn.Parameter)}, {goal}"
+
+
+def iterated(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, iterations: int) -> Tensor:
+    """P [B, n, m] after ``iterations`` of rows, then columns of log P brought to their sums; in float32 at least.
+
+    >>> one = torch.ones(1, 2)
+    >>> iterated(torch.tensor([[[3.0, 0.0], [0.0, 1.0]]]), torch.ones(1), one, one, 2).sum(1)
+    tensor([[1., 1.]])
+    """
+    kind = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    temperature = temperature * Checked.apply(logits.detach(), temperature.detach(), a.detach(), b.detach())
+    there = (a > 0)[:, :, None] & (b > 0)[:, None, :] & ~logits.isneginf()
+    tau = temperature.to(kind).repeat(len(logits) // len(temperature))[:, None, None]
+    for X in alternated(torch.where(there, logits, 0.0).to(kind) / tau, there, a, b, iterations):  # noqa: B007
+        pass
+    return X.exp().to(logits.dtype)
+
+
+def _checked(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """1 if all is well, otherwise the error that says what is not; a number that is used is not compiled away."""
+    check_before(logits, temperature, a, b, "logits")
+    check_logits(logits, temperature, a, b, torch.arange(len(logits), device=logits.device), "logits", FURTHEST)
+    return temperature.new_ones(())
+
+
+_checked_op = custom_op("otformer::checked", mutates_args=())(_checked)
+
+
+@_checked_op.register_fake
+def _(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return temperature.new_empty(())
+
+
+class Checked(Function):
+    """`_checked` with the rules of torch.func."""
+
+    @staticmethod
+    def forward(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return (_checked_op if torch.compiler.is_compiling() else _checked)(logits, temperature, a, b)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[Tensor, None]:
+        return Checked.apply(*merged(info.batch_size, tensors, in_dims)), None
