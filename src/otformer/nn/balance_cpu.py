@@ -29,66 +29,59 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer.nn.balance_problems import Gradients, LogitStack, Plans
 from otformer.transport.derivatives.implicit import DIRECT_RIDGE
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.newton import TINY
 from otformer.transport.solvers.stacked import Stack, run_stack
-from otformer.transport.types import Array
+from otformer.transport.types import Array, Goal
 
 CHUNK_ENTRIES = 2**17  # entries of a chunk: 1 MiB in float64
 SMALL_SIDE = 32  # rows and columns at most
 SMALL_SINKHORN, SMALL_STEPS = 6, 64  # Sinkhorn steps, and all steps, at most
 
 
-def solve(
-    logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, P: Tensor, f: Tensor, g: Tensor
-) -> Tensor:
-    """Fills P, f and g; the error of every problem [B]."""
-    error = torch.empty(len(logits), dtype=torch.float64, device="cpu")
+def solve(stack: LogitStack, goal: Goal, out: Plans) -> None:
+    """Fill in plans, potentials and errors of all problems."""
 
     def solve_part(part: slice) -> None:
-        X, _, w_a, w_b = _read(logits, temperature, a, b, part)
-        u, v = solve_small(X, w_a, w_b, tol, max_depth // LAYERS)
+        X, _, w_a, w_b = _read(stack, part)
+        u, v = solve_small(X, w_a, w_b, goal.tol, goal.max_depth // LAYERS)
         plan = _plan(X, u, v)
         off = np.maximum(np.abs(plan.sum(1) - w_a).max(0), np.abs(plan.sum(0) - w_b).max(0))  # of what is returned
-        error[part] = torch.from_numpy(off / np.maximum(w_a.max(0), w_b.max(0)))
-        P[part], f[part], g[part] = _back(plan), _back(u), _back(v)
+        off /= np.maximum(w_a.max(0), w_b.max(0))
+        out.P[part], out.f[part], out.g[part], out.error[part] = (_back(t) for t in (plan, u, v, off))
 
-    _each_chunk(logits, solve_part)
-    return error
+    _each_chunk(stack.logits, solve_part)
 
 
-def backward(
-    G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor,
-    Y: Tensor, w_u: Tensor, w_v: Tensor, heat: Tensor,
-) -> None:  # fmt: skip
-    """Fills Y, the gradient in logits, w_u and w_v, those in a and b, and heat [B], that in the temperature."""
+def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients) -> None:
+    """Fill in the gradients of a loss with the gradient G in the plans."""
 
     def pull_part(part: slice) -> None:
-        X, tau, *_ = _read(logits, temperature, a, b, part)
+        X, tau, *_ = _read(stack, part)
         P = _plan(X, _along(f[part]), _along(g[part]))
         M = np.multiply(P, _along(G[part]), out=np.zeros_like(P), where=P > 0)  # what meets no mass is not read
         u, v = solve_marginals_small(P, M.sum(1), M.sum(0))
-        w_u[part], w_v[part] = _back(u), _back(v)
         P *= u[:, None] + v
         M -= P
         M /= tau
-        heat[part] = torch.from_numpy(-np.multiply(M, X, out=np.zeros_like(M), where=M != 0).sum((0, 1)))
-        Y[part] = _back(M)
+        heat = -np.multiply(M, X, out=np.zeros_like(M), where=M != 0).sum((0, 1))
+        out.Y[part], out.w_u[part], out.w_v[part], out.heat[part] = (_back(t) for t in (M, u, v, heat))
 
-    _each_chunk(logits, pull_part)
+    _each_chunk(stack.logits, pull_part)
 
 
 def _each_chunk(logits: Tensor, work: Callable[[slice], None]) -> None:
-    """Do it with each chunk. What is not a number is found in the error, or, in a gradient, tells a GradScaler its scale."""
+    """Call ``work`` on each chunk. Errors show what is not a number; in a gradient it tells a GradScaler its scale."""
 
     @torch.no_grad()  # this and numpy's settings are a thread's own
     def quietly(part: slice) -> None:
         with np.errstate(all="ignore"):
             work(part)
 
-    room = max(1, CHUNK_ENTRIES // logits[0].numel())
-    parts = [slice(start, min(start + room, len(logits))) for start in range(0, len(logits), room)]
+    size = max(1, CHUNK_ENTRIES // logits[0].numel())
+    parts = [slice(start, min(start + size, len(logits))) for start in range(0, len(logits), size)]
     threads = min(torch.get_num_threads(), len(parts))
     if threads < 2:
         for part in parts:
@@ -99,12 +92,11 @@ def _each_chunk(logits: Tensor, work: Callable[[slice], None]) -> None:
             pass
 
 
-def _read(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, part: slice) -> tuple[Array, Array, Array, Array]:
+def _read(stack: LogitStack, part: slice) -> tuple[Array, Array, Array, Array]:
     """X = (logits − their greatest)/τ [n, m, B], −∞ for absent points; τ [B]; weights [n, B] and [m, B], of the same sum."""
     k = torch.arange(part.start, part.stop, device="cpu")
-    tau, w_a, w_b = (np.ascontiguousarray(t[k % len(t)].double().numpy().T) for t in (temperature, a, b))
-    X = _along(logits[part])
-    w_b *= w_a.sum(0) / w_b.sum(0)
+    tau, w_a, w_b = (np.ascontiguousarray(t.numpy().T) for t in stack.numbers(k))
+    X = _along(stack.logits[part])
     for w, absent in ((w_a, w_a == 0), (w_b, w_b == 0)):
         if absent.any():
             X[np.broadcast_to(absent[:, None] if w is w_a else absent, X.shape)] = -np.inf
@@ -119,7 +111,7 @@ def _plan(X: Array, u: Array, v: Array) -> Array:
 
 
 def _along(t: Tensor) -> Array:
-    """[B, …] as float64 with problems on the last axis, in one copy."""
+    """Copy [B, …] to float64 with problems on the last axis."""
     flat = t.reshape(len(t), -1).mT.to(torch.float64, memory_format=torch.contiguous_format).contiguous()
     return flat.numpy().reshape(*t.shape[1:], len(t))
 

@@ -16,7 +16,7 @@ from otformer.memory import Need, needs, shape
 from otformer.network.alternating import alternated
 from otformer.nn import inputs
 from otformer.nn.balance import balance, merged
-from otformer.nn.balance_checks import check_before, check_logits
+from otformer.nn.balance_problems import LogitStack, check_before, check_logits
 
 MOST_ITERATIONS = 10**6  # more would not end
 FURTHEST = 1e20  # that logits/τ may be from 0: their derivatives are squares in float32
@@ -153,8 +153,9 @@ def iterated(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, iteratio
 
 def _checked(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """1 if all is well, otherwise the error that says what is not; a number that is used is not compiled away."""
-    check_before(logits, temperature, a, b, "logits")
-    check_logits(logits, temperature, a, b, torch.arange(len(logits), device=logits.device), "logits", FURTHEST)
+    stack = LogitStack(logits, temperature, a, b)
+    check_before(stack, "logits")
+    check_logits(stack, torch.arange(len(logits), device=logits.device), "logits", FURTHEST)
     return temperature.new_ones(())
 
 

@@ -10,12 +10,16 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.memory import needs
-from otformer.nn.balance_checks import check_weights, refuse
+from otformer.nn.balance_large import find_potentials, stack_size
+from otformer.nn.balance_problems import check_weights, refuse, warn_unconverged
 from otformer.nn.inputs import SMALLER, kind
 from otformer.transport.costs.distances import moving_squares
+from otformer.transport.derivatives.implicit import Potentials, log_plan
 from otformer.transport.needs import VARIANT, of_cost, of_points
-from otformer.transport.ragged.plans import plans
 from otformer.transport.solve import eager
+from otformer.transport.types import ABSENT_WEIGHT
+
+PLAN_ROUNDING = 1e-6  # of the mass: marginal error of a plan whose potentials converged, up to which it is as it should be
 
 
 class Transport(nn.Module):
@@ -93,6 +97,35 @@ class Transport(nn.Module):
 
     def extra_repr(self) -> str:
         return f"reg={float(self.reg.detach()):.4g}, learnable={self.log_reg.requires_grad}, output={self.output!r}"
+
+
+def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: int) -> Tensor:
+    """Entropic plans [B, n, m] of costs C [B, n, m] and weights a [B, n], b [B, m], float64, checked.
+
+    Differentiable in all four tensors, by implicit differentiation. b is scaled to the mass of a first. A point without
+    mass is absent: its row or column of the plan is 0, and so is the gradient in its costs.
+    """
+    if not C.numel():
+        return torch.zeros_like(C)
+    mass = a.sum(1, keepdim=True)
+    present = (a > 0)[:, :, None] & (b > 0)[:, None, :]
+    least = ABSENT_WEIGHT * mass.detach()  # of an absent point: far below rounding, and its potential is finite
+    a, b = torch.maximum(a, least), torch.maximum(b * (mass / b.sum(1, keepdim=True)), least)
+    low = torch.where(present, C.detach(), torch.inf).amin((1, 2), keepdim=True)
+    C = torch.where(present, C - low, 0.0)  # only differences of costs matter
+    reg, total = reg.to(C), a.detach().sum(1)
+    stacks = zip(*(t.detach().split(stack_size(C)) for t in (C, a, b, tol * total.clamp_max(1))), strict=True)
+    found = [find_potentials(c, w_a, w_b, float(reg.detach()), enough, max_depth) for c, w_a, w_b, enough in stacks]
+    u, v, done = (torch.cat(parts) for parts in zip(*found, strict=True))
+    if checks.derivative_wanted(C, a, b, reg):
+        u, v = Potentials.apply(C, a, b, reg, u, v)
+    P = log_plan(C, u, v, reg).exp()
+    # The plan that is returned is judged: it is rounded otherwise than the solver's, where C ≫ λ.
+    error = (P.detach().sum(2) - a.detach()).abs().sum(1) + (P.detach().sum(1) - b.detach()).abs().sum(1)
+    unsolved = ~(done & (error <= max(tol, PLAN_ROUNDING) * total))
+    if bool(unsolved.any()):
+        warn_unconverged(unsolved, error, tol, "raise reg, tol or max_depth")
+    return torch.where(present, P, 0.0)
 
 
 def _refuse_transforms(*sets: Tensor | None) -> None:
