@@ -53,7 +53,7 @@ def balance(
 
 
 def _numbers(logits: Tensor, tol: float) -> torch.dtype:
-    """What f and g are computed in: float64 but for small problems on a GPU that ask for no more than float32 has."""
+    """Choose the dtype of f and g: float32 for small problems on a GPU whose tol it reaches, float64 otherwise."""
     single = logits.is_cuda and logits.dtype != torch.float64 and tol >= SINGLE_TOL and max(logits.shape[1:]) <= SMALL_SIDE
     return torch.float32 if single else torch.float64
 
@@ -61,8 +61,8 @@ def _numbers(logits: Tensor, tol: float) -> torch.dtype:
 def _balance(
     logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, name: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """P, f [B, n], g [B, m]. On a GPU one number is read, of the solution and of what is given together: to wait for a
-    number takes longer than to solve."""
+    """Return P, f [B, n] and g [B, m]. On a GPU one number is read for errors and checks together: waiting takes longer
+    than solving."""
     B, n, m = logits.shape
     stack, goal = LogitStack(logits, temperature, a, b), Goal(tol, max_depth)
     if not logits.is_cuda:
@@ -96,7 +96,7 @@ def _(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max
 def _backward(
     G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, weights: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients in logits, temperature, a and b (0 unless ``weights``): sums over the problems that share a number."""
+    """Return gradients in logits, temperature, a and b (0 unless ``weights``), summed over problems that share a number."""
     Y = torch.empty_like(logits, memory_format=torch.contiguous_format)
     out = Gradients(Y, torch.empty_like(f), torch.empty_like(g), f.new_empty(len(f)))
     _backend(logits).backward(LogitStack(logits, temperature, a, b), G, f, g, out)
@@ -122,7 +122,7 @@ def _(G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: T
 
 
 class Gradient(Function):
-    """A function that is another's gradient: nothing is kept for a further derivative, which is refused."""
+    """A function that computes another's gradient; it refuses to be differentiated itself."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -134,7 +134,7 @@ class Gradient(Function):
 
 
 def merged(V: int, tensors: tuple[Tensor, ...], dims: Any) -> list[Tensor]:
-    """Tensors of a stack of stacks [V, B, …] as those of one stack [V B, …]; the first has B, others a divisor of it."""
+    """Flatten tensors [V, B, …] to [V B, …]; the first has B problems, others a divisor of B, and are repeated."""
     full = [t.expand(V, *t.shape) if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=False)]
     B = full[0].shape[1]
     return [t.repeat(1, B // t.shape[1], *[1] * (t.ndim - 2)).flatten(0, 1) for t in full]
@@ -167,7 +167,7 @@ class Balance(Function):
 
 
 class BalanceBackward(Gradient):
-    """The derivative itself, which has none."""
+    """Compute the derivative of `Balance`, as a function that vmap can batch."""
 
     @staticmethod
     def forward(

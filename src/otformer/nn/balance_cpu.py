@@ -93,7 +93,7 @@ def _each_chunk(logits: Tensor, work: Callable[[slice], None]) -> None:
 
 
 def _read(stack: LogitStack, part: slice) -> tuple[Array, Array, Array, Array]:
-    """X = (logits − their greatest)/τ [n, m, B], −∞ for absent points; τ [B]; weights [n, B] and [m, B], of the same sum."""
+    """Return X = (logits − greatest)/τ [n, m, B], −∞ for absent points; τ [B]; weights [n, B], [m, B] of equal sums."""
     k = torch.arange(part.start, part.stop, device="cpu")
     tau, w_a, w_b = (np.ascontiguousarray(t.numpy().T) for t in stack.numbers(k))
     X = _along(stack.logits[part])
@@ -121,7 +121,7 @@ def _back(t: Array) -> Tensor:
 
 
 def solve_small(X: Array, a: Array, b: Array, tol: float, most: int) -> tuple[Array, Array]:
-    """f [n, B], g [m, B] for X [n, m, B], −∞ where P is 0, and a [n, B], b [m, B] of equal sums.
+    """Find f [n, B], g [m, B] for X [n, m, B], −∞ where P is 0, and a [n, B], b [m, B] of equal sums.
 
     Done where the greatest |c_j − b_j| is within tol in units of the greatest weight; rows are exact. ``most`` steps.
     """
@@ -162,7 +162,7 @@ class _Logs(Stack):
 
 
 def solve_marginals_small(P: Array, g_u: Array, g_v: Array) -> tuple[Array, Array]:
-    """w with H w = g as in derivatives/implicit.py, P [n, m, B]: w_u [n, B] and w_v [m, B]; 0 for absent points."""
+    """Solve H w = g as in derivatives/implicit.py for plans P [n, m, B]: w_u [n, B], w_v [m, B]; 0 for absent points."""
     if P.shape[0] < P.shape[1]:
         w_v, w_u = solve_marginals_small(P.swapaxes(0, 1), g_v, g_u)
         return w_u, w_v
@@ -172,7 +172,7 @@ def solve_marginals_small(P: Array, g_u: Array, g_v: Array) -> tuple[Array, Arra
 
 
 def _start(X: Array, a: Array, b: Array) -> tuple[Array, Array]:
-    """f, g after one step on rows and one on columns, each from the greatest entry down: no sum is 0 from here on."""
+    """Make a step on rows and one on columns, each from the greatest entry down: no sum is 0 from here on."""
     with np.errstate(divide="ignore", invalid="ignore"):
         top = X.max(1)
         f = np.where(a > 0, np.log(a / np.exp(X - top[:, None]).sum(1)) - top, 0.0)
@@ -192,7 +192,7 @@ def _newton(P: Array, a: Array, b: Array, c: Array) -> Array:
 
 
 def _solve(P: Array, r: Array, c: Array, y: Array) -> Array:
-    """(S + c cᵀ/Σc) d = y by elimination, for all problems at once; S is positive, so no pivots are looked for."""
+    """Solve (S + c cᵀ/Σc) d = y by elimination, for all problems at once; S is positive, so no pivots are needed."""
     m, d = len(c), y.copy()
     S = c[:, None] * (c / np.maximum(c.sum(0), TINY))
     for row in P / np.sqrt(r)[:, None]:

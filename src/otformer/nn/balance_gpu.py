@@ -42,7 +42,7 @@ def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients)
 
 
 def shape(entries: int, numbers: torch.dtype) -> tuple[int, int]:
-    """Problems of a program and its warps: a problem to a thread, several to a warp, or several warps to a problem.
+    """Choose the problems and warps of a program: a problem to a thread, several to a warp, or several warps to a problem.
 
     Two warps at least: with one, Triton 3.6 makes a program of two nested loops that never ends.
 
@@ -86,7 +86,7 @@ def _given(stack: LogitStack, like: Tensor) -> tuple[Tensor, ...]:
 
 
 def _sizes(stack: LogitStack) -> tuple[int, ...]:
-    """How many problems, rows, columns; how far apart problems, rows and columns are in memory; what they share."""
+    """Count problems, rows and columns, their strides in memory, and the temperatures and weights they share."""
     B, n, m = stack.logits.shape
     steps = (1, m * B, B) if _one_thread(stack.logits) else (n * m, m, 1)
     return (B, n, m, *steps, *map(len, stack[1:]))

@@ -105,7 +105,7 @@ def _close(C: Tensor, a: Tensor, b: Tensor) -> bool:
 
 
 def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, g: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """f, g after some steps from g, with logarithms: never a row or column without mass, whatever X is."""
+    """Make some steps from g, in logarithms, which leave no row or column without mass, whatever X is."""
 
     def step(g: Tensor) -> tuple[Tensor, Tensor]:  # each side anew, not by its change: rounding must not add up
         f = torch.where(a > 0, a.log() - (X + g[:, None, :]).logsumexp(2), 0.0)
@@ -131,7 +131,7 @@ def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients)
 
 
 def _read(stack: LogitStack, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """X = (logits − their greatest)/τ in float64, −∞ for absent points; τ; weights of the same sum, of the problems k."""
+    """Return X = (logits − greatest)/τ in float64, −∞ for absent points, τ, and weights of equal sums, of the problems k."""
     tau, w_a, w_b = stack.numbers(k)
     X = stack.logits[k].double()  # a copy, with which to do as one likes
     if bool((w_a == 0).any() | (w_b == 0).any()):

@@ -22,13 +22,13 @@ class LogitStack(NamedTuple):
     b: Tensor  # [A', m]
 
     def numbers(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """τ [K], a [K, n] and b [K, m] of the problems k in float64, b scaled to the mass of a."""
+        """Return τ [K], a [K, n] and b [K, m] of the problems k in float64, b scaled to the mass of a."""
         tau, a, b = (t[k % len(t)].double() for t in self[1:])
         return tau, a, b * (a.sum(1, keepdim=True) / b.sum(1, keepdim=True))
 
 
 class Plans(NamedTuple):
-    """What solving fills in: P = exp(X + f + g), and the greatest error of a sum in units of the greatest weight."""
+    """Arrays that solving fills in: P = exp(X + f + g), and the greatest error of a sum in units of the greatest weight."""
 
     P: Tensor  # [B, n, m]
     f: Tensor  # [B, n]
@@ -37,7 +37,7 @@ class Plans(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """What the backward pass fills in; balance.py has the derivation."""
+    """The arrays that the backward pass fills in; balance.py has the derivation."""
 
     Y: Tensor  # [B, n, m], in the logits
     w_u: Tensor  # [B, n], in a
@@ -46,13 +46,13 @@ class Gradients(NamedTuple):
 
 
 def refuse(bad: Tensor, message: str) -> None:
-    """A ValueError with the message where ``bad`` is true; it names the problem, where there are several: [B]."""
+    """Raise a ValueError with the message where ``bad`` is true; of several problems [B] it names the first bad one."""
     if bool(bad.any()):
         raise ValueError(f"problem {int(bad.nonzero()[0, 0])}: {message}" if bad.ndim and len(bad) > 1 else message)
 
 
 def check_weights(name: str, w: Tensor, top: float) -> None:
-    """Weights [..., n], 0 for what is absent: an entry of a plan may be as large as one of them."""
+    """Check weights [..., n], 0 for absent points; ``top``: an entry of a plan may be as large as a weight."""
     refuse(~w.isfinite().all(-1), f"{name} must be finite, got nan or inf among what is there")
     refuse((w < 0).any(-1), f"{name} must not be negative")
     refuse(w.amax(-1) <= 0, f"{name} must have a positive sum over what is there, got all zeros")
@@ -124,7 +124,7 @@ def check_logits(stack: LogitStack, at: Tensor, name: str, most: float = math.in
 
 
 def check_after(error: Tensor, tol: float, name: str) -> None:
-    """A warning if errors [B] are above tol; an error if there is no solution to return."""
+    """Warn if errors [B] are above tol; raise if there is no solution to return."""
     unsolved = ~(error <= tol)
     if not bool(unsolved.any()):
         return

@@ -88,9 +88,9 @@ class DoublyStochastic(nn.Module):
         """logits (..., n, m) → P (..., n, m).
 
         a, b : row sums (..., n) and column sums (..., m), of equal totals. Without both, all are 1, and as many rows as
-            columns must be there; without one, it is constant with the other's total.
+            columns must be present; without one, it is constant with the other's total.
         mask : boolean, broadcast to the logits, True where an entry may be positive; a logit of −inf forbids one too.
-        row_mask, column_mask : boolean (..., n) and (..., m), True = there. What is not there is not read, and 0 in P.
+        row_mask, column_mask : boolean (..., n) and (..., m), True = present. What is absent is not read, and 0 in P.
         """
         shape = tuple(inputs.matrix("logits", logits).shape)
         lead, (n, m) = shape[:-2], shape[-2:]
@@ -118,7 +118,7 @@ class DoublyStochastic(nn.Module):
         return inputs.need(lead, n, m, 4 + kept)
 
     def _heads(self, lead: tuple[int, ...]) -> Tensor:
-        """Temperatures [H], of which problem k has number k mod H."""
+        """Return temperatures [H], of which problem k has number k mod H."""
         temperature = self.temperature
         if temperature.ndim == 0:
             return temperature[None]
@@ -136,7 +136,7 @@ class DoublyStochastic(nn.Module):
 
 
 def iterated(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, iterations: int) -> Tensor:
-    """P [B, n, m] after ``iterations`` of rows, then columns of log P brought to their sums; in float32 at least.
+    """Return P [B, n, m] after ``iterations``, rows then columns of log P brought to their sums; in float32 at least.
 
     >>> one = torch.ones(1, 2)
     >>> iterated(torch.tensor([[[3.0, 0.0], [0.0, 1.0]]]), torch.ones(1), one, one, 2).sum(1)
@@ -144,15 +144,15 @@ def iterated(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, iteratio
     """
     kind = torch.float64 if logits.dtype == torch.float64 else torch.float32
     temperature = temperature * Checked.apply(logits.detach(), temperature.detach(), a.detach(), b.detach())
-    there = (a > 0)[:, :, None] & (b > 0)[:, None, :] & ~logits.isneginf()
+    allowed = (a > 0)[:, :, None] & (b > 0)[:, None, :] & ~logits.isneginf()
     tau = temperature.to(kind).repeat(len(logits) // len(temperature))[:, None, None]
-    for X in alternated(torch.where(there, logits, 0.0).to(kind) / tau, there, a, b, iterations):  # noqa: B007
+    for X in alternated(torch.where(allowed, logits, 0.0).to(kind) / tau, allowed, a, b, iterations):  # noqa: B007
         pass
     return X.exp().to(logits.dtype)
 
 
 def _checked(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """1 if all is well, otherwise the error that says what is not; a number that is used is not compiled away."""
+    """Check the input and return 1: the compiler does not remove a number that is used."""
     stack = LogitStack(logits, temperature, a, b)
     check_before(stack, "logits")
     check_logits(stack, torch.arange(len(logits), device=logits.device), "logits", FURTHEST)
@@ -168,7 +168,7 @@ def _(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
 
 
 class Checked(Function):
-    """`_checked` with the rules of torch.func."""
+    """Run `_checked` under torch.func too."""
 
     @staticmethod
     def forward(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:

@@ -67,8 +67,8 @@ class Transport(nn.Module):
     ) -> Tensor:
         """x (n, d) and y (m, d), or cost (n, m); with a batch axis in front of all or none.
 
-        a, b : weights (n,), (m,), default uniform over the points that are there.
-        x_mask, y_mask : boolean, True = there. What is not there is not read; its rows and columns of the output are 0.
+        a, b : weights (n,), (m,), default uniform over the points that are present.
+        x_mask, y_mask : boolean, True = present. Absent points are not read; their rows and columns of the output are 0.
         """
         given = {"x": x, "y": y} if cost is None else {"cost": cost}
         if any(t is None for t in given.values()) or (cost is not None and (x is not None or y is not None)):
@@ -84,8 +84,8 @@ class Transport(nn.Module):
         top = torch.finfo(first.dtype).max if self.output == "plan" else math.inf
         w_a, w_b = _weights("a", a, rows, top), _weights("b", b, columns, top)
         checks.same_mass(w_a, w_b)
-        there = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
-        sets = [_present(name, t, mask) for name, t, mask in zip(given, sets, there, strict=True)]
+        present = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
+        sets = [_masked(name, t, mask) for name, t, mask in zip(given, sets, present, strict=True)]
         *sets, w_a, w_b = (t if batch else t[None] for t in (*sets, w_a, w_b))
         C = moving_squares(*sets) if cost is None else sets[0]
         checks.positive("reg", float(self.reg.detach()))  # a learned one can have run away
@@ -100,7 +100,7 @@ class Transport(nn.Module):
 
 
 def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: int) -> Tensor:
-    """Entropic plans [B, n, m] of costs C [B, n, m] and weights a [B, n], b [B, m], float64, checked.
+    """Compute entropic plans [B, n, m] of costs C [B, n, m] and weights a [B, n], b [B, m], float64, checked.
 
     Differentiable in all four tensors, by implicit differentiation. b is scaled to the mass of a first. A point without
     mass is absent: its row or column of the plan is 0, and so is the gradient in its costs.
@@ -137,7 +137,7 @@ def _refuse_transforms(*sets: Tensor | None) -> None:
 
 
 def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | None]) -> list[Tensor]:
-    """Points or costs with floats of one dtype, of equal batches and dimension; on one device with weights and masks."""
+    """Check that points or costs share dtype, batch and dimension, and one device with weights and masks."""
     sets: list[Tensor] = []
     for name, t in given.items():
         if not isinstance(t, Tensor) or not t.is_floating_point():
@@ -158,7 +158,7 @@ def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | Non
 
 
 def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Boolean, by default all there; a side with nothing there is an error."""
+    """Check a boolean mask, by default all true; a side without points is an error."""
     mask = torch.ones(shape, dtype=torch.bool, device=like.device) if mask is None else mask
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
         raise checks.ArgumentError(name, f"be a boolean tensor of shape {shape}", kind(mask))
@@ -166,19 +166,19 @@ def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) 
     return mask
 
 
-def _weights(name: str, weights: Tensor | None, there: Tensor, top: float) -> Tensor:
-    """In float64, 0 where nothing is there; by default uniform with total 1."""
+def _weights(name: str, weights: Tensor | None, present: Tensor, top: float) -> Tensor:
+    """Read weights in float64, 0 for absent points; by default uniform with total 1."""
     if weights is None:
-        return there / there.sum(-1, keepdim=True, dtype=torch.float64)
-    if not isinstance(weights, Tensor) or weights.shape != there.shape:
-        raise checks.ArgumentError(name, f"be a tensor of shape {tuple(there.shape)}", kind(weights))
-    weights = torch.where(there, weights.double(), 0.0)
+        return present / present.sum(-1, keepdim=True, dtype=torch.float64)
+    if not isinstance(weights, Tensor) or weights.shape != present.shape:
+        raise checks.ArgumentError(name, f"be a tensor of shape {tuple(present.shape)}", kind(weights))
+    weights = torch.where(present, weights.double(), 0.0)
     check_weights(name, weights, top)
     return weights
 
 
-def _present(name: str, t: Tensor, there: Tensor) -> Tensor:
-    """The numbers that are there, in float64, which must be finite; 0 elsewhere. The last two axes are a problem's."""
-    t = torch.where(there, t.double(), 0.0)
+def _masked(name: str, t: Tensor, present: Tensor) -> Tensor:
+    """Convert present numbers to float64, which must be finite, others to 0. The last two axes are a problem's."""
+    t = torch.where(present, t.double(), 0.0)
     refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among what is there")
     return t
