@@ -86,8 +86,7 @@ def peak(device: torch.device, reset: bool = False) -> float:
 @torch.no_grad()
 def columns(layer: nn.Module, x: Tensor) -> tuple[float, float]:
     """Greatest and mean |column sum − wanted| over heads, wanted being 1, or what the penalty leaves: b exp(−g/ρ)."""
-    from otformer.nn.attention_bias import KeyBias, Wanted
-    from otformer.nn.attention_passes import Passes
+    from otformer.nn.attention_bias import BiasGoal, KeyBias, Passes
 
     heads, E = layer.num_heads, layer.embed_dim
     q, k, _ = (t.unflatten(2, (heads, -1)).transpose(1, 2)[0] for t in project(layer, x).chunk(3, -1))
@@ -96,7 +95,7 @@ def columns(layer: nn.Module, x: Tensor) -> tuple[float, float]:
     g, slack = torch.zeros(q.shape[:2], dtype=torch.float64, device=q.device), 0.0
     if isinstance(layer, SinkhornAttention):
         rho = math.inf if layer.unbalanced is None else layer.unbalanced
-        g, slack = KeyBias.apply(q, k, own, rows, False, Wanted(rho, layer.tol, layer.max_depth)), 1 / rho
+        g, slack = KeyBias.apply(q, k, own, rows, False, BiasGoal(rho, layer.tol, layer.max_depth)), 1 / rho
     sums = Passes(q, k, own, rows).to(torch.float64).columns(g)
     off = (sums * (slack * g).exp() - 1).abs()
     return float(off.max()), float(off.mean())

@@ -39,7 +39,6 @@ OTHERS = {
     ("transport/solvers/network.py", "run"): "the layers of a network, by its schedule: steps of the paper, not of Sinkhorn",
     ("transport/solvers/blocks.py", "coarse_to_fine"): "one column block from a stage's points to the next one's",
     ("transport/exact/start.py", "_sampled"): "one column block from a sample to all points, some of them at a time",
-    ("nn/balance_large.py", "finish"): "calls of the solvers, after masses are made equal",
 }
 NOT_READ = ("nn/balance_kernels.py", "transport/costs/gpu/", "lab/")
 LOG_SUMS = {"log_ratio", "logsumexp", "log_softmax"}

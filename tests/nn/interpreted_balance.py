@@ -6,12 +6,14 @@ import torch
 
 from otformer.nn import balance_cpu, balance_gpu
 from otformer.nn import balance_kernels as kernels
+from otformer.nn.balance_problems import Gradients, LogitStack, Plans
+from otformer.transport.types import Goal
 
 DOUBLE, SINGLE, HALF = torch.float64, torch.float32, torch.bfloat16
 
 
 def compare(shape: tuple[int, ...], dtype: torch.dtype, scale: float, masked: bool, tol: float) -> None:
-    """Plans, errors and all gradients by the kernels and by small.py, which has tests of its own."""
+    """Plans, errors and all gradients by the kernels and by balance_cpu.py, which has tests of its own."""
     B, n, m = shape
     generator = torch.Generator().manual_seed(0)
     L = (scale * torch.randn(shape, generator=generator, dtype=DOUBLE)).to(dtype)
@@ -26,14 +28,15 @@ def compare(shape: tuple[int, ...], dtype: torch.dtype, scale: float, masked: bo
     temperature, G = torch.tensor([0.7, 1.3], dtype=DOUBLE), torch.randn(shape, generator=generator, dtype=DOUBLE).to(dtype)
     numbers = SINGLE if dtype != DOUBLE else DOUBLE
     found = []
-    for way, kind in ((balance_cpu, DOUBLE), (balance_gpu, numbers)):
-        P, f, g = torch.empty_like(L), torch.empty(B, n, dtype=kind), torch.empty(B, m, dtype=kind)
-        error = way.solve(L, temperature, a, b, tol, 1000, P, f, g)
-        assert error.max() <= tol, (error.max(), shape, dtype)
-        out = torch.empty_like(L), torch.empty_like(f), torch.empty_like(g), torch.empty(B, dtype=kind)
-        way.backward(G, L, temperature, a, b, f, g, *out)
-        w = (out[1].double()[:, :, None] + out[2].double()[:, None, :]) * (P > 0)  # a constant moves between the two
-        found.append([t.double() for t in (P, out[0], w, out[3])])
+    for backend, kind in ((balance_cpu, DOUBLE), (balance_gpu, numbers)):
+        sizes, stack = ((B, n), (B, m), (B,)), LogitStack(L, temperature, a, b)
+        plans = Plans(torch.empty_like(L), *(torch.empty(size, dtype=kind) for size in sizes))
+        backend.solve(stack, Goal(tol, 1000), plans)
+        assert plans.error.max() <= tol, (plans.error.max(), shape, dtype)
+        out = Gradients(torch.empty_like(L), *(torch.empty(size, dtype=kind) for size in sizes))
+        backend.backward(stack, G, plans.f, plans.g, out)
+        w = (out.w_u.double()[:, :, None] + out.w_v.double()[:, None, :]) * (plans.P > 0)  # up to a constant
+        found.append([t.double() for t in (plans.P, out.Y, w, out.heat)])
     for expected, own in zip(*found, strict=True):
         allowed = {DOUBLE: 1e-9, SINGLE: 3e-4, HALF: 1e-2}[dtype]
         assert float((own - expected).norm()) <= allowed * float(expected.norm()), (shape, dtype, own, expected)
@@ -43,10 +46,10 @@ def bad() -> None:
     """What is no problem has the error inf, and the others beside it are solved."""
     L, one = torch.zeros(4, 3, 3), torch.ones(1, 3)
     L[0, 1, 1], L[1, 2, 0], L[2, 1] = torch.nan, torch.inf, -torch.inf
-    P, f, g = torch.empty_like(L), torch.empty(4, 3), torch.empty(4, 3)
-    error = balance_gpu.solve(L, torch.ones(1), one, one, 1e-6, 1000, P, f, g)
-    assert error.isposinf().tolist() == [True, True, True, False]
-    assert (P[3] - 1 / 3).abs().max() < 1e-6
+    out = Plans(torch.empty_like(L), torch.empty(4, 3), torch.empty(4, 3), torch.empty(4))
+    balance_gpu.solve(LogitStack(L, torch.ones(1), one, one), Goal(1e-6, 1000), out)
+    assert out.error.isposinf().tolist() == [True, True, True, False]
+    assert (out.P[3] - 1 / 3).abs().max() < 1e-6
 
 
 def far_apart() -> None:

@@ -273,13 +273,13 @@ def test_low_precision_and_autocast(options):
 
 def test_the_bias_of_a_bfloat16_key_keeps_its_digits():
     """Values of 1 in one column: the output is that column's share, summed over rows n/m."""
-    from otformer.nn.attention_bias import Wanted
-    from otformer.nn.attention_heads import Heads, streamed
+    from otformer.nn.attention_bias import BiasGoal
+    from otformer.nn.attention_heads import QKV, streamed
 
     q, k = (tokens(seed, 1, 200, 8, scale=1.5).bfloat16() for seed in (23, 24))
     v = torch.eye(200, 8)[None].bfloat16()
-    heads = Heads(q, k, v, torch.zeros(1, 200), torch.ones(1, 200, dtype=torch.bool), None, False)
-    sums = streamed(heads, Wanted(math.inf, 1e-6, 1000), 0.0).float().sum(1)
+    heads = QKV(q, k, v, torch.zeros(1, 200), torch.ones(1, 200, dtype=torch.bool), None, False)
+    sums = streamed(heads, BiasGoal(math.inf, 1e-6, 1000), 0.0).float().sum(1)
     assert float((sums - 1).abs().max()) < 2e-3
 
 

@@ -10,8 +10,8 @@ from torch import nn
 from torch.autograd import gradcheck
 
 from otformer.nn import SinkhornAttention
-from otformer.nn.attention_bias import Wanted
-from otformer.nn.attention_heads import Heads, streamed
+from otformer.nn.attention_bias import BiasGoal
+from otformer.nn.attention_heads import QKV, streamed
 
 WAYS = [{}, {"unbalanced": 0.7}, {"executor": "stream"}, {"executor": "stream", "unbalanced": 0.7}]
 
@@ -104,10 +104,10 @@ def test_streamed_float32_holds_tol_or_says_that_it_does_not(size, tol):
     """With the unit matrix for values the output is A itself; logits are up to 60, 250 and 500 here."""
     n, d = 64, 64
     q, k = (size**0.5 * tokens(seed, 1, n, d).float() / d**0.25 for seed in (9, 10))
-    heads = Heads(q, k, torch.eye(n)[None], torch.zeros(1, n), torch.ones(1, n, dtype=torch.bool), None, False)
+    heads = QKV(q, k, torch.eye(n)[None], torch.zeros(1, n), torch.ones(1, n, dtype=torch.bool), None, False)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        A = streamed(heads, Wanted(torch.inf, tol, 10_000), 0.0).double()
+        A = streamed(heads, BiasGoal(torch.inf, tol, 10_000), 0.0).double()
     off = float((A.sum(1) - 1).abs().max())
     assert off <= tol + 2e-7 or any("not converged" in str(w.message) for w in said)  # 2e-7: A in float32
     assert not said or size > 20
@@ -116,9 +116,9 @@ def test_streamed_float32_holds_tol_or_says_that_it_does_not(size, tol):
 def test_a_stream_that_stops_early_says_by_how_much_its_columns_are_off():
     q, k, n = tokens(9, 2, 12, 4), tokens(10, 2, 12, 4), 12
     there = torch.ones(2, n, dtype=torch.bool)
-    heads = Heads(q, k, torch.eye(n).double().expand(2, n, n), torch.zeros(2, n), there, None, False)
+    heads = QKV(q, k, torch.eye(n).double().expand(2, n, n), torch.zeros(2, n), there, None, False)
     with pytest.warns(RuntimeWarning, match="not converged: 2 of 2 heads") as said:
-        A = streamed(heads, Wanted(torch.inf, 1e-9, 3), 0.0)
+        A = streamed(heads, BiasGoal(torch.inf, 1e-9, 3), 0.0)
     off = float(A.sum(1).log().abs().max().exp())
     assert f"off by a factor of up to {off:.6g}, tol is 1e-09" in str(said[0].message)
 

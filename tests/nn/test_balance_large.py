@@ -5,7 +5,7 @@ import torch
 
 from oracles import uniform
 from otformer.nn import DoublyStochastic, balance_cpu, balance_large
-from otformer.nn.balance import _way
+from otformer.nn.balance import _backend
 
 
 def test_a_row_with_less_mass_than_tol_does_not_undo_the_others():
@@ -21,7 +21,7 @@ def test_a_row_with_less_mass_than_tol_does_not_undo_the_others():
 @pytest.mark.parametrize("shape", [(32, 32), (33, 32), (32, 33), (4, 2000), (2000, 4)])
 def test_one_long_side_makes_a_problem_large(shape):
     """The solver of small problems takes three times as long for 8 × 2,000."""
-    assert _way(torch.empty(1, *shape)) is (balance_cpu if max(shape) <= 32 else balance_large)
+    assert _backend(torch.empty(1, *shape)) is (balance_cpu if max(shape) <= 32 else balance_large)
 
 
 @pytest.mark.filterwarnings("ignore:not converged")

@@ -129,7 +129,7 @@ def test_on_a_gpu_float32_that_misses_tol_says_so() -> None:
     class OnGpu(list[None]):
         is_cuda = True
 
-    wanted = attention_bias.Wanted(math.inf, 1e-6, 100)
+    wanted = attention_bias.BiasGoal(math.inf, 1e-6, 100)
     with pytest.warns(RuntimeWarning, match=r"float32 rounds the logits: column sums off by a factor of up to 1\.01005"):
         assert attention_heads._single_will_do(SimpleNamespace(to=lambda dtype: single), OnGpu([None]), wanted)
 

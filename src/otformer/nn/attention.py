@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from otformer import callers, checks
 from otformer.memory import Need, needs, shape
 from otformer.nn import attention_inputs, inputs
-from otformer.nn.attention_heads import Heads, heads_attend
+from otformer.nn.attention_heads import heads_attend
+from otformer.nn.attention_inputs import QKV
 
 MOST_CHANNELS = 2**20  # of a token: weights have the square of that
 
@@ -127,7 +128,7 @@ class SinkhornAttention(nn.MultiheadAttention):
         return out[0] if alone else out if self.batch_first else out.transpose(0, 1), weights
 
     def _need(self, query: Tensor, key: Tensor) -> Need:
-        """Of every head's matrix: without them much less is needed."""
+        """Estimate the memory of every head's matrix; without matrices much less is needed."""
         if query.is_nested:
             N, L = query.size(0), max(len(t) for t in query.unbind())
             S = L
@@ -137,16 +138,16 @@ class SinkhornAttention(nn.MultiheadAttention):
                 N, L, S = L, N, len(key)
         return inputs.need((N, self.num_heads), L, S, 3, "executor='stream' with need_weights=False forms none")
 
-    def _accept(self, given: attention_inputs.Given) -> None:
-        """What depends on the module and the input together."""
+    def _accept(self, given: QKV) -> None:
+        """Check what depends on the module and the input together."""
         checks.positive("temperature", self.temperature)  # it is an attribute that can be set
         weight = self.out_proj.weight
-        if given.query.dtype != weight.dtype and not torch.is_autocast_enabled(given.query.device.type):
+        if given.q.dtype != weight.dtype and not torch.is_autocast_enabled(given.q.device.type):
             expected = f"be {weight.dtype} as the weights are, or under autocast"
-            raise checks.ArgumentError("query", expected, given.query.dtype)
+            raise checks.ArgumentError("query", expected, given.q.dtype)
         if not given.causal:
             return
-        if self.unbalanced is None and given.query.shape[1] <= given.key.shape[1] and not self._added:
+        if self.unbalanced is None and given.q.shape[1] <= given.k.shape[1] and not self._added:
             raise ValueError(
                 "attn_mask is causal, and unbalanced is None: a doubly stochastic lower triangular matrix is the identity; "
                 "give unbalanced, or no causal mask"
@@ -158,39 +159,39 @@ class SinkhornAttention(nn.MultiheadAttention):
 
     @property
     def _added(self) -> int:
-        """Keys that are added to those given."""
+        """Count the keys that are added to those given."""
         return (self.bias_k is not None) + self.add_zero_attn
 
-    def _projected(self, given: attention_inputs.Given, same: bool) -> list[Tensor]:
-        """q [N, L, E], k and v [N, S, E]."""
+    def _projected(self, given: QKV, same: bool) -> list[Tensor]:
+        """Project to q [N, L, E], k and v [N, S, E]."""
         if self.in_proj_weight is not None and same:
-            return list(F.linear(given.query, self.in_proj_weight, self.in_proj_bias).chunk(3, -1))
+            return list(F.linear(given.q, self.in_proj_weight, self.in_proj_bias).chunk(3, -1))
         own = self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
         weights = own if self.in_proj_weight is None else self.in_proj_weight.chunk(3)
         biases = (None, None, None) if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
-        return [F.linear(t, w, b) for t, w, b in zip((given.query, given.key, given.value), weights, biases, strict=True)]
+        return [F.linear(t, w, b) for t, w, b in zip((given.q, given.k, given.v), weights, biases, strict=True)]
 
-    def _heads(self, given: attention_inputs.Given, q: Tensor, k: Tensor, v: Tensor) -> Heads:
-        """Each head of each sequence as a problem of its own, added keys among its keys."""
+    def _heads(self, given: QKV, q: Tensor, k: Tensor, v: Tensor) -> QKV:
+        """Make each head of each sequence a problem of its own, added keys among its keys."""
         N, H = len(q), self.num_heads
-        mask, causal, own = given.mask, given.causal, given.own
+        mask, causal, key_mask = given.mask, given.causal, given.key_mask
         if self.bias_k is not None and self.bias_v is not None:
             k, v = (torch.cat([t, more.expand(N, 1, -1).to(t)], 1) for t, more in ((k, self.bias_k), (v, self.bias_v)))
         if self.add_zero_attn:
             k, v = (F.pad(t, (0, 0, 0, 1)) for t in (k, v))
         if self._added:  # every query sees these
             if causal:
-                later = torch.ones(q.shape[1], own.shape[1], dtype=torch.bool, device=q.device).triu(1)
+                later = torch.ones(q.shape[1], key_mask.shape[1], dtype=torch.bool, device=q.device).triu(1)
                 mask, causal = torch.zeros(later.shape, device=q.device).masked_fill(later, -torch.inf)[None], False
-            own, mask = F.pad(own, (0, self._added)), None if mask is None else F.pad(mask, (0, self._added))
+            key_mask, mask = F.pad(key_mask, (0, self._added)), None if mask is None else F.pad(mask, (0, self._added))
         q = q * (1 / (math.sqrt(self.head_dim) * self.temperature))
         q, k, v = (t.unflatten(2, (H, -1)).transpose(1, 2).flatten(0, 1) for t in (q, k, v))
-        return Heads(q, k, v, own.repeat_interleave(H, 0), given.rows.repeat_interleave(H, 0), mask, causal)
+        return QKV(q, k, v, key_mask.repeat_interleave(H, 0), given.rows.repeat_interleave(H, 0), mask, causal)
 
     def _nested(
         self, query: Tensor, key: Tensor, value: Tensor, padding: Any, mask: Any, is_causal: bool, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """Sequences of different lengths; the output is nested again, and there are no weights, as torch has none."""
+        """Attend within sequences of different lengths; the output is nested again, without weights, as torch's is."""
         if padding is not None or mask is not None or need_weights:
             raise checks.ConflictError("a nested query", "key_padding_mask, attn_mask or need_weights=True")
         padded, absent = attention_inputs.nested(query, key, value)
@@ -200,7 +201,7 @@ class SinkhornAttention(nn.MultiheadAttention):
         return torch.nested.as_nested_tensor([t[~gone] for t, gone in zip(out, absent, strict=True)]), None
 
     def _reset_parameters(self) -> None:
-        """As torch's, which asks for the attribute that __init__ has set otherwise."""
+        """Run torch's, which reads the attribute that __init__ sets to False."""
         self._qkv_same_embed_dim = self.in_proj_weight is not None
         super()._reset_parameters()
         self._qkv_same_embed_dim = False

@@ -11,7 +11,6 @@ the last step in float64.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,32 +19,19 @@ from torch import Tensor
 
 from otformer import callers
 from otformer.errors import ArgumentError
-from otformer.nn.attention_bias import KeyBias, Wanted
-from otformer.nn.attention_passes import Passes
+from otformer.nn.attention_bias import BiasGoal, KeyBias, Passes
+from otformer.nn.attention_inputs import QKV
 from otformer.nn.balance import balance
 
 STREAM_FROM = 2**18  # entries of the matrix of a head
 FEATURES_OF = {torch.bfloat16: 3, torch.float32: 1, torch.float64: 1}  # that a bias takes
-NOT_THERE = -1e30  # the bias of a key that is not there: a feature must not be −∞
+ABSENT_BIAS = -1e30  # the bias of an absent key: a feature must not be −∞
 NO_KEY = "attn_mask, with key_padding_mask, leaves query {} no key to attend to, in head {} of the batch's"
 WIDTH_OF = 8  # what fused kernels want the number of features to be a multiple of
 
 
-@dataclass(frozen=True)
-class Heads:
-    """B problems: queries [B, n, d], scaled; keys [B, m, d] and values [B, m, d]."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    own: Tensor  # [B, m], added to the logits of a key, −∞ for one that is not there
-    rows: Tensor  # [B, n], true for a query that is there
-    mask: Tensor | None  # [1 or B, n, m], added to the logits
-    causal: bool
-
-
-def _check_products(heads: Heads) -> None:
-    """Gradients sum products of values with keys and queries over all pairs: none may be too large for its dtype."""
+def _check_products(heads: QKV) -> None:
+    """Refuse numbers so large that gradients, sums of products of values with keys and queries over all pairs, overflow."""
     most = torch.finfo(torch.promote_types(heads.v.dtype, torch.float32)).max
     q, k, v = (float(t.detach().abs().max()) if t.numel() else 0.0 for t in (heads.q, heads.k, heads.v))
     if max(q, k, 1.0) * max(v, 1.0) * heads.q.shape[1] * heads.k.shape[1] * heads.k.shape[2] > most:
@@ -54,28 +40,28 @@ def _check_products(heads: Heads) -> None:
         )
 
 
-def heads_attend(heads: Heads, module: Any, need_weights: bool) -> tuple[Tensor, Tensor | None]:
-    """Outputs [B, n, d], 0 for queries that are not there; and the matrices [B, n, m], where needed."""
+def heads_attend(heads: QKV, module: Any, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+    """Return outputs [B, n, d], 0 for absent queries; and the matrices [B, n, m], where needed."""
     for name, t in (("query", heads.q), ("key", heads.k), ("value", heads.v)):
         if not bool(t.isfinite().all()):
             raise ArgumentError(name, f"be finite, and its projection within {t.dtype}", "nan or inf in the projection")
     _check_products(heads)
     dropout = module.dropout if module.training else 0.0
     rho = torch.inf if module.unbalanced is None else module.unbalanced / module.temperature
-    wanted = Wanted(rho, module.tol, module.max_depth)
+    goal = BiasGoal(rho, module.tol, module.max_depth)
     if 0 in heads.q.shape:
-        empty = heads.q.new_zeros(*heads.rows.shape, heads.own.shape[1])
+        empty = heads.q.new_zeros(*heads.rows.shape, heads.key_mask.shape[1])
         return heads.q, empty if need_weights else None
     with torch.autocast(heads.q.device.type, enabled=False):
         if _streams(heads, module.executor, need_weights, dropout):
-            return streamed(heads, wanted, dropout), None
-        A = matrices(heads, wanted).to(heads.v.dtype)
+            return streamed(heads, goal, dropout), None
+        A = matrices(heads, goal).to(heads.v.dtype)
         A = F.dropout(A, dropout) if dropout else A
         return A @ heads.v, A if need_weights else None
 
 
-def _streams(heads: Heads, executor: str, need_weights: bool, dropout: float) -> bool:
-    """Whether to do without matrices; an error where that is asked for and cannot be."""
+def _streams(heads: QKV, executor: str, need_weights: bool, dropout: float) -> bool:
+    """Return whether to form no matrices; raise where that is asked for and impossible."""
     reasons = {
         "need_weights=True returns it": need_weights,
         "an attn_mask that is not causal, or one with added keys, is as large": heads.mask is not None,
@@ -84,14 +70,14 @@ def _streams(heads: Heads, executor: str, need_weights: bool, dropout: float) ->
     why = next((reason for reason, holds in reasons.items() if holds), None)
     if executor == "stream" and why:
         raise ValueError(f"executor='stream' does not hold the matrix, but {why}")
-    large = heads.rows.shape[1] * heads.own.shape[1] >= STREAM_FROM
+    large = heads.rows.shape[1] * heads.key_mask.shape[1] >= STREAM_FROM
     return executor == "stream" or (executor == "auto" and large and why is None)
 
 
-def matrices(heads: Heads, wanted: Wanted) -> Tensor:
-    """A [B, n, m], in float32 at least."""
+def matrices(heads: QKV, goal: BiasGoal) -> Tensor:
+    """Form A [B, n, m], in float32 at least."""
     dtype = torch.promote_types(heads.q.dtype, torch.float32)
-    X = heads.q.to(dtype) @ heads.k.to(dtype).mT + heads.own[:, None].to(dtype)
+    X = heads.q.to(dtype) @ heads.k.to(dtype).mT + heads.key_mask[:, None].to(dtype)
     if heads.mask is not None:
         X = X + heads.mask.to(dtype)
     n, m = X.shape[1:]
@@ -99,23 +85,23 @@ def matrices(heads: Heads, wanted: Wanted) -> Tensor:
         X = X.masked_fill(torch.ones(n, m, dtype=torch.bool, device=X.device).triu(1), -torch.inf)
     X = X.masked_fill(~heads.rows[:, :, None], 0.0)
     _check_logits(X)
-    passes = Passes(X, None, torch.where(heads.own > -torch.inf, 0.0, -torch.inf), heads.rows)
-    if wanted.rho == torch.inf:
-        return _rows_exact(_balanced(X, heads.rows, passes.wanted, wanted), heads.rows, wanted.tol)
-    g = KeyBias.apply(X, None, passes.own, heads.rows, False, wanted)
+    passes = Passes(X, None, torch.where(heads.key_mask > -torch.inf, 0.0, -torch.inf), heads.rows)
+    if goal.rho == torch.inf:
+        return _rows_exact(_balanced(X, heads.rows, passes.target, goal), heads.rows, goal.tol)
+    g = KeyBias.apply(X, None, passes.key_mask, heads.rows, False, goal)
     # In float64, for X + g is as large as logits are, and its rounding in float32 would be seen in the columns.
     return (X.double() + g[:, None]).softmax(2).to(dtype).masked_fill(~heads.rows[:, :, None], 0.0)
 
 
-def _balanced(X: Tensor, rows: Tensor, b: Tensor, wanted: Wanted) -> Tensor:
-    """`balance` counts in units of the greatest weight, max(1, b): min(b, 1/b) of tol leaves all sums within 1 ± tol."""
+def _balanced(X: Tensor, rows: Tensor, b: Tensor, goal: BiasGoal) -> Tensor:
+    """Call `balance`, whose tol is in units of the greatest weight, max(1, b): min(b, 1/b) tol keeps sums in 1 ± tol."""
     top = b.amax(1)
     one = torch.ones(1, dtype=torch.float64, device=X.device)
-    return balance(X, one, rows.double(), b, wanted.tol * float(torch.minimum(top, 1 / top).min()), wanted.max_depth)
+    return balance(X, one, rows.double(), b, goal.tol * float(torch.minimum(top, 1 / top).min()), goal.max_depth)
 
 
 def _rows_exact(A: Tensor, rows: Tensor, tol: float) -> Tensor:
-    """A with rows of sum 1, where they are not: of what has not converged the columns are off, outputs stay averages."""
+    """Normalise rows that did not converge, so that outputs stay averages."""
     sums = torch.where(rows, A.sum(2), 1.0)[:, :, None]
     if bool(((sums - 1).abs() <= tol).all()):
         return A
@@ -123,7 +109,7 @@ def _rows_exact(A: Tensor, rows: Tensor, tol: float) -> Tensor:
 
 
 def _check_logits(X: Tensor) -> None:
-    """No nan, no +∞, and no row without a key."""
+    """Refuse nan, +∞ and rows without a key."""
     top = X.detach().amax(2)
     if bool((top == -torch.inf).any()):
         k, i = (top == -torch.inf).nonzero()[0].tolist()
@@ -132,18 +118,18 @@ def _check_logits(X: Tensor) -> None:
         raise ArgumentError("query and key", "have finite products", f"some beyond {X.dtype}", "scale them down")
 
 
-def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
-    """A V [B, n, d], no A formed but a block of rows at a time, or a tile in torch's kernels."""
-    passes = Passes(heads.q, heads.k, heads.own, heads.rows, heads.causal)
+def streamed(heads: QKV, goal: BiasGoal, dropout: float) -> Tensor:
+    """Compute A V [B, n, d] without A: a block of rows of it at a time, or a tile in torch's kernels."""
+    passes = Passes(heads.q, heads.k, heads.key_mask, heads.rows, heads.causal)
     if not math.isfinite(passes.to(torch.promote_types(heads.q.dtype, torch.float32)).spread()):
         raise ArgumentError("query and key", "have finite products", f"some beyond {heads.q.dtype}", "scale them down")
     if heads.causal:
         _check_first_keys(heads)
-    g = KeyBias.apply(heads.q, heads.k, heads.own, heads.rows, heads.causal, wanted)
+    g = KeyBias.apply(heads.q, heads.k, heads.key_mask, heads.rows, heads.causal, goal)
     dtype = heads.v.dtype if heads.v.dtype in FEATURES_OF else torch.float32
-    if dtype == torch.float32 and not _single_will_do(passes, g, wanted):
+    if dtype == torch.float32 and not _single_will_do(passes, g, goal):
         dtype = torch.float64
-    bias = torch.where(heads.own > -torch.inf, heads.own + g, NOT_THERE)
+    bias = torch.where(heads.key_mask > -torch.inf, heads.key_mask + g, ABSENT_BIAS)
     pieces = [bias.to(dtype)]
     for _ in range(FEATURES_OF[dtype] - 1):  # the first has the gradient
         pieces.append((bias.detach() - sum(p.detach().double() for p in pieces)).to(dtype))
@@ -158,25 +144,25 @@ def streamed(heads: Heads, wanted: Wanted, dropout: float) -> Tensor:
 
 
 @torch.no_grad()
-def _single_will_do(passes: Passes, g: Tensor, wanted: Wanted) -> bool:
-    """Whether columns are within tol where logits are rounded to float32, as in the last step, by a pass that does so too.
+def _single_will_do(passes: Passes, g: Tensor, goal: BiasGoal) -> bool:
+    """Return whether columns are within tol where logits are rounded to float32, as in the last step.
 
-    On a GPU there is nothing else that does without the matrix, and a warning says what is missed.
+    On a GPU nothing else does without the matrix: the answer is yes, and a warning says what is missed.
     """
     single = passes.to(torch.float32)
-    off = max(float(single.at(part).residual(g[part], 1 / wanted.rho).abs().max()) for part in single.parts())
-    if off > wanted.tol and g.is_cuda:
+    off = max(float(single.at(part).residual(g[part], 1 / goal.rho).abs().max()) for part in single.parts())
+    if off > goal.tol and g.is_cuda:
         callers.warn(
             f"float32 rounds the logits: column sums off by a factor of up to {math.exp(min(off, 700.0)):.7g}, "
-            f"tol is {wanted.tol:g}; raise tol or the temperature"
+            f"tol is {goal.tol:g}; raise tol or the temperature"
         )
-    return off <= wanted.tol or g.is_cuda
+    return off <= goal.tol or g.is_cuda
 
 
-def _check_first_keys(heads: Heads) -> None:
-    """Under a causal mask a query that is there sees a key if the first key that is there is not after it."""
-    first = (heads.own > -torch.inf).to(torch.uint8).argmax(1, keepdim=True)
-    lost = heads.rows & (torch.arange(heads.rows.shape[1], device=first.device) < first)
-    if bool(lost.any()):
-        k, i = lost.nonzero()[0].tolist()
+def _check_first_keys(heads: QKV) -> None:
+    """Refuse present queries that come before the first present key, under a causal mask: they see none."""
+    first = (heads.key_mask > -torch.inf).to(torch.uint8).argmax(1, keepdim=True)
+    blind = heads.rows & (torch.arange(heads.rows.shape[1], device=first.device) < first)
+    if bool(blind.any()):
+        k, i = blind.nonzero()[0].tolist()
         raise ValueError(NO_KEY.format(i, k))

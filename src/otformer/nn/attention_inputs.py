@@ -1,4 +1,4 @@
-"""What `SinkhornAttention` is given, in one form: batch first, masks as numbers to add, and what is there."""
+"""The inputs of `SinkhornAttention` in one form: batch first, masks as numbers to add, absent queries marked."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ FORBIDS = -1e4
 
 
 @dataclass(frozen=True)
-class Given:
-    """Sequences [N, L, E] and [N, S, E'], masks read."""
+class QKV:
+    """Queries, keys and values with their masks, of N sequences as given, or of B = N·heads problems when projected."""
 
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    own: Tensor  # [N, S], added to the logits of a key; −∞ for one that is not there
-    rows: Tensor  # [N, L], true for a query that is there
+    q: Tensor  # [N, L, E], or [B, n, d], scaled
+    k: Tensor  # [N, S, E'], or [B, m, d]
+    v: Tensor  # [N, S, E''], or [B, m, d]
+    key_mask: Tensor  # [N, S] or [B, m], added to the logits of a key; −∞ for an absent one
+    rows: Tensor  # [N, L] or [B, n], false for absent queries
     mask: Tensor | None  # [1 or N·heads, L, S], added to the logits
     causal: bool  # the mask is the causal one, and not among the numbers above
 
 
 def refuse_vmap() -> None:
-    """Inside vmap no tensor can be looked at, as masks and errors have to be; torch would say so at length."""
+    """Refuse vmap, inside which masks and errors cannot be read; torch's own message is longer."""
     if torch.compiler.is_compiling():
         return
     levels = torch._C._functorch.get_interpreter_stack() or ()
@@ -43,8 +43,8 @@ def refuse_vmap() -> None:
 def read(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, query_padding_mask: Tensor | None,
     attn_mask: Tensor | None, is_causal: bool, dims: tuple[int, int, int], heads: int, batch_first: bool,
-) -> Given:  # fmt: skip
-    """The forward arguments of `SinkhornAttention`, checked by shape and type; ``dims``: of query, key and value."""
+) -> QKV:  # fmt: skip
+    """Check the forward arguments of `SinkhornAttention` by shape and type; ``dims``: of query, key and value."""
     itself, alone = query is key, isinstance(query, Tensor) and query.ndim == 2
     for name, t, dim in zip(("query", "key", "value"), (query, key, value), dims, strict=True):
         order = "L, E" if alone else "N, L, E" if batch_first else "L, N, E"
@@ -55,25 +55,25 @@ def read(
     if key.shape[0] != N or value.shape[:2] != (N, S):
         shapes = ", ".join(str(tuple(t.shape[:2])) for t in (query, key, value))
         raise ArgumentError("query, key and value", "have one batch, key and value one length", f"(N, L) = {shapes}")
-    own = query.new_zeros(N, S, dtype=torch.float32)
+    key_mask = query.new_zeros(N, S, dtype=torch.float32)
     if key_padding_mask is not None:
-        own = _added("key_padding_mask", key_padding_mask, ((S,) if alone else (N, S),), query).reshape(N, S)
+        key_mask = _added("key_padding_mask", key_padding_mask, ((S,) if alone else (N, S),), query).reshape(N, S)
     rows = torch.ones(N, L, dtype=torch.bool, device=query.device)
     if query_padding_mask is not None:
         shape = (L,) if alone else (N, L)
         rows = _added("query_padding_mask", query_padding_mask, (shape,), query).reshape(N, L) > -torch.inf
     elif itself:  # a token that is no key is no query
-        rows = own > -torch.inf
+        rows = key_mask > -torch.inf
     mask = None
     if attn_mask is not None and not is_causal:
         mask = _added("attn_mask", attn_mask, ((L, S), (N * heads, L, S)), query).reshape(-1, L, S)
         if not mask.requires_grad and _causal(mask):
             mask, is_causal = None, True
-    return Given(*_present(query, key, value, own, rows), own, rows, mask, is_causal)
+    return QKV(*_present(query, key, value, key_mask, rows), key_mask, rows, mask, is_causal)
 
 
 def _added(name: str, mask: Any, shapes: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
-    """Numbers to add to logits, in float32 at least; −∞ where a boolean mask is true, or a number FORBIDS or below."""
+    """Turn a mask into numbers to add, in float32 at least: −∞ where it is true, or a number of FORBIDS or below."""
     fits = isinstance(mask, Tensor) and (mask.dtype == torch.bool or mask.is_floating_point())
     if not fits or tuple(mask.shape) not in shapes:
         expected = " or ".join(map(str, shapes))
@@ -89,14 +89,14 @@ def _added(name: str, mask: Any, shapes: tuple[tuple[int, ...], ...], like: Tens
 
 
 def _causal(mask: Tensor) -> bool:
-    """Whether a mask [B, L, S] forbids what is after the diagonal, and nothing else, and adds nothing."""
+    """Return whether a mask [B, L, S] forbids what is after the diagonal, nothing else, and adds nothing."""
     later = torch.ones(mask.shape[1:], dtype=torch.bool, device=mask.device).triu(1)
     return min(mask.shape[1:]) > 1 and bool((mask == torch.zeros_like(mask).masked_fill(later, -torch.inf)).all())
 
 
-def _present(query: Tensor, key: Tensor, value: Tensor, own: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Padding as 0: it is not read, not even for the gradients of the projections."""
-    keys = own > -torch.inf
+def _present(query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Replace padding by 0: it is not read, not even for the gradients of the projections."""
+    keys = key_mask > -torch.inf
     if not rows.shape[1]:  # nothing attends
         return query, key, value
     if not keys.shape[1]:
@@ -107,12 +107,12 @@ def _present(query: Tensor, key: Tensor, value: Tensor, own: Tensor, rows: Tenso
         raise ValueError(f"query_padding_mask leaves no query of sequence {int((~rows.any(1)).nonzero()[0, 0])}")
     if bool(keys.all()) and bool(rows.all()):
         return query, key, value
-    clean = [t.masked_fill(~there[:, :, None], 0.0) for t, there in ((query, rows), (key, keys), (value, keys))]
+    clean = [t.masked_fill(~kept[:, :, None], 0.0) for t, kept in ((query, rows), (key, keys), (value, keys))]
     return clean[0], clean[1], clean[2]
 
 
 def nested(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """A nested query that is key and value too, as a padded tensor [N, L, E] and where it has no token [N, L]."""
+    """Pad a nested query that is key and value too to [N, L, E]; the mask [N, L] is true where there is no token."""
     if not (query is key and key is value):
         raise ValueError("nested tensors are for self-attention: query, key and value must be the same, got several")
     lengths = torch.tensor([len(t) for t in query.unbind()], device=query.device)

@@ -28,9 +28,9 @@ from torch.autograd import Function
 from torch.library import custom_op
 
 from otformer.nn import balance_cpu, balance_gpu, balance_large
-from otformer.nn.balance_checks import check_after, check_before, check_logits, ordinary
-from otformer.nn.functions import Gradient, merged
-from otformer.nn.small import SMALL_SIDE
+from otformer.nn.balance_cpu import SMALL_SIDE
+from otformer.nn.balance_problems import Gradients, LogitStack, Plans, check_after, check_before, check_logits, ordinary
+from otformer.transport.types import Goal
 
 SINGLE_TOL = 1e-6  # the least tol for which float32 will do, on a GPU
 
@@ -53,7 +53,7 @@ def balance(
 
 
 def _numbers(logits: Tensor, tol: float) -> torch.dtype:
-    """What f and g are computed in: float64 but for small problems on a GPU that ask for no more than float32 has."""
+    """Choose the dtype of f and g: float32 for small problems on a GPU whose tol it reaches, float64 otherwise."""
     single = logits.is_cuda and logits.dtype != torch.float64 and tol >= SINGLE_TOL and max(logits.shape[1:]) <= SMALL_SIDE
     return torch.float32 if single else torch.float64
 
@@ -61,22 +61,25 @@ def _numbers(logits: Tensor, tol: float) -> torch.dtype:
 def _balance(
     logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, name: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """P, f [B, n], g [B, m]. On a GPU one number is read, of the solution and of what is given together: to wait for a
-    number takes longer than to solve."""
+    """Return P, f [B, n] and g [B, m]. On a GPU one number is read for errors and checks together: waiting takes longer
+    than solving."""
     B, n, m = logits.shape
+    stack, goal = LogitStack(logits, temperature, a, b), Goal(tol, max_depth)
     if not logits.is_cuda:
-        check_before(logits, temperature, a, b, name)
+        check_before(stack, name)
     f, g = (logits.new_empty(B, size, dtype=_numbers(logits, tol)) for size in (n, m))
-    P = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    error = _way(logits).solve(logits, temperature, a, b, tol, max_depth, P, f, g)
-    done = (error <= tol).all()
-    if not bool(done & ordinary(logits, temperature, a, b) if logits.is_cuda else done):
-        check_before(logits, temperature, a, b, name)
-        left = (~(error <= tol)).nonzero()[:, 0]
-        check_logits(logits, temperature, a, b, left, name)
-        balance_large.finish(logits, temperature, a, b, tol, max_depth, P, f, g, error, left)
-        check_after(error, tol, name)
-    return P, f, g
+    out = Plans(torch.empty_like(logits, memory_format=torch.contiguous_format), f, g, f.new_full((B,), torch.inf))
+    backend = _backend(logits)
+    if backend is not balance_large:
+        backend.solve(stack, goal, out)
+    done = (out.error <= tol).all()
+    if not bool(done & ordinary(stack) if logits.is_cuda else done):
+        check_before(stack, name)
+        unsolved = (~(out.error <= tol)).nonzero()[:, 0]
+        check_logits(stack, unsolved, name)
+        balance_large.finish(stack, goal, out, unsolved)
+        check_after(out.error, tol, name)
+    return out.P, f, g
 
 
 _balance_op = custom_op("otformer::balance", mutates_args=())(_balance)
@@ -93,18 +96,18 @@ def _(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max
 def _backward(
     G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, weights: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients in logits, temperature, a and b (0 unless ``weights``): sums over the problems that share a number."""
+    """Return gradients in logits, temperature, a and b (0 unless ``weights``), summed over problems that share a number."""
     Y = torch.empty_like(logits, memory_format=torch.contiguous_format)
-    w_u, w_v, heat = torch.empty_like(f), torch.empty_like(g), f.new_empty(len(f))
-    _way(logits).backward(G, logits, temperature, a, b, f, g, Y, w_u, w_v, heat)
-    heat = heat.reshape(-1, len(temperature)).sum(0).to(temperature)
+    out = Gradients(Y, torch.empty_like(f), torch.empty_like(g), f.new_empty(len(f)))
+    _backend(logits).backward(LogitStack(logits, temperature, a, b), G, f, g, out)
+    heat = out.heat.reshape(-1, len(temperature)).sum(0).to(temperature)
     if not weights:
         return Y, heat, torch.zeros_like(a), torch.zeros_like(b)
     k = torch.arange(len(f), device=f.device)
     w_a, w_b = a[k % len(a)].double(), b[k % len(b)].double()
     total_a, total_b = w_a.sum(1, keepdim=True), w_b.sum(1, keepdim=True)
-    q = (total_a / total_b) * (w_b * w_v).sum(1, keepdim=True)
-    moved = (w_u + q / total_a, w_v * (total_a / total_b) - q / total_b)
+    q = (total_a / total_b) * (w_b * out.w_v).sum(1, keepdim=True)
+    moved = (out.w_u + q / total_a, out.w_v * (total_a / total_b) - q / total_b)
     in_a, in_b = (t.reshape(-1, *to.shape).sum(0).to(to) for t, to in zip(moved, (a, b), strict=True))
     return Y, heat, in_a, in_b
 
@@ -116,6 +119,25 @@ _backward_op = custom_op("otformer::balance_backward", mutates_args=())(_backwar
 def _(G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor, weights: bool) -> Any:
     like = torch.empty_like(logits, memory_format=torch.contiguous_format)
     return like, torch.empty_like(temperature), torch.empty_like(a), torch.empty_like(b)
+
+
+class Gradient(Function):
+    """A function that computes another's gradient; it refuses to be differentiated itself."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *G: Tensor) -> Any:
+        raise RuntimeError("this layer can be differentiated once: its gradient has no derivative")
+
+
+def merged(V: int, tensors: tuple[Tensor, ...], dims: Any) -> list[Tensor]:
+    """Flatten tensors [V, B, …] to [V B, …]; the first has B problems, others a divisor of B, and are repeated."""
+    full = [t.expand(V, *t.shape) if d is None else t.movedim(d, 0) for t, d in zip(tensors, dims, strict=False)]
+    B = full[0].shape[1]
+    return [t.repeat(1, B // t.shape[1], *[1] * (t.ndim - 2)).flatten(0, 1) for t in full]
 
 
 class Balance(Function):
@@ -145,7 +167,7 @@ class Balance(Function):
 
 
 class BalanceBackward(Gradient):
-    """The derivative itself, which has none."""
+    """Compute the derivative of `Balance`, as a function that vmap can batch."""
 
     @staticmethod
     def forward(
@@ -165,8 +187,8 @@ class BalanceBackward(Gradient):
         return (Y.unflatten(0, (V, -1)), *sums), (0, 0, 0, 0)
 
 
-def _way(logits: Tensor) -> Any:
-    """The module that does the work."""
+def _backend(logits: Tensor) -> Any:
+    """Choose the module that does the work."""
     if max(logits.shape[1:]) > SMALL_SIDE or not (logits.device.type == "cpu" or balance_gpu.usable(logits)):
         return balance_large
     return balance_gpu if logits.is_cuda else balance_cpu

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from otformer.nn import balance_kernels as kernels
-from otformer.nn.small import SMALL_SINKHORN, SMALL_STEPS
+from otformer.nn.balance_cpu import SMALL_SINKHORN, SMALL_STEPS
+from otformer.nn.balance_problems import Gradients, LogitStack, Plans
 from otformer.transport.solvers.blocks import LAYERS
+from otformer.transport.types import Goal
 
 THREAD_ENTRIES = 16  # of problems that a thread has to itself; its registers hold some more, not twice as many
 THREADS, THREAD_WARPS = 32, 2  # a warp has; warps of a program of such problems
@@ -19,36 +21,28 @@ GRADIENT_SINGLE, GRADIENT_DOUBLE = 1e-12, 1e-24  # squared relative residuals of
 
 
 def usable(logits: Tensor) -> bool:
-    """Whether the kernels can run: a CUDA device, and triton."""
+    """Return whether the kernels can run: on a CUDA device, with triton."""
     return logits.is_cuda and kernels.tl is not None
 
 
-def solve(
-    logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, tol: float, max_depth: int, P: Tensor, f: Tensor, g: Tensor
-) -> Tensor:
-    """Fills P, f and g; the error of every problem [B]."""
-    error, plan = f.new_empty(len(logits)), _room(P)
-    most = max(1, min(max_depth // LAYERS, SMALL_STEPS))
-    given = (_laid(logits), *_shared(temperature, a, b, f))
-    _launch(kernels.solve, given, (plan, f, g, error), _sizes(logits, temperature, a, b), (tol, SMALL_SINKHORN, most), f)
-    _take(plan, P)
-    return error
+def solve(stack: LogitStack, goal: Goal, out: Plans) -> None:
+    """Fill in plans, potentials and errors of all problems."""
+    plan, most = _buffer(out.P), max(1, min(goal.max_depth // LAYERS, SMALL_STEPS))
+    rest = (goal.tol, SMALL_SINKHORN, most)
+    _launch(kernels.solve, _given(stack, out.f), (plan, *out[1:]), _sizes(stack), rest, out.f)
+    _copy_back(plan, out.P)
 
 
-def backward(
-    G: Tensor, logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, f: Tensor, g: Tensor,
-    Y: Tensor, w_u: Tensor, w_v: Tensor, heat: Tensor,
-) -> None:  # fmt: skip
-    """Fills Y, the gradient in logits, w_u and w_v, those in a and b, and heat [B], that in the temperature."""
-    moved, enough = _room(Y), GRADIENT_SINGLE if f.dtype == torch.float32 else GRADIENT_DOUBLE
-    given = (_laid(G), _laid(logits), *_shared(temperature, a, b, f))
-    sizes = _sizes(logits, temperature, a, b)
-    _launch(kernels.backward, given, (f, g, moved, w_u, w_v, heat), sizes, (enough,), f)
-    _take(moved, Y)
+def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients) -> None:
+    """Fill in the gradients of a loss with the gradient G in the plans."""
+    moved, enough = _buffer(out.Y), GRADIENT_SINGLE if f.dtype == torch.float32 else GRADIENT_DOUBLE
+    given = (_arranged(G), *_given(stack, f))
+    _launch(kernels.backward, given, (f, g, moved, *out[1:]), _sizes(stack), (enough,), f)
+    _copy_back(moved, out.Y)
 
 
 def shape(entries: int, numbers: torch.dtype) -> tuple[int, int]:
-    """Problems of a program and its warps: a problem to a thread, several to a warp, or several warps to a problem.
+    """Choose the problems and warps of a program: a problem to a thread, several to a warp, or several warps to a problem.
 
     Two warps at least: with one, Triton 3.6 makes a program of two nested loops that never ends.
 
@@ -62,47 +56,47 @@ def shape(entries: int, numbers: torch.dtype) -> tuple[int, int]:
 
 
 def _filled(n: int, m: int) -> tuple[int, int]:
-    """Rows and columns that the kernels have for n and m."""
+    """Round n and m up to the rows and columns of a kernel."""
     return max(LEAST_SIDE, 1 << (n - 1).bit_length()), max(LEAST_SIDE, 1 << (m - 1).bit_length())
 
 
-def _alone(t: Tensor) -> bool:
-    """Whether each problem of a stack [B, n, m] is one thread's."""
+def _one_thread(t: Tensor) -> bool:
+    """Return whether one thread holds each problem of a stack [B, n, m]."""
     N, M = _filled(*t.shape[1:])
     return N * M <= THREAD_ENTRIES
 
 
-def _laid(t: Tensor) -> Tensor:
-    """A stack [B, n, m] in the order in which threads that lie beside each other read it: [n, m, B] if each has its own."""
-    return t.permute(1, 2, 0).contiguous() if _alone(t) else t.contiguous()
+def _arranged(t: Tensor) -> Tensor:
+    """Order a stack [B, n, m] as neighbouring threads read it: as [n, m, B] if each has a problem of its own."""
+    return t.permute(1, 2, 0).contiguous() if _one_thread(t) else t.contiguous()
 
 
-def _room(out: Tensor) -> Tensor:
-    """Where a kernel writes what is to fill ``out`` [B, n, m]."""
-    return out.new_empty(*out.shape[1:], len(out)) if _alone(out) else out
+def _buffer(out: Tensor) -> Tensor:
+    """Return what a kernel writes to, in place of ``out`` [B, n, m] where the order differs."""
+    return out.new_empty(*out.shape[1:], len(out)) if _one_thread(out) else out
 
 
-def _take(room: Tensor, out: Tensor) -> None:
-    if room is not out:
-        out.copy_(room.permute(2, 0, 1))
+def _copy_back(buffer: Tensor, out: Tensor) -> None:
+    if buffer is not out:
+        out.copy_(buffer.permute(2, 0, 1))
 
 
-def _shared(temperature: Tensor, a: Tensor, b: Tensor, like: Tensor) -> tuple[Tensor, ...]:
-    return tuple(t.to(like.dtype).contiguous() for t in (temperature, a, b))
+def _given(stack: LogitStack, like: Tensor) -> tuple[Tensor, ...]:
+    return (_arranged(stack.logits), *(t.to(like.dtype).contiguous() for t in stack[1:]))
 
 
-def _sizes(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> tuple[int, ...]:
-    """How many problems, rows, columns; how far apart problems, rows and columns are in memory; what they share."""
-    B, n, m = logits.shape
-    steps = (1, m * B, B) if _alone(logits) else (n * m, m, 1)
-    return (B, n, m, *steps, len(temperature), len(a), len(b))
+def _sizes(stack: LogitStack) -> tuple[int, ...]:
+    """Count problems, rows and columns, their strides in memory, and the temperatures and weights they share."""
+    B, n, m = stack.logits.shape
+    steps = (1, m * B, B) if _one_thread(stack.logits) else (n * m, m, 1)
+    return (B, n, m, *steps, *map(len, stack[1:]))
 
 
 def _launch(
     kernel: Any, given: tuple[Tensor, ...], out: tuple[Tensor, ...], sizes: tuple[int, ...], rest: tuple[float, ...],
     like: Tensor,
 ) -> None:  # fmt: skip
-    """The kernel over all problems, in the numbers of ``like``."""
+    """Run the kernel over all problems, in the dtype of ``like``."""
     N, M = _filled(*sizes[1:3])
     batch, warps = shape(N * M, like.dtype)
     kind = kernels.tl.float32 if like.dtype == torch.float32 else kernels.tl.float64

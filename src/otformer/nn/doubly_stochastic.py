@@ -8,14 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import Function
+from torch.library import custom_op
 
 from otformer import checks
 from otformer.memory import Need, needs, shape
+from otformer.network.alternating import alternated
 from otformer.nn import inputs
-from otformer.nn.balance import balance
-from otformer.nn.iterated import iterated
+from otformer.nn.balance import balance, merged
+from otformer.nn.balance_problems import LogitStack, check_before, check_logits
 
 MOST_ITERATIONS = 10**6  # more would not end
+FURTHEST = 1e20  # that logits/τ may be from 0: their derivatives are squares in float32
 
 
 class DoublyStochastic(nn.Module):
@@ -84,9 +88,9 @@ class DoublyStochastic(nn.Module):
         """logits (..., n, m) → P (..., n, m).
 
         a, b : row sums (..., n) and column sums (..., m), of equal totals. Without both, all are 1, and as many rows as
-            columns must be there; without one, it is constant with the other's total.
+            columns must be present; without one, it is constant with the other's total.
         mask : boolean, broadcast to the logits, True where an entry may be positive; a logit of −inf forbids one too.
-        row_mask, column_mask : boolean (..., n) and (..., m), True = there. What is not there is not read, and 0 in P.
+        row_mask, column_mask : boolean (..., n) and (..., m), True = present. What is absent is not read, and 0 in P.
         """
         shape = tuple(inputs.matrix("logits", logits).shape)
         lead, (n, m) = shape[:-2], shape[-2:]
@@ -114,7 +118,7 @@ class DoublyStochastic(nn.Module):
         return inputs.need(lead, n, m, 4 + kept)
 
     def _heads(self, lead: tuple[int, ...]) -> Tensor:
-        """Temperatures [H], of which problem k has number k mod H."""
+        """Return temperatures [H], of which problem k has number k mod H."""
         temperature = self.temperature
         if temperature.ndim == 0:
             return temperature[None]
@@ -129,3 +133,51 @@ class DoublyStochastic(nn.Module):
         shown = ", ".join(f"{t:.4g}" for t in self.temperature.detach().reshape(-1).tolist())
         goal = f"tol={self.tol:g}" if self.iterations is None else f"iterations={self.iterations}"
         return f"temperature={shown}, learnable={isinstance(self.log_temperature, nn.Parameter)}, {goal}"
+
+
+def iterated(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor, iterations: int) -> Tensor:
+    """Return P [B, n, m] after ``iterations``, rows then columns of log P brought to their sums; in float32 at least.
+
+    >>> one = torch.ones(1, 2)
+    >>> iterated(torch.tensor([[[3.0, 0.0], [0.0, 1.0]]]), torch.ones(1), one, one, 2).sum(1)
+    tensor([[1., 1.]])
+    """
+    kind = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    temperature = temperature * Checked.apply(logits.detach(), temperature.detach(), a.detach(), b.detach())
+    allowed = (a > 0)[:, :, None] & (b > 0)[:, None, :] & ~logits.isneginf()
+    tau = temperature.to(kind).repeat(len(logits) // len(temperature))[:, None, None]
+    for X in alternated(torch.where(allowed, logits, 0.0).to(kind) / tau, allowed, a, b, iterations):  # noqa: B007
+        pass
+    return X.exp().to(logits.dtype)
+
+
+def _checked(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """Check the input and return 1: the compiler does not remove a number that is used."""
+    stack = LogitStack(logits, temperature, a, b)
+    check_before(stack, "logits")
+    check_logits(stack, torch.arange(len(logits), device=logits.device), "logits", FURTHEST)
+    return temperature.new_ones(())
+
+
+_checked_op = custom_op("otformer::checked", mutates_args=())(_checked)
+
+
+@_checked_op.register_fake
+def _(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return temperature.new_empty(())
+
+
+class Checked(Function):
+    """Run `_checked` under torch.func too."""
+
+    @staticmethod
+    def forward(logits: Tensor, temperature: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return (_checked_op if torch.compiler.is_compiling() else _checked)(logits, temperature, a, b)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *tensors: Tensor) -> tuple[Tensor, None]:
+        return Checked.apply(*merged(info.batch_size, tensors, in_dims)), None

@@ -1,8 +1,8 @@
 r"""Soft sorting, ranking, top k and quantiles: transport of values onto pieces of [0, 1], in order.
 
 Items have values x_i and weights a_i, Σa = 1. Pieces [e_j, e_j+1] of [0, 1] have their lengths b_j for weights and their
-middles for places. Values and places are brought to mean 0 and variance 1, the places as those of k equal pieces, k items
-being there. The plan P between them, cost (x_i − y_j)², blurs over about √reg standard deviations; as reg → 0 it puts the
+middles for places. Values and places are brought to mean 0 and variance 1, the places as those of k equal pieces, for k
+items. The plan P between them, cost (x_i − y_j)², blurs over about √reg standard deviations; as reg → 0 it puts the
 items into the pieces in ascending order. So with
 
     k equal pieces:                               Σ_i P_ij x_i / b_j are the sorted values, Σ_j P_ij j / a_i the ranks;
@@ -41,7 +41,7 @@ SAME_SHARE = 1e-9  # of the mass: ends of items and pieces that are nearer are o
 
 
 class Sorting(nn.Module):
-    """What the soft sorting layers share: λ, how far it is solved, and the plan onto pieces of [0, 1]."""
+    """The base of the soft sorting layers: λ, tolerance, and the plan onto pieces of [0, 1]."""
 
     def __init__(self, reg: float = 0.1, tol: float = 1e-6, max_depth: int = 10_000) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Sorting(nn.Module):
         self.tol, self.max_depth = checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2)
 
     def _plan(self, x: Tensor, a: Tensor, edges: Tensor, count: Tensor) -> Tensor:
-        """P [B, n, s] of values x [B, n] with weights a [B, n], onto pieces between edges [B, s + 1]; count [B, 1] items."""
+        """Compute the plan [B, n, s] of values x [B, n], weights a [B, n], onto the pieces between edges [B, s + 1]."""
         b, places = edges.diff(dim=1), (edges[:, 1:] + edges[:, :-1]) / 2
         flat = (1 - count.square().reciprocal()).clamp_min(1e-9)  # one item has no variance
         y = (places - 0.5) * (12 / flat).sqrt()
@@ -64,7 +64,7 @@ class Sorting(nn.Module):
         return balance(logits, x.new_full((1,), self.reg), a, b, self.tol, self.max_depth, "values")
 
     def _need(self, values: Tensor, pieces: int | None = None) -> Need:
-        """Of the plan of n values onto so many pieces, by default n."""
+        """Estimate the memory of the plan of n values onto so many pieces, by default n."""
         *lead, n = shape(values, 1)
         return inputs.need(lead, n, n if pieces is None else pieces, 6 if pieces is None else 12)
 
@@ -77,7 +77,7 @@ class SoftSort(Sorting):
 
     Exact as reg → 0, otherwise blurred over about √reg standard deviations. Evenly spaced neighbours are told apart if reg
     is well below 24/n². The places are equal shares of the mass: with weights, sorted_j is the mean of the values between
-    the shares j/n and (j + 1)/n of it. Items that are not there come last, as 0.
+    the shares j/n and (j + 1)/n of it. Absent items come last, as 0.
 
     >>> soft = SoftSort(reg=0.001)
     >>> soft(torch.tensor([3.0, -1.0, 2.0])).round(decimals=3).tolist()
@@ -90,7 +90,7 @@ class SoftSort(Sorting):
 
     @needs(lambda self, values, **_: self._need(values))
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """values (..., n) → soft sorted values (..., n). weights (..., n), default equal; mask (..., n), True = there."""
+        """values (..., n) → soft sorted values (..., n). weights (..., n), default equal; mask (..., n), True = present."""
         x, a, count = _read(values, weights, mask)
         x, a, scale = _unit(x, a)
         sorted_values = _whole(_means(self._places(x, a, count).mT, x[:, :, None])[:, :, 0], scale)
@@ -98,7 +98,7 @@ class SoftSort(Sorting):
 
     @needs(lambda self, values, **_: self._need(values))
     def rank(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for items that are not there."""
+        """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for absent items."""
         x, a, count = _read(values, weights, mask)
         P = self._places(x, a, count)
         return _means(P, torch.arange(x.shape[1], device=x.device).to(x)[:, None]).to(values.dtype).reshape(values.shape)
@@ -115,7 +115,7 @@ class SoftSort(Sorting):
         return _means(P.mT, table).to(columns.dtype).reshape(columns.shape)
 
     def _places(self, x: Tensor, a: Tensor, count: Tensor) -> Tensor:
-        """P [B, n, n]: as many places as items are there, the others empty."""
+        """Plan P [B, n, n] onto as many places as there are items; the other places stay empty."""
         steps = torch.arange(x.shape[1] + 1, dtype=x.dtype, device=x.device)
         return self._plan(x, a, (steps / count).clamp_max(1.0), count)
 
@@ -148,7 +148,7 @@ class SoftTopK(Sorting):
 
     @needs(lambda self, values, **_: self._need(values, 2))
     def forward(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """values (..., n) → (..., n), k of them or more there."""
+        """values (..., n), at least k of them present → (..., n)."""
         x, a, count = _read(values, weights, mask)
         if self.k > x.shape[1]:
             raise checks.ArgumentError("k", f"be at most the {x.shape[1]} values", self.k)
@@ -202,16 +202,16 @@ class SoftQuantile(Sorting):
 
 
 def _read(values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """x [B, n], 0 for what is not there; a [B, n] of sum 1; count [B, 1], how many are there; in float64."""
+    """Read x [B, n], 0 for absent items, a [B, n] of sum 1, and the number of items [B, 1], in float64."""
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim == 0 or values.shape[-1] == 0:
         raise checks.ArgumentError("values", "be a tensor of floats of shape (..., n), n at least 1", inputs.kind(values))
     shape = tuple(values.shape)
-    there = inputs.mask("mask", mask, shape, values)
+    present = inputs.mask("mask", mask, shape, values)
     x, a = values.double(), torch.ones_like(values, dtype=torch.float64)
     if weights is not None:
         a = inputs.weights("weights", weights, shape, values).expand(shape)
-    if there is not None:
-        x, a = torch.where(there, x, 0.0), torch.where(there, a, 0.0)
+    if present is not None:
+        x, a = torch.where(present, x, 0.0), torch.where(present, a, 0.0)
     x, a = x.reshape(-1, shape[-1]), a.reshape(-1, shape[-1])
     a = a / inputs.divisor(a)
     a = torch.where(a.abs() < LEAST_SHARE, 0.0, a)
@@ -220,7 +220,7 @@ def _read(values: Any, weights: Any, mask: Any) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _unit(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """x/s, a and s [B, 1], the greatest |x| of each problem, with derivatives that are changed; `_whole` gives s F back.
+    """Return x/s, a and s [B, 1], the greatest |x| of each problem, with changed derivatives; `_whole` undoes it.
 
     Sorted values and quantiles have F(x, a) = s F(x/s, a): derivatives in x are those of F at x/s, no factor s or 1/s is in
     them, and none is multiplied on the way (1e307 times a few would be infinite); those in a have s, at the very end.
@@ -231,21 +231,21 @@ def _unit(x: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _whole(y: Tensor, scale: Tensor) -> Tensor:
-    """s y of what was computed from `_unit`, with the derivatives of y."""
+    """Multiply by the scale that `_unit` took out; keep the derivatives of y."""
     return (scale * y).detach() + (y - y.detach())
 
 
 def _standard(x: Tensor, a: Tensor) -> Tensor:
-    """Mean 0 and variance 1 under the weights a [B, n]; equal values become 0."""
+    """Standardise to mean 0 and variance 1 under the weights a [B, n]; equal values become 0."""
     largest = torch.where(a > 0, x.detach(), 0.0).abs().amax(1, keepdim=True)
-    x = x / torch.where(largest > 0, largest, 1.0)  # squares of what is left neither overflow nor vanish
+    x = x / torch.where(largest > 0, largest, 1.0)  # then squares neither overflow nor vanish
     centred = x - (a * x).sum(1, keepdim=True)
     variance = (a * centred.square()).sum(1, keepdim=True)
     return centred / torch.where(variance > 0, variance, 1.0).sqrt()
 
 
 def _quantiles(x: Tensor, a: Tensor, shares: Tensor) -> Tensor:
-    """Values [B, s] up to which there are given shares of the mass a [B, n] of x [B, n]; halfway where one ends there."""
+    """Find values [B, s] up to which given shares of the mass a [B, n] of x [B, n] lie; halfway at the end of an item."""
     x, order = x.sort(dim=1)
     ends = a.gather(1, order).cumsum(1)
     sides = (torch.searchsorted(ends, share) for share in (shares - SAME_SHARE, shares + SAME_SHARE))
@@ -254,7 +254,7 @@ def _quantiles(x: Tensor, a: Tensor, shares: Tensor) -> Tensor:
 
 
 def _means(P: Tensor, table: Tensor) -> Tensor:
-    """Σ_j P_ij table_j / Σ_j P_ij for plans P [B, n, m] and a table [B, m, c] or [m, c]; 0 where there is nothing to share.
+    """Average Σ_j P_ij table_j / Σ_j P_ij for plans P [B, n, m] and a table [B, m, c] or [m, c]; 0 for rows without mass.
 
     The sums, which are the weights up to tol, come with the product: one look at P, and one for its gradient.
     """

@@ -10,12 +10,16 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.memory import needs
-from otformer.nn.balance_checks import check_weights, refuse
+from otformer.nn.balance_large import find_potentials, stack_size
+from otformer.nn.balance_problems import check_weights, refuse, warn_unconverged
 from otformer.nn.inputs import SMALLER, kind
 from otformer.transport.costs.distances import moving_squares
+from otformer.transport.derivatives.implicit import Potentials, log_plan
 from otformer.transport.needs import VARIANT, of_cost, of_points
-from otformer.transport.ragged.plans import plans
 from otformer.transport.solve import eager
+from otformer.transport.types import ABSENT_WEIGHT
+
+PLAN_ROUNDING = 1e-6  # of the mass: marginal error of a plan whose potentials converged, up to which it is as it should be
 
 
 class Transport(nn.Module):
@@ -63,8 +67,8 @@ class Transport(nn.Module):
     ) -> Tensor:
         """x (n, d) and y (m, d), or cost (n, m); with a batch axis in front of all or none.
 
-        a, b : weights (n,), (m,), default uniform over the points that are there.
-        x_mask, y_mask : boolean, True = there. What is not there is not read; its rows and columns of the output are 0.
+        a, b : weights (n,), (m,), default uniform over the points that are present.
+        x_mask, y_mask : boolean, True = present. Absent points are not read; their rows and columns of the output are 0.
         """
         given = {"x": x, "y": y} if cost is None else {"cost": cost}
         if any(t is None for t in given.values()) or (cost is not None and (x is not None or y is not None)):
@@ -80,8 +84,8 @@ class Transport(nn.Module):
         top = torch.finfo(first.dtype).max if self.output == "plan" else math.inf
         w_a, w_b = _weights("a", a, rows, top), _weights("b", b, columns, top)
         checks.same_mass(w_a, w_b)
-        there = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
-        sets = [_present(name, t, mask) for name, t, mask in zip(given, sets, there, strict=True)]
+        present = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
+        sets = [_masked(name, t, mask) for name, t, mask in zip(given, sets, present, strict=True)]
         *sets, w_a, w_b = (t if batch else t[None] for t in (*sets, w_a, w_b))
         C = moving_squares(*sets) if cost is None else sets[0]
         checks.positive("reg", float(self.reg.detach()))  # a learned one can have run away
@@ -95,6 +99,35 @@ class Transport(nn.Module):
         return f"reg={float(self.reg.detach()):.4g}, learnable={self.log_reg.requires_grad}, output={self.output!r}"
 
 
+def plans(C: Tensor, a: Tensor, b: Tensor, reg: Tensor, tol: float, max_depth: int) -> Tensor:
+    """Compute entropic plans [B, n, m] of costs C [B, n, m] and weights a [B, n], b [B, m], float64, checked.
+
+    Differentiable in all four tensors, by implicit differentiation. b is scaled to the mass of a first. A point without
+    mass is absent: its row or column of the plan is 0, and so is the gradient in its costs.
+    """
+    if not C.numel():
+        return torch.zeros_like(C)
+    mass = a.sum(1, keepdim=True)
+    present = (a > 0)[:, :, None] & (b > 0)[:, None, :]
+    least = ABSENT_WEIGHT * mass.detach()  # of an absent point: far below rounding, and its potential is finite
+    a, b = torch.maximum(a, least), torch.maximum(b * (mass / b.sum(1, keepdim=True)), least)
+    low = torch.where(present, C.detach(), torch.inf).amin((1, 2), keepdim=True)
+    C = torch.where(present, C - low, 0.0)  # only differences of costs matter
+    reg, total = reg.to(C), a.detach().sum(1)
+    stacks = zip(*(t.detach().split(stack_size(C)) for t in (C, a, b, tol * total.clamp_max(1))), strict=True)
+    found = [find_potentials(c, w_a, w_b, float(reg.detach()), enough, max_depth) for c, w_a, w_b, enough in stacks]
+    u, v, done = (torch.cat(parts) for parts in zip(*found, strict=True))
+    if checks.derivative_wanted(C, a, b, reg):
+        u, v = Potentials.apply(C, a, b, reg, u, v)
+    P = log_plan(C, u, v, reg).exp()
+    # The plan that is returned is judged: it is rounded otherwise than the solver's, where C ≫ λ.
+    error = (P.detach().sum(2) - a.detach()).abs().sum(1) + (P.detach().sum(1) - b.detach()).abs().sum(1)
+    unsolved = ~(done & (error <= max(tol, PLAN_ROUNDING) * total))
+    if bool(unsolved.any()):
+        warn_unconverged(unsolved, error, tol, "raise reg, tol or max_depth")
+    return torch.where(present, P, 0.0)
+
+
 def _refuse_transforms(*sets: Tensor | None) -> None:
     if any(isinstance(t, Tensor) and checks.is_transformed(t) for t in sets):
         raise ValueError(
@@ -104,7 +137,7 @@ def _refuse_transforms(*sets: Tensor | None) -> None:
 
 
 def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | None]) -> list[Tensor]:
-    """Points or costs with floats of one dtype, of equal batches and dimension; on one device with weights and masks."""
+    """Check that points or costs share dtype, batch and dimension, and one device with weights and masks."""
     sets: list[Tensor] = []
     for name, t in given.items():
         if not isinstance(t, Tensor) or not t.is_floating_point():
@@ -125,7 +158,7 @@ def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | Non
 
 
 def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Boolean, by default all there; a side with nothing there is an error."""
+    """Check a boolean mask, by default all true; a side without points is an error."""
     mask = torch.ones(shape, dtype=torch.bool, device=like.device) if mask is None else mask
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
         raise checks.ArgumentError(name, f"be a boolean tensor of shape {shape}", kind(mask))
@@ -133,19 +166,19 @@ def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) 
     return mask
 
 
-def _weights(name: str, weights: Tensor | None, there: Tensor, top: float) -> Tensor:
-    """In float64, 0 where nothing is there; by default uniform with total 1."""
+def _weights(name: str, weights: Tensor | None, present: Tensor, top: float) -> Tensor:
+    """Read weights in float64, 0 for absent points; by default uniform with total 1."""
     if weights is None:
-        return there / there.sum(-1, keepdim=True, dtype=torch.float64)
-    if not isinstance(weights, Tensor) or weights.shape != there.shape:
-        raise checks.ArgumentError(name, f"be a tensor of shape {tuple(there.shape)}", kind(weights))
-    weights = torch.where(there, weights.double(), 0.0)
+        return present / present.sum(-1, keepdim=True, dtype=torch.float64)
+    if not isinstance(weights, Tensor) or weights.shape != present.shape:
+        raise checks.ArgumentError(name, f"be a tensor of shape {tuple(present.shape)}", kind(weights))
+    weights = torch.where(present, weights.double(), 0.0)
     check_weights(name, weights, top)
     return weights
 
 
-def _present(name: str, t: Tensor, there: Tensor) -> Tensor:
-    """The numbers that are there, in float64, which must be finite; 0 elsewhere. The last two axes are a problem's."""
-    t = torch.where(there, t.double(), 0.0)
+def _masked(name: str, t: Tensor, present: Tensor) -> Tensor:
+    """Convert present numbers to float64, which must be finite, others to 0. The last two axes are a problem's."""
+    t = torch.where(present, t.double(), 0.0)
     refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among what is there")
     return t

@@ -18,18 +18,18 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 class Picture(Protocol):
-    """What can be drawn in three ways."""
+    """A picture that can be drawn in three ways."""
 
     @property
     def title(self) -> str: ...
     @property
     def caption(self) -> str: ...
     def svg(self, page: bool = False) -> str:
-        """An ``<svg>`` element that is legible on light and dark, larger for a page; outside text in it is escaped."""
+        """Draw an ``<svg>`` element that is legible on light and dark, larger for a page; outside text in it is escaped."""
         ...
 
     def text(self) -> Text:
-        """Characters for a terminal, none where that cannot be."""
+        """Draw with characters for a terminal; empty where that is impossible."""
         ...
 
     def draw(self, axes: Any) -> None:
@@ -39,7 +39,7 @@ class Picture(Protocol):
 
 @dataclass(frozen=True)
 class Card:
-    """What there is to show of a thing. Every text may come from outside: it is escaped here.
+    """The facts and pictures to show of an object. Every text may come from outside: it is escaped here.
 
     title : its kind.   facts : names and values.   pictures : the first is what `Shown.plot` draws.
     verdict : one line, and ``good``, whether it is good news (None: neither).   note : why something is not shown.
@@ -56,7 +56,7 @@ class Card:
     about: str = ""
 
     def html(self) -> str:
-        """A ``<div>`` without style sheets or scripts, in the colours of the text around it."""
+        """Render a ``<div>`` without style sheets or scripts, in the colours of the text around it."""
         head = f"<div><b>{escape(self.title)}</b> &nbsp;{self._mark()}{escape(self.verdict)}</div>"
         names = {name: f'<dt style="opacity:.75;font-weight:normal;margin:0">{escape(name)}</dt>' for name in self.facts}
         rows = "".join(f'{names[name]}<dd style="margin:0">{escape(value)}</dd>' for name, value in self.facts.items())
@@ -71,7 +71,7 @@ class Card:
         return f'<div style="font:13px/1.5 system-ui,sans-serif;max-width:100%">{head}{facts}{row}{note}</div>'
 
     def page(self) -> str:
-        """The same as a whole HTML page without scripts, in the look of the other pages (show/page.html)."""
+        """Render a whole HTML page without scripts, in the look of the other pages (show/page.html)."""
         title = self.heading or self.title
         verdict = f'<p class="verdict">{self._mark()}{escape(self.verdict)}</p>' if self.verdict else ""
         facts = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in self.facts.items())
@@ -85,16 +85,16 @@ class Card:
         return look.page(f"otformer: {title}", body)
 
     def _drawn(self, page: bool) -> list[tuple[Picture, str]]:
-        """Pictures and their SVG; not those that are empty."""
+        """Return pictures with their SVG; leave out empty ones."""
         return [(picture, svg) for picture in self.pictures if (svg := picture.svg(page))]
 
     def _mark(self) -> str:
-        """A tick, a cross, or nothing."""
+        """Return a tick, a cross, or nothing."""
         signs = {True: (look.GOOD, "✓"), False: (look.MARK, "✗")}
         return "" if self.good is None else '<b style="color:{}">{}</b> '.format(*signs[self.good])
 
     def rich(self) -> Any:
-        """The same for `rich.print`."""
+        """Render the card for `rich.print`."""
         from rich.columns import Columns
         from rich.console import Group
         from rich.text import Text
@@ -123,7 +123,7 @@ class Shown:
         return self._card().rich()
 
     def _plot(self, ax: Any, **options: Any) -> Any:
-        """The first picture, on axes of one's own if ``ax`` is None; ValueError where there is nothing to draw."""
+        """Draw the first picture, on new axes if ``ax`` is None; raise ValueError if there is nothing to draw."""
         card = self._card(**options)
         if not card.pictures:
             raise ValueError(f"{card.title} cannot be drawn: {card.note}")
@@ -136,7 +136,7 @@ class Shown:
         return ax
 
     def _save(self, path: str | Path, **options: Any) -> None:
-        """A page (.html), or the first picture (.png, .svg, .pdf); written whole or not at all."""
+        """Write a page (.html), or the first picture (.png, .svg, .pdf), whole or not at all."""
         file = checks.path("path", path, ".html", ".htm", *PICTURES)
         if file.suffix.lower() in (".html", ".htm"):
             look.write_page("path", file, self._card(**options).page())

@@ -13,7 +13,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def block_size(size: int, cells: int = CELLS) -> int:
-    """How many rows (columns) one cell stands for.
+    """Return how many rows (columns) one cell stands for.
 
     >>> block_size(32), block_size(33), block_size(100)
     (1, 2, 4)
@@ -22,7 +22,7 @@ def block_size(size: int, cells: int = CELLS) -> int:
 
 
 def blocks(plan: Any, cells: int = CELLS) -> Array | None:
-    """Sums over blocks of an n × m plan, at most ``cells`` a side; None if that would read more than 4 million entries.
+    """Sum blocks of an n × m plan, at most ``cells`` per side; None if that would read more than 4 million entries.
 
     plan : array, tensor, or what forms its rows i to j when asked, ``plan.rows(i, j)``. One band of rows is read at a time.
 
@@ -39,7 +39,7 @@ def blocks(plan: Any, cells: int = CELLS) -> Array | None:
 
 
 def blocks_of_pairs(pairs: tuple[Any, Any, Any], shape: tuple[int, int], cells: int = CELLS) -> Array | None:
-    """The same of a plan that is a list: rows (E,), columns (E,), masses (E,). None of an empty shape.
+    """Sum blocks of a plan that is a list: rows (E,), columns (E,), masses (E,); None for an empty shape.
 
     >>> blocks_of_pairs(([0, 3], [1, 1], [0.5, 0.5]), (4, 2), cells=2)
     array([[0. , 0.5],
@@ -55,5 +55,5 @@ def blocks_of_pairs(pairs: tuple[Any, Any, Any], shape: tuple[int, int], cells: 
 
 
 def _numbers(t: Any) -> Array:
-    """A tensor, on any device and with derivatives or without, as an array in float64."""
+    """Convert a tensor, on any device and with derivatives or without, to an array in float64."""
     return np.asarray(t.detach().cpu().numpy() if hasattr(t, "detach") else t, dtype=np.float64)

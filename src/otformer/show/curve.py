@@ -31,7 +31,7 @@ class Curve:
         return [(k, math.log10(max(value, SMALLEST))) for k, value in both if math.isfinite(value)]
 
     def svg(self, page: bool = False) -> str:
-        """The line, with powers of ten on the left and the layers below."""
+        """Draw the line, with powers of ten on the left and the layers below."""
         logs = self._logs()
         if not logs:
             return ""
@@ -52,7 +52,7 @@ class Curve:
         return svg(WIDE, TALL, f"{self.title}: {ends}", f"{grid}{line}{first}{end}", page)
 
     def text(self) -> Text:
-        """One line of bars, the tallest for the largest number."""
+        """Draw one line of bars, the tallest for the largest number."""
         from rich.text import Text
 
         logs = [t for _, t in self._logs()]
@@ -63,6 +63,6 @@ class Curve:
         return Text(f"{bars}  {10 ** logs[0]:.1e} → {10 ** logs[-1]:.1e}", style="blue", no_wrap=True)
 
     def draw(self, axes: Any) -> None:
-        """On axes of matplotlib."""
+        """Draw on axes of matplotlib."""
         axes.semilogy([k for k, _ in self._logs()], [10**t for _, t in self._logs()], color=HEAT)
         axes.set(title=self.title, xlabel="layer")

@@ -47,7 +47,7 @@ class Heat:
 
     @property
     def caption(self) -> str:
-        """What one cell is, and what full colour stands for."""
+        """Say what one cell is, and what full colour stands for."""
         sizes = [block_size(whole, cells) for whole, cells in zip(self.shape, self.matrix.shape, strict=True)]
         cell = "" if sizes == [1, 1] else f"a cell is {sizes[0]} × {sizes[1]} entries added up, "
         bars = f"; bars: sums of rows and of columns, the longest {self._longest:.3g}" if self.sums else ""
@@ -62,17 +62,17 @@ class Heat:
         return float(self.matrix.max()) if self.top is None else self.top
 
     def shades(self) -> Array:
-        """How strong each cell is, 0 to 1: the square root of its share of the top, so that small shares are seen."""
+        """Return the opacity of each cell, 0 to 1: the square root of its share of the top, to show small shares."""
         return np.sqrt(np.clip(self.matrix / self._top, 0, 1)) if self._top > 0 else np.zeros_like(self.matrix)
 
     def _texts(self, side: int) -> list[str]:
-        """The label of every row (side 0) or column, cut to length; none where there are none or too many."""
+        """Return the label of every row (side 0) or column, cut to length; empty if there are none or too many."""
         if self.labels is None or self.matrix.shape[side] > LABELLED or self.shape[side] != self.matrix.shape[side]:
             return []
         return [printable(str(text), LETTERS) for text in self.labels[side]]
 
     def svg(self, page: bool = False) -> str:
-        """One path for each level of opacity, on a transparent ground; on a page one for each cell, with its number."""
+        """Draw one path per level of opacity, on a transparent ground; on a page one per cell, with its number."""
         n, m = self.matrix.shape
         side = PAGE_SIDE if page else SIDE
         cell, bar = side / max(n, m, 11.5), side * BAR if self.sums else 0.0
@@ -108,7 +108,7 @@ class Heat:
         return found
 
     def _tips(self) -> list[str]:
-        """Every cell on its own, with its names and number as what a browser shows when it is pointed at."""
+        """Draw every cell on its own; its names and number are the tooltip."""
         levels, (rows, columns) = self._levels(), (self._names(0), self._names(1))
         return [
             f'<path fill-opacity="{levels[i, j] / LEVELS:g}" d="M{j} {i}h1v1h-1z">'
@@ -117,7 +117,7 @@ class Heat:
         ]
 
     def _names(self, side: int) -> list[str]:
-        """What a row (column) is called: its label, or its number from 1, or the numbers of its block."""
+        """Name a row (column): by its label, its number from 1, or the numbers of its block."""
         size, whole = block_size(self.shape[side], self.matrix.shape[side]), self.shape[side]
         if self.labels is not None and size == 1:
             return [str(text) for text in self.labels[side]]
@@ -125,7 +125,7 @@ class Heat:
         return [f"{self.sides[side]} {a}" if a == b else f"{self.sides[side]} {a} to {b}" for a, b in spans]
 
     def _bars(self, left: float, top: float, cell: float, bar: float) -> list[str]:
-        """Sums of the rows on the right, of the columns on top, on one scale."""
+        """Draw sums of the rows on the right, of the columns on top, on one scale."""
         scale = (bar - GAP) / (self._longest or 1)
         right, thick, inset = left + self.matrix.shape[1] * cell + GAP, 0.76 * cell, 0.12 * cell
         lines = [
@@ -139,7 +139,7 @@ class Heat:
         return [f'<path fill="currentColor" opacity=".4" d="{"".join(lines)}"/>']
 
     def text(self, width: int = 80) -> Text:
-        """Per cent below the labels of columns, if there are labels and the top is 1; else two characters per cell."""
+        """Print per cent below the labels of columns, if there are labels and the top is 1; else two characters per cell."""
         from rich.text import Text
 
         if self.labels is not None and self._top == 1 and self.shape == self.matrix.shape:
@@ -153,7 +153,7 @@ class Heat:
         return Text("\n".join([edges[0], *body, edges[1]]), style="blue", no_wrap=True)
 
     def _per_cent(self, beside: Sequence[str], above: Sequence[str], width: int) -> Text:
-        """Numbers on a ground that is the darker the larger they are.
+        """Print numbers on a ground that is darker for larger ones.
 
         Column labels stand upright where they would make it wider than ``width``; columns that do not fit then go into
         blocks below each other.
@@ -183,7 +183,7 @@ class Heat:
         return text
 
     def draw(self, axes: Any) -> None:
-        """On axes of matplotlib, points counted from 1."""
+        """Draw on axes of matplotlib, points counted from 1."""
         n, m = self.shape
         extent = (0.5, m + 0.5, n + 0.5, 0.5)
         axes.imshow(self.matrix, cmap=SEQUENTIAL, vmin=0, vmax=self._top or 1, extent=extent, interpolation="nearest")
@@ -200,7 +200,7 @@ class Heat:
 
 
 def checked_labels(labels: Any, shape: tuple[int, int]) -> tuple[list[str], list[str]] | None:
-    """Two lists of texts, one for each row and one for each column of a matrix of ``shape``; None stays None.
+    """Check two lists of texts, one for the rows and one for the columns of a matrix of ``shape``; None stays None.
 
     >>> checked_labels((["the", "cat"], ["chat"]), (2, 1))
     (['the', 'cat'], ['chat'])
@@ -223,13 +223,13 @@ def _outline(i: int, j: int) -> str:
 
 
 def _cells(start: str, parts: Sequence[str], wide: Sequence[int]) -> str:
-    """Parts, each at the right end of its column."""
+    """Align parts, each at the right end of its column."""
     from rich.cells import cell_len
 
     return start + "".join(" " * (room - cell_len(part)) + part for part, room in zip(parts, wide, strict=True))
 
 
 def _ground(shade: float) -> str:
-    """A ground from light to dark blue, and the ink that is legible on it."""
+    """Choose a ground from light to dark blue, and the ink that is legible on it."""
     red, green, blue = (FAINT + shade * (DARK - FAINT)).astype(int)
     return f"{'white' if shade > 0.5 else 'black'} on rgb({red},{green},{blue})"

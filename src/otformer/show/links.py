@@ -42,7 +42,7 @@ class Links:
         return left, right, {(i, j): score for (i, j), score in self.scores.items() if max(i, j) < most}
 
     def svg(self, page: bool = False) -> str:
-        """Curves between the words; a word without a link is pale. Pointing at a curve names its words and score."""
+        """Draw curves between the words; a word without a link is pale. Pointing at a curve names its words and score."""
         left, right, links = self._shown()
         wide = [max([2.0, *(7.4 * sum(1 + (ord(c) > 0x2E7F) for c in word) for word in side)]) for side in (left, right)]
         a, b = wide[0] + 6, wide[0] + 6 + GAP
@@ -66,7 +66,7 @@ class Links:
         return svg(b + wide[1] + 8, STEP * max(len(left), len(right), 1) + 8, name, inside, page)
 
     def text(self, most: int = WORDS) -> Text:
-        """Two columns of at most so many words, and lines of Braille dots between them, dim for a low score.
+        """Print two columns of at most so many words, and lines of Braille dots between them, dim for a low score.
 
         >>> print(Links(["black", "cat"], ["chat", "noir"], {(0, 1): 0.9, (1, 0): 0.8}, "links").text())
         black ⠤⠤⠤⣀⣀⣀⣀⣀⣀⠀⠀⠀⠀⠀⠀⣀⣀⣀⣀⣀⣀⠤⠤⠤ chat
@@ -97,7 +97,7 @@ class Links:
         return text
 
     def draw(self, axes: Any) -> None:
-        """On axes of matplotlib, the first word at the top."""
+        """Draw on axes of matplotlib, the first word at the top."""
         left, right, links = self._shown()
         for (i, j), score in links.items():
             axes.plot([0, 1], [i, j], color=HEAT, alpha=max(0.15, min(1.0, score)), linewidth=2)
@@ -109,7 +109,7 @@ class Links:
 
 
 def _line(start: int, end: int) -> list[tuple[tuple[int, int], int]]:
-    """The characters, as (line, column), and dots of a straight line from height ``start`` to ``end``, in dots."""
+    """Return the characters, as (line, column), and dots of a straight line from height ``start`` to ``end``, in dots."""
     steps = max(2 * LINES_WIDE - 1, abs(end - start))
     x = np.rint(np.linspace(0, 2 * LINES_WIDE - 1, steps + 1)).astype(int)
     y = np.rint(np.linspace(start, end, steps + 1)).astype(int)

@@ -37,23 +37,23 @@ DARK = {
 
 
 def variables() -> str:
-    """The colours as CSS variables, by the reader's preference; --heat are four stops of a matrix's colours."""
+    """Return the colours as CSS variables, by the reader's preference; --heat are four stops of a matrix's colours."""
     light, dark = ("; ".join(f"--{name}: {colour}" for name, colour in look.items()) for look in (LIGHT, DARK))
     return f":root {{ color-scheme: light dark; {light}; }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark}; }} }}"
 
 
 def page(title: str, body: str) -> str:
-    """A whole HTML page around a body that is HTML; the title is text."""
+    """Return a whole HTML page around a body that is HTML; the title is text."""
     return filled(resource("show", "page.html"), LOOK=variables(), HEAT=HEAT, MARK=MARK, TITLE=escape(title), BODY=body)
 
 
 def resource(room: str, *path: str) -> str:
-    """The text of a file that ships with a room of the package."""
+    """Read a text file that ships with a room of the package."""
     return files(f"otformer.{room}").joinpath(*path).read_text(encoding="utf-8")
 
 
 def filled(template: str, **parts: str) -> str:
-    """The template with each ``/*NAME*/`` replaced by its part, in one pass: no part is searched for places of others.
+    """Replace each ``/*NAME*/`` of a template by its part, in one pass: no part is searched for names of others.
 
     >>> filled("<p>/*A*/</p>/*B*/", A="/*B*/", B="!")
     '<p>/*B*/</p>!'
@@ -62,7 +62,7 @@ def filled(template: str, **parts: str) -> str:
 
 
 def script_json(value: Any) -> str:
-    """JSON in ASCII that is nothing but text inside ``<script>``, whatever strings it holds.
+    """Encode JSON in ASCII that is nothing but text inside ``<script>``, whatever strings it holds.
 
     >>> script_json("</script>&")
     '"\\\\u003c/script\\\\u003e\\\\u0026"'
@@ -72,7 +72,7 @@ def script_json(value: Any) -> str:
 
 
 def checked_page(name: str, file: Any) -> Path:
-    """The file of a page, if its name says that it is one."""
+    """Return the path of a page if its name has the ending of one."""
     return checks.path(name, file, ".html", ".htm")
 
 
@@ -85,14 +85,14 @@ def write_page(name: str, file: Any, html: str) -> Path:
 
 
 def svg(wide: float, tall: float, label: str, inside: str, page: bool) -> str:
-    """An ``<svg>`` element of this size in px; on a page it shrinks with the page, and grows by a third at most."""
+    """Return an ``<svg>`` element of this size in px; on a page it shrinks with the page, and grows by a third at most."""
     box = f'viewBox="0 0 {wide:.4g} {tall:.4g}" role="img" aria-label="{escape(label, quote=True)}"'
     size = f'style="width:min(100%,{wide * 4 / 3:.0f}px)"' if page else f'width="{wide:.4g}" height="{tall:.4g}"'
     return f"<svg {size} {box}>{inside}</svg>"
 
 
 def visible(text: str) -> str:
-    """The text with nothing in it that a terminal obeys: what is not printable becomes U+FFFD.
+    """Replace what is not printable, which a terminal might obey, by U+FFFD.
 
     >>> visible("ca" + chr(27) + "[2Jt")
     'ca�[2Jt'
@@ -101,7 +101,7 @@ def visible(text: str) -> str:
 
 
 def printable(word: str, most: int = 24) -> str:
-    """The word, `visible`, cut to ``most`` characters.
+    """Make a word printable and cut it to ``most`` characters.
 
     >>> printable("Donaudampfschifffahrtsgesellschaft")
     'Donaudampfschifffahrtsg…'
@@ -111,12 +111,12 @@ def printable(word: str, most: int = 24) -> str:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, 80 where there is none."""
+    """Return the number of columns of the terminal, 80 without one."""
     return shutil.get_terminal_size((80, 24)).columns
 
 
 def rendered(*texts: Text | str) -> str:
-    """The texts one below the other as standard output can have them: with colours if it is a terminal."""
+    """Render the texts one below the other for standard output, with colours if it is a terminal."""
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)

@@ -31,7 +31,7 @@ class Points:
     caption: str = "x filled, y open; the stronger a line, the more of what its x sends"
 
     def placed(self) -> tuple[Array, Array]:
-        """Both sides in the unit square, first coordinate to the right, second upwards."""
+        """Scale both sides to the unit square, first coordinate to the right, second upwards."""
         x, y = self._plane()
         both = np.concatenate([x, y])
         low, span = both.min(0), np.ptp(both, 0)
@@ -41,13 +41,13 @@ class Points:
         return (x - low) / span, (y - low) / span
 
     def _plane(self) -> tuple[Array, Array]:
-        """Both sides in two dimensions; numbers (d = 1) lie on two lines, x above y."""
+        """Place both sides in two dimensions; numbers (d = 1) lie on two lines, x above y."""
         if self.x.shape[1] == 2:
             return self.x, self.y
         return np.column_stack([self.x, np.ones(len(self.x))]), np.column_stack([self.y, np.zeros(len(self.y))])
 
     def lines(self) -> list[tuple[int, int, float]]:
-        """(i, j, share) of the heaviest pairs, the lightest first, so that heavy lines lie on top."""
+        """Return (i, j, share) of the heaviest pairs, the lightest first, so that heavy lines lie on top."""
         shares = self.plan / np.maximum(self.plan.max(1, keepdims=True), 1e-300)
         order = np.argsort(shares, axis=None, kind="stable")[-LINES:]
         i, j = np.unravel_index(order, shares.shape)
@@ -55,7 +55,7 @@ class Points:
         return [each for each in found if each[2] > 0.02]
 
     def svg(self, page: bool = False) -> str:
-        """Lines, then the points, x filled and y open; the more there are, the smaller."""
+        """Draw lines, then the points, x filled and y open; the more points, the smaller."""
         room = PAGE_SIDE if page else SIDE
         size = max(1.2, min(3.0, 45 / max(len(self.x), len(self.y)) ** 0.5)) * (room / SIDE) ** 0.5
         x, y = ([(8 + a * room, 8 + (1 - b) * room) for a, b in side.tolist()] for side in self.placed())
@@ -75,13 +75,13 @@ class Points:
         return svg(room + 16, room + 16, name, inside, page)
 
     def text(self) -> Text:
-        """Nothing: a terminal has too few characters for a plane."""
+        """Draw nothing: a terminal has too few characters for a plane."""
         from rich.text import Text
 
         return Text()
 
     def draw(self, axes: Any) -> None:
-        """On axes of matplotlib, in the points' own coordinates."""
+        """Draw on axes of matplotlib, in the points' own coordinates."""
         from matplotlib.collections import LineCollection
 
         x, y = self._plane()
@@ -99,7 +99,7 @@ class Points:
 
 
 def checked_points(name: str, value: Any, size: int) -> Array:
-    """``size`` points of one or two dimensions, as they are given to be drawn; a plain list is of dimension 1.
+    """Check ``size`` points of one or two dimensions that are to be drawn; a plain list is of dimension 1.
 
     >>> checked_points("x", [0.5, 1.0], size=2).shape
     (2, 1)
@@ -113,7 +113,7 @@ def checked_points(name: str, value: Any, size: int) -> Array:
 
 
 def sampled(x: Array, y: Array, row: Callable[[int], Array], title: str) -> Points:
-    """Points of which there are too many: some of each side, and some of those x with lines to the y that get most of them.
+    """Sample points that are too many to draw: some of each side, and some x with lines to the y that get most of them.
 
     row : the masses (m,) that x_i sends, for a given i. At most 4 million numbers are read by it.
 
@@ -138,7 +138,7 @@ def sampled(x: Array, y: Array, row: Callable[[int], Array], title: str) -> Poin
 
 
 def _spaced(size: int, most: int) -> Array:
-    """At most ``most`` of 0, …, size − 1, evenly spaced.
+    """Pick at most ``most`` of 0, …, size − 1, evenly spaced.
 
     >>> _spaced(10, 4).tolist(), _spaced(3, 4).tolist()
     ([0, 2, 5, 7], [0, 1, 2])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from otformer.nn.small import _newton, solve_small
+from otformer.nn.balance_cpu import _newton, solve_small
 
 
 def dual(X: np.ndarray, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> np.ndarray:
