@@ -50,8 +50,8 @@ def _options(
 PLACES = {
     "solve": "cli.solve",
     "sort": "cli.solve",
-    "align": "words.commands",
-    "probe": "words.commands",
+    "align": "words.commands.align",
+    "probe": "words.commands.probe",
     "explore": "cli.explore",
     "reproduce": "lab.commands",
     "train": "lab.commands",
@@ -88,7 +88,7 @@ def _register(name: str, part: str, module: str) -> None:
 
 
 for _name, _place in PLACES.items():
-    _register(_name, *_place.split("."))
+    _register(_name, *_place.split(".", 1))
 
 
 def main() -> None:
