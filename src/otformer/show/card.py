@@ -18,7 +18,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 class Picture(Protocol):
-    """What can be drawn in three ways."""
+    """A picture that renders as SVG, terminal text and matplotlib."""
 
     @property
     def title(self) -> str: ...
@@ -29,7 +29,7 @@ class Picture(Protocol):
         ...
 
     def text(self) -> Text:
-        """Characters for a terminal, none where that cannot be."""
+        """Render as terminal text; empty if unsupported."""
         ...
 
     def draw(self, axes: Any) -> None:

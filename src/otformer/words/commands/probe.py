@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -164,11 +165,11 @@ def _write_page(model: str, items: Iterable[Any], file: Path, settings: ProbeSet
 def _shown(found: PairProbe) -> str:
     """The verdict, and heat maps of the nearest layer's attention and of the plan."""
     from otformer.show.heat import Heat
-    from otformer.show.look import rendered, terminal_width
+    from otformer.show.look import rendered
 
     def drawn(matrix: Any) -> Text:
         words = found.target_words, found.source_words
-        return Heat(matrix, "", matrix.shape, 1.0, labels=words).text(terminal_width())
+        return Heat(matrix, "", matrix.shape, 1.0, labels=words).text(get_terminal_size().columns)
 
     near = found.nearest
     A = found.scaled(near["reading"])[near["layer"] - 1, -1]
