@@ -63,16 +63,20 @@ def solve(
         refused(context, "--exact", "reg", "unbalanced", "max_depth", "schedule")
         asked |= {"reg": 0, "max_time": max_time}
     else:
-        _check_entropic(reg, max_time)
+        _check_entropic(reg, max_time, unbalanced)
         asked |= {"reg": reg, "max_depth": max_depth, "schedule": schedule, "unbalanced": unbalanced}
     _run(source, sink, asked)
 
 
-def _check_entropic(reg: float, max_time: float | None) -> None:
+def _check_entropic(reg: float, max_time: float | None, unbalanced: float | None) -> None:
+    from otformer import checks
+
     if max_time is not None:
         raise ArgumentError("--max-time", "be used with --exact", f"--max-time {max_time:g}", "--max-depth limits layers")
     if reg == 0:
         raise ArgumentError("--reg", "be a positive, finite number", reg, "the optimum itself is --exact")
+    if unbalanced is not None:
+        checks.positive("unbalanced", unbalanced)
 
 
 def _run(source: _Source, sink: _Sink, asked: dict[str, Any]) -> None:
@@ -136,6 +140,10 @@ class _Source:
         if self.metric is not None and "M" in given:
             raise ArgumentError("--metric", "be used with points", f"a cost matrix in {self.file}")
         given |= {} if self.metric is None else {"metric": self.metric}
+        sizes = {side: given[side].shape[:1] for side in ("X_a", "X_b") if side in given}
+        if len({size == (0,) for size in sizes.values()}) == 2:  # the library would name the cost between them
+            got = " and ".join(f"{sum(size)} in {self._names()[side]}" for side, size in sizes.items())
+            raise ArgumentError("points", "be on both sides, or on neither", got)
         return given
 
     def _names(self) -> dict[str, str]:
