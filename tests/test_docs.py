@@ -17,7 +17,8 @@ NUMBER = re.compile(r"-?[\d.]*\d(e-\d+)?")
 SESSION = re.compile(r"^```pycon\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+?)(#[^)]*)?\)")
 ELSEWHERE = {"sharded.md": "run by torchrun in test_sharded.py", "layers.md": "trained in test_nn.py"}
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("packages/*/README.md"))]
+PAGES += sorted(ROOT.glob("docs/**/*.md"))
 
 
 def pages(pattern: re.Pattern[str]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Reading files of strangers: what a file says of itself is compared with its size before memory is asked for.
+"""Read untrusted arrays: check declared sizes against the file size before allocating.
 
 An npy of 150 bytes may say that it holds 200,000 × 200,000 numbers, and an npz of 3 MB unpack to 3 GB. Both are known from
 the headers alone: the shape in an npy, the size that a zip's directory gives for each member (zipfile gives no byte more).
@@ -72,7 +72,7 @@ def unpacked(name: str, stream: IO[bytes]) -> dict[str, Array]:
             size = sum(each.file_size for each in members.values())
             if size > room:
                 raise Unreadable(f"{name} would unpack to {size / 2**30:.3g} GiB, over {UNPACKED_RATIO} times its size")
-            return {each: _member(f"{each} of {name}", archive, info) for each, info in members.items()}
+            return {each: _read(f"{each} of {name}", archive.open(info), info.file_size) for each, info in members.items()}
     except Unreadable:
         raise
     except BROKEN:
@@ -86,11 +86,6 @@ def unpacked_room(size: int) -> int:
     (True, True)
     """
     return max(UNPACKED_BYTES, UNPACKED_RATIO * size)
-
-
-def _member(name: str, archive: zipfile.ZipFile, each: zipfile.ZipInfo) -> Array:
-    with archive.open(each) as stream:
-        return _read(name, stream, each.file_size)
 
 
 class Unreadable(ValueError):
@@ -113,7 +108,7 @@ def _read(name: str, stream: IO[bytes], size: int) -> Array:
     numbers, room = math.prod(shape), size - stream.tell()
     if numbers * dtype.itemsize > room:
         stated = " × ".join(map(str, shape)) or "one"
-        raise Unreadable(f"{name} is cut short: it says {stated} of dtype {dtype}, and {max(room, 0)} bytes follow")
+        raise Unreadable(f"{name} is truncated: its header declares {stated} {dtype}, but only {max(room, 0)} bytes follow")
     stream.seek(0)
     try:
         return npy.read_array(stream, allow_pickle=False)

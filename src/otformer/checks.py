@@ -82,7 +82,7 @@ def derivative_wanted(*given: Any) -> bool:
 
 
 def no_tangents(instead: str, **given: Any) -> None:
-    """A ValueError for an argument whose forward-mode derivative would be lost."""
+    """Raise ArgumentError if an argument carries a forward-mode derivative."""
     for name, value in given.items():
         if has_tangent(value):
             raise ArgumentError(name, "not carry a forward-mode derivative here", advice=instead)
@@ -95,15 +95,16 @@ def is_transformed(value: Tensor) -> bool:
 
 
 def no_transforms(name: str, value: Tensor) -> None:
-    """A ValueError for a tensor inside a transform of torch.func, whose numbers nobody can read."""
+    """Raise ArgumentError for a tensor inside a transform of torch.func, whose numbers cannot be read."""
     if is_transformed(value):
         instead = "use torch.autograd.grad, and solve_batch for many problems"
         raise ArgumentError(name, "not be inside torch.func (grad, vmap, jacrev, jvp)", advice=instead)
 
 
 def array(name: str, value: Any, differentiable: bool = False) -> Any:
-    """Anything array-like as numbers in float32 or float64, not yet looked at; whole numbers become float64, float16 and
-    bfloat16 float32.
+    """Convert anything array-like to float32 or float64; values are not checked.
+
+    Whole numbers become float64, float16 and bfloat16 float32.
 
     What is in memory comes back as a numpy array (of a tensor without its graph, and without a copy), what is on another
     device as a tensor. ``differentiable``: the caller sees to derivatives; otherwise a forward-mode one is refused.
@@ -163,7 +164,7 @@ def as_low(out: Any, given: Any) -> Any:
 
 
 def unseen(name: str, value: Any) -> Tensor:
-    """Anything array-like as a tensor, in float32 or float64 as in `array`; not yet looked at."""
+    """Convert anything array-like to a tensor, in float32 or float64 as in `array`; values are not checked."""
     if isinstance(value, Tensor):
         return _float_tensor(name, value)
     given = array(name, value)

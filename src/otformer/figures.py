@@ -9,6 +9,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,29 +34,6 @@ NARROW = 4.4  # inches, for a page of 390 pixels: letters of 9 points are then 1
 LETTERS_PER_INCH, MARGIN = 11, 0.6  # of a bold title in a narrow panel, and inches that ticks and labels take
 LONG_TICK, LONG_LABEL = 26, 26  # letters: longer names of rows are broken, a legend with longer ones has one column
 
-_SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": INK,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E3E6EA",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "lines.linewidth": 1.6,
-    "lines.markersize": 4.5,
-    "figure.facecolor": "white",
-    "savefig.dpi": 160,
-    "svg.hashsalt": "otformer",  # the same figure gives the same file
-    "svg.fonttype": "path",
-}
-
 
 def needed() -> None:
     """Say that nothing can be drawn: before a long run, and whenever something is drawn."""
@@ -70,8 +48,9 @@ def applied() -> Iterator[None]:
     import matplotlib
     from cycler import cycler
 
-    settings: Any = {**_SETTINGS, "axes.prop_cycle": cycler(color=CYCLE)}
-    with matplotlib.rc_context(settings):
+    with as_file(files("otformer").joinpath("otformer.mplstyle")) as file:
+        style: Any = matplotlib.rc_params_from_file(file, use_default_template=False)
+    with matplotlib.rc_context({**style, "axes.edgecolor": INK, "axes.prop_cycle": cycler(color=CYCLE)}):
         yield
 
 

@@ -20,7 +20,7 @@ from otformer.locks import part_of
 
 
 def checked_out(out: str | Path) -> Path:
-    """The output file, links followed; says before the work, not after it, that it cannot be written."""
+    """Return the output file, links followed; raise ValueError, before the work, if it cannot be written."""
     try:
         file = _followed(Path(out))
         if file.is_dir():
@@ -38,14 +38,14 @@ def checked_out(out: str | Path) -> Path:
 
 
 def not_read(out: str | Path | None, *read: str | Path | None) -> None:
-    """An output file must not be one of those that are read."""
+    """Raise ValueError if the output is also an input."""
     for file in read:
         if out and file and os.path.isfile(out) and os.path.isfile(file) and os.path.samefile(out, file):
             raise ValueError(f"{out} is read, and would be replaced: name another file for the output")
 
 
 def check_ending(name: str, file: str | Path, *endings: str) -> None:
-    """The name of a file says what it becomes."""
+    """Raise ArgumentError unless the file has one of these extensions."""
     if Path(file).suffix.lower() not in endings:
         *others, last = endings
         allowed = f"{', '.join(others)} or {last}" if others else last

@@ -65,10 +65,10 @@ def _locked(lock: Path, name: str | Path, wait: float) -> Iterator[bool]:
 
 @contextmanager
 def part_of(file: Path, name: str | Path | None = None) -> Iterator[tuple[Path, Path]]:
-    """Two names beside ``file``: one to make it under, one for the folder that it replaces. Both are gone in the end.
+    """Yield, under a lock, two temporary paths next to ``file``: for the new one and for the old folder.
 
-    What killed writers of ``file`` left is removed first. An older folder goes back to its place if that is empty.
-    Messages call the file ``name``, if given.
+    Both are removed on exit. What killed writers of ``file`` left is removed first. An older folder goes back to its
+    place if that is empty. Messages call the file ``name``, if given.
     """
     with _locked(file.with_name(f".{file.name}.otformer-lock"), name or file, WAIT) as alone:
         names = os.listdir(file.parent) if alone and os.access(file.parent, os.R_OK) else []

@@ -76,31 +76,27 @@ def _finite(name: str, array: Array) -> Array:
 
 
 def _load(file: Path) -> Any:
-    """The array of a file; of an npz a dict of them."""
-    try:
-        return _loaded(file)
-    except OSError as error:  # said here, or it would be taken for one of a file that is being written meanwhile
-        raise ValueError(f"{file} cannot be read: {error.strerror or error}") from None
-
-
-def _loaded(file: Path) -> Any:
+    """Read the array of a file; of an npz a dict of them."""
     if file.suffix not in (".npz", ".npy", ".csv", ".tsv", ".txt"):
         raise ArgumentError(file, "end in .npz, .npy, .csv, .tsv or .txt")
-    if not file.exists():
-        raise ValueError(f"{file} does not exist")
-    if not file.is_file():
-        raise ValueError(f"{file} is a {'folder' if file.is_dir() else 'device or a pipe'}, not a file")
-    if file.stat().st_size == 0:
-        raise ValueError(f"{file} is empty")
-    if not file.suffix.startswith(".np"):
-        return _read_text(file)
-    with file.open("rb") as stream:
-        first = stream.read(len(MAGIC_PREFIX))
-    if file.suffix == ".npy" and first.startswith(b"PK"):
-        raise ValueError(f"{file} holds an archive, not one array: name it .npz")
-    if file.suffix == ".npz" and first == MAGIC_PREFIX:
-        raise ValueError(f"{file} holds one array, not an archive: name it .npy")
-    return read_npy(file) if file.suffix == ".npy" else read_npz(file)
+    try:
+        if not file.exists():
+            raise ValueError(f"{file} does not exist")
+        if not file.is_file():
+            raise ValueError(f"{file} is a {'folder' if file.is_dir() else 'device or a pipe'}, not a file")
+        if file.stat().st_size == 0:
+            raise ValueError(f"{file} is empty")
+        if not file.suffix.startswith(".np"):
+            return _read_text(file)
+        with file.open("rb") as stream:
+            first = stream.read(len(MAGIC_PREFIX))
+        if file.suffix == ".npy" and first.startswith(b"PK"):
+            raise ValueError(f"{file} holds an archive, not one array: name it .npz")
+        if file.suffix == ".npz" and first == MAGIC_PREFIX:
+            raise ValueError(f"{file} holds one array, not an archive: name it .npy")
+        return read_npy(file) if file.suffix == ".npy" else read_npz(file)
+    except OSError as error:  # reported here, or it would be taken for one of a file that is being written meanwhile
+        raise ValueError(f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def _read_text(file: Path) -> Array:

@@ -54,18 +54,22 @@ def _counts(N: int, draws: Any, seed: int) -> Iterator[Array]:
         yield np.bincount((drawn + N * np.arange(size)[:, None]).ravel(), minlength=size * N).reshape(size, N)
 
 
-def ratio(parts: Any, wholes: Any, level: float = 0.95, draws: int = 1000, seed: int = 0) -> tuple[float, float, float]:
-    """Σ parts / Σ wholes over sentences [N] and its bootstrap interval: a sentence is drawn with both.
+def ratio(parts: Any, wholes: Any, level: float = 0.95, draws: int = 1000, seed: int = 0) -> tuple[Any, Any, Any]:
+    """Σ parts / Σ wholes over sentences, for parts [N, ...] and wholes [N], and the ends of its bootstrap interval.
+
+    A sentence is drawn with both.
 
     >>> ratio([1, 1, 0], [1, 2, 1])[0]
     0.5
     """
+    table = np.asarray(parts, dtype=float)
 
     def share(sums: Array) -> Array:
-        return np.asarray(sums[..., 0] / sums[..., 1])
+        return np.asarray(sums[..., :-1] / sums[..., -1:]).reshape(sums.shape[:-1] + table.shape[1:])
 
-    both = np.stack([parts, wholes], 1).astype(float)
-    return float(share(both.sum(0))), *bootstrap(both, share, level, draws, seed)
+    both = np.column_stack([table.reshape(len(table), -1), wholes])
+    found = share(both.sum(0))
+    return found if found.ndim else float(found), *bootstrap(both, share, level, draws, seed)
 
 
 def student(values: Any, level: float = 0.95) -> tuple[float, float]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from otformer.errors import ArgumentError
 from otformer.files import written
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def check_shapes(wanted: dict[str, tuple[int, ...]], tensors: dict[str, Tensor],
         if name not in wanted:
             raise ValueError(f"{path} does not fit: {name} is not of this model")
         if wanted[name] != (found := tuple(tensors[name].shape)):
-            raise ValueError(f"{path} does not fit: {name} must have shape {wanted[name]}, got {found}")
+            raise ArgumentError(f"{name} of {path}", f"have shape {wanted[name]}", found)
 
 
 def load_weights(module: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

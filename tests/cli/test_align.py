@@ -137,7 +137,7 @@ def test_gold_by_hand(folder):
     code, out, err = otformer("align", "spaced", "--gold", "gold1", "--out", "never")
     warning, error = err.splitlines()
     assert (code, out, Path("never").exists()) == (2, "", False)
-    assert "no index 0 in the file gold1: if it counts from 1, give --one-based" in warning
+    assert "no index 0 in the file gold1: if it counts from 1, use --one-based" in warning
     assert "gold of pair 1 must have source word < 3 and target word < 3, got (3, 3)" in error
     assert otformer("align", "spaced", "--gold", "gold1", "--one-based")[1].startswith("3 pairs: AER 0.0 %")
 

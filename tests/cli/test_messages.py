@@ -34,8 +34,8 @@ BAR = "two sentences with one |||"
 LONG = "o" * 245 + ".npz"
 LONGER = "o" * 300 + ".npz"
 SAID = [  # the command; the argument, what was expected, what came
-    (["solve", "x.csv", "wide.csv"], "points", "as many coordinates in both", "2 in x.csv and 3 in wide.csv"),
-    (["solve", "both.npz"], "points", "as many coordinates in both", "2 in x of both.npz and 3 in y of both.npz"),
+    (["solve", "x.csv", "wide.csv"], "x.csv and wide.csv", "have the same dimension", "2) and "),
+    (["solve", "both.npz"], "x of both.npz and y of both.npz", "have the same dimension", "2) and "),
     (["solve", "x.csv", "x.csv", "--exact", "--reg", "1"], "--reg", "combined with --exact", "--reg 1.0"),
     (["solve", "x.csv", "x.csv", "--exact", "--out", "x.csv"], "x.csv", "name another file", "is read"),
     (["align", "x.csv", "--out", "x.csv"], "x.csv", "name another file", "is read"),

@@ -10,7 +10,7 @@ import pytest
 
 from otformer.words.align.aligners import Aligner
 from otformer.words.align.hmm.word_parts import dice, letter_pairs
-from otformer.words.align.methods import Hmm, Looks, Vectors, look, method
+from otformer.words.align.methods import Hmm, Spelling, Vectors, method, spelling_similarity
 from otformer.words.align.vectors import WordVectors
 from otformer.words.aligning import Alignment, AlignWork, align, pack, unpack
 from otformer.words.text.examples import examples
@@ -119,7 +119,7 @@ def test_spelling_by_hand():
         ("1998", "chat", 0.4): 0.4,  # the year has a word: vectors may know
         ("cat", "dog", 0.25): 0.25,
     }
-    assert {given: look(*map(Looks.of, given[:2]), given[2]) for given in expected} == expected
+    assert {given: spelling_similarity(*map(Spelling.of, given[:2]), given[2]) for given in expected} == expected
 
 
 def test_empty_sentences_and_plain_pairs():

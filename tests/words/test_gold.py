@@ -76,7 +76,7 @@ def test_wrong_base_warns_and_ruins():
 def test_base_of_files(tmp_path):
     file = tmp_path / "a"
     file.write_text("1-1 2p3\n\n")
-    with pytest.warns(UserWarning, match=f"^no index 0 in the file {file}: if it counts from 1, read it with one_based$"):
+    with pytest.warns(UserWarning, match=f"^no index 0 in the file {file}: if it counts from 1, use one_based=True$"):
         read_gold(file)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

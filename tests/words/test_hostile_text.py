@@ -91,17 +91,17 @@ def test_a_word_of_many_parts_is_aligned_whole_where_its_parts_are_too_many(monk
 
 @pytest.mark.parametrize(("n", "m"), [(5_000, 5_000), (1_000_000, 1)])
 def test_what_is_no_sentence_is_refused_with_its_place(n, m, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match=r"^pairs\[1\] must be of sentences, [^\n]*, got [\d,]+ × [\d,]+ words$"):
+    with pytest.raises(ValueError, match=r"^pairs\[1\] must have at most [^\n]*, got [\d,]+ × [\d,]+ words$"):
         of.align(["the cat ||| le chat", ("a " * n, "b " * m)])
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").write_text(f"the cat ||| le chat\n{'a ' * n}||| {'b ' * m}\n")
     code, out, err = called(["align", "text", "--out", "links"])
     assert (code, out) == (2, "")
-    assert err.startswith("otformer: pair 2 must be of sentences, ")
+    assert err.startswith("otformer: pair 2 must have at most 20,000 words per side")
     assert [each.name for each in tmp_path.iterdir()] == ["text"]
     code, out, err = called(["probe", "bert-en-fr", "text", "--html", "page.html"])
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert "must be of sentences" in err
+    assert "must have at most 20,000 words per side" in err
 
 
 def test_long_pairs_are_aligned_a_few_at_a_time():

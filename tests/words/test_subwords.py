@@ -53,11 +53,10 @@ ROWS, COLUMNS = grouped([None, 0, 0, 1, 3, None], 4), grouped([0, 1, 1, 1, 2, No
 
 
 @pytest.mark.parametrize("how", ["mean", "mass", "any"])
-@pytest.mark.parametrize("kind", [np.asarray, torch.tensor, lambda a: torch.tensor(a, dtype=torch.float32)])
+@pytest.mark.parametrize("kind", [torch.tensor, lambda a: torch.tensor(a, dtype=torch.float32)])
 def test_pooling_against_loops(how, kind):
     A = np.random.default_rng(0).normal(size=(2, 3, 6, 7))
     pooled = pool_matrix(kind(A), ROWS, COLUMNS, how)
-    assert type(pooled) is type(kind(A))
     assert pooled.dtype == kind(A).dtype
     right = np.full((2, 3, 4, 3), np.nan)
     for (w, t), (v, s) in itertools.product(enumerate(members(ROWS)), enumerate(members(COLUMNS))):
@@ -74,31 +73,31 @@ def test_mass_keeps_distributions():
     A = np.random.default_rng(1).dirichlet(np.ones(7), size=6)
     A[:, 5:] = 0
     A /= A.sum(1, keepdims=True)
-    assert np.allclose(pool_matrix(A, ROWS, COLUMNS, "mass")[[0, 1, 3]].sum(1), 1)
+    assert np.allclose(pool_matrix(torch.tensor(A), ROWS, COLUMNS, "mass")[[0, 1, 3]].sum(1), 1)
 
 
 def test_any_subword_links_words():
-    links = np.zeros((6, 7), dtype=bool)
+    links = torch.zeros((6, 7), dtype=torch.bool)
     links[2, 3] = links[4, 6] = True  # the second joins a special token
     pooled = pool_matrix(links, ROWS, COLUMNS, "any")
-    assert pooled.dtype == bool
-    assert np.argwhere(pooled).tolist() == [[0, 1]]
+    assert pooled.dtype == torch.bool
+    assert pooled.nonzero().tolist() == [[0, 1]]
 
 
 def test_vectors_against_loops():
     x = np.random.default_rng(2).normal(size=(2, 6, 5))
-    pooled = pool_vectors(x, ROWS)
+    pooled = pool_vectors(torch.tensor(x), ROWS).numpy()
     for w, t in enumerate(members(ROWS)):
         assert np.allclose(pooled[:, w], x[:, t].mean(1)) if t else np.isnan(pooled[:, w]).all()
 
 
 def test_bad_shapes():
     with pytest.raises(ValueError, match=r"^matrix must have shape \(..., 6, 7\) as the grouping has .* got \(7, 6\)$"):
-        pool_matrix(np.ones((7, 6)), ROWS, COLUMNS)
+        pool_matrix(torch.ones((7, 6)), ROWS, COLUMNS)
     with pytest.raises(ValueError, match=r"^vectors must have shape \(..., 6, d\)"):
-        pool_vectors(np.ones(6), ROWS)
+        pool_vectors(torch.ones(6), ROWS)
     with pytest.raises(ValueError, match=r"^how must be one of mean, mass, any, got 'sum'$"):
-        pool_matrix(np.ones((6, 7)), ROWS, COLUMNS, "sum")
+        pool_matrix(torch.ones((6, 7)), ROWS, COLUMNS, "sum")
 
 
 def test_spell():

@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """In place of closed streams: no input, output that cannot be written and says so, notes that nobody reads.
+    """Open /dev/null in place of closed standard streams; writing to the output then fails, and the error is reported.
 
     Left closed, their numbers would go to the next files that are opened, and what is printed would land in these.
     """

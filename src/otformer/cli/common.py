@@ -35,7 +35,7 @@ def note(text: object) -> None:
 
 
 def refused(context: typer.Context, mode: str, *names: str) -> None:
-    """Say of options that were given, and would be ignored in this mode, that they cannot be used in it."""
+    """Raise ConflictError for options that this mode would ignore."""
     options = {param.name: param.opts[0] for param in context.command.params}
     for name in names:
         source = context.get_parameter_source(name)
@@ -58,17 +58,14 @@ def print_to(sink: IO[str], text: str) -> None:
 
 
 @contextmanager
-def warnings_as_notes(option: tuple[str, str] = ("", "")) -> Iterator[None]:
-    """Turn warnings of the library into notes, the first text of ``option`` into the second.
-
-    That a solver has not converged is left out: commands say so in their own way.
-    """
+def warnings_as_notes() -> Iterator[None]:
+    """Turn warnings of the library into notes, except that a solver has not converged: commands print their own line."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
         yield
     for warning in caught:
-        note(str(warning.message).replace(*option))
+        note(warning.message)
 
 
 class Bar:

@@ -50,8 +50,8 @@ def _options(
 PLACES = {
     "solve": "cli.solve",
     "sort": "cli.solve",
-    "align": "words.commands",
-    "probe": "words.commands",
+    "align": "words.commands.align",
+    "probe": "words.commands.probe",
     "explore": "cli.explore",
     "reproduce": "lab.commands",
     "train": "lab.commands",
@@ -75,7 +75,7 @@ EXAMPLES = {
 
 
 def _register(name: str, part: str, module: str) -> None:
-    """Add a command; in place of one whose package is not installed, a command that takes anything and says so."""
+    """Add a command; if its package is not installed, add one that takes any arguments and raises with install advice."""
     if part == "cli" or installed(part):
         app.command(**examples(*EXAMPLES[name]))(getattr(import_module(f"otformer.{part}.{module}"), name))
         return
@@ -88,7 +88,7 @@ def _register(name: str, part: str, module: str) -> None:
 
 
 for _name, _place in PLACES.items():
-    _register(_name, *_place.split("."))
+    _register(_name, *_place.split(".", 1))
 
 
 def main() -> None:
@@ -120,7 +120,7 @@ def _warned(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """What the user should know is a line like the others; what a library says to its developers stays as it is."""
+    """Print a UserWarning as a note; write any other warning, which is meant for developers, as Python does."""
     if category is UserWarning:
         note(message)
     else:
@@ -128,7 +128,7 @@ def _warned(
 
 
 def _check_folder() -> None:
-    """Without a folder to work in, libraries end the process in words of their own."""
+    """Raise ValueError if the working directory no longer exists: libraries would end the process."""
     try:
         os.getcwd()
     except OSError as error:
@@ -136,7 +136,7 @@ def _check_folder() -> None:
 
 
 def _one_line(error: Exception) -> str:
-    """What an error that is the input's fault, or the machine's, says; any other is ours, and is raised again."""
+    """Return the message of a user or system error; re-raise anything else as a bug."""
     if hasattr(error, "format_message"):  # of click
         return _usage(error)
     if isinstance(error, ArgumentError):
@@ -151,7 +151,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _usage(error: Any) -> str:
-    """What click says of the command line, and where to read on; of a text that is no number, which one it is."""
+    """Return click's message and where to read on; for a value that is not a number, name the option and the value."""
     if hasattr(error.__cause__, "errors"):  # of pydantic, which reads the options
         wrong = error.__cause__.errors()[0]
         expected = "be a whole number" if "int" in wrong["type"] else "be a number"

@@ -80,7 +80,7 @@ def _check_entropic(reg: float, max_time: float | None, unbalanced: float | None
 
 
 def _run(source: _Source, sink: _Sink, asked: dict[str, Any]) -> None:
-    """Solve, write, tell and draw."""
+    """Solve the problem; write, print and plot the result."""
     exact, tol = asked["reg"] == 0, asked["tol"]
     names = EXACT if exact else [*ENTROPIC, *([] if asked["unbalanced"] is None else ["mass", "error"])]
     with warnings_as_notes():
@@ -103,7 +103,7 @@ def _run(source: _Source, sink: _Sink, asked: dict[str, Any]) -> None:
 
 
 def _solved(source: _Source, given: dict[str, Any], asked: dict[str, Any]) -> tuple[Any, float]:
-    """The result, and the seconds that it took without those of a compiler."""
+    """Return the result, and the seconds that it took without those of a compiler."""
     import otformer as of
     from otformer.transport.compiled import compilation
 
@@ -140,24 +140,14 @@ class _Source:
         if self.metric is not None and "M" in given:
             raise ArgumentError("--metric", "be used with points", f"a cost matrix in {self.file}")
         given |= {} if self.metric is None else {"metric": self.metric}
-        self._check(given)
+        sizes = {side: given[side].shape[:1] for side in ("X_a", "X_b") if side in given}
+        if len({size == (0,) for size in sizes.values()}) == 2:  # the library would name the cost between them
+            got = " and ".join(f"{sum(size)} in {self._names()[side]}" for side, size in sizes.items())
+            raise ArgumentError("points", "be on both sides, or on neither", got)
         return given
 
-    def _check(self, given: dict[str, Any]) -> None:
-        names = self._names()
-        for each in ("M", "X_a", "X_b"):
-            if each in given and given[each].ndim != 2:
-                raise ArgumentError(names[each], "be a matrix", f"shape {given[each].shape}")
-        if "M" in given:
-            return
-        x, y, (n, d), (m, e) = names["X_a"], names["X_b"], given["X_a"].shape, given["X_b"].shape
-        if d != e:
-            raise ArgumentError("points", "have as many coordinates in both", f"{d} in {x} and {e} in {y}")
-        if (n == 0) != (m == 0):
-            raise ArgumentError("points", "be on both sides, or on neither", f"{n} in {x} and {m} in {y}")
-
     def _names(self) -> dict[str, str]:
-        """What the arguments of the library are on the command line."""
+        """Map argument names to the user's files and options."""
         inside = {"X_a": "x", "X_b": "y", "M": "cost", "a": "a", "b": "b"}  # of an npz
         names = {argument: f"{name} of {self.file}" for argument, name in inside.items()}
         names |= {} if self.file.suffix == ".npz" else {"X_a": f"{self.file}", "X_b": f"{self.second}", "M": f"{self.file}"}
@@ -167,7 +157,7 @@ class _Source:
 
     @contextmanager
     def named(self) -> Iterator[None]:
-        """Refusals of the library name the files."""
+        """Rename the arguments in ArgumentErrors."""
         try:
             yield
         except ArgumentError as error:
@@ -184,7 +174,7 @@ class _Sink:
     as_json: bool
 
     def check(self, source: _Source, exact: bool) -> None:
-        """Say before a long run what cannot be written or drawn after it."""
+        """Check before a long run that its result can be written and drawn."""
         from otformer.files import check_ending, checked_out, not_read
 
         if self.show and self.as_json:
@@ -222,7 +212,7 @@ class _Sink:
                 np.savetxt(stream, lines, fmt="%d,%d,%.17g", header="row,column,mass", comments="")
 
     def tell(self, summary: dict[str, Any]) -> None:
-        """Names and values, a line each; JSON has no infinite numbers."""
+        """Print names and values, one per line; JSON has no infinite numbers."""
         if self.as_json:
             finite = {k: None if isinstance(x, float) and not math.isfinite(x) else x for k, x in summary.items()}
             typer.echo(json.dumps(finite))
@@ -231,7 +221,7 @@ class _Sink:
             typer.echo(f"{name:<15}{value:.8g}" if isinstance(value, float) else f"{name:<15}{value}")
 
     def draw(self, given: dict[str, Any], result: Any) -> None:
-        """What --show and --html ask for; points are drawn where they have one or two coordinates."""
+        """Draw what --show and --html ask for; points are drawn where they have one or two coordinates."""
         if self.show:
             import rich
 

@@ -18,7 +18,7 @@ PICTURES = (".png", ".svg", ".pdf")
 
 
 class Picture(Protocol):
-    """A picture that can be drawn in three ways."""
+    """A picture that renders as SVG, terminal text and matplotlib."""
 
     @property
     def title(self) -> str: ...
@@ -29,7 +29,7 @@ class Picture(Protocol):
         ...
 
     def text(self) -> Text:
-        """Draw with characters for a terminal; empty where that is impossible."""
+        """Render as terminal text; empty if unsupported."""
         ...
 
     def draw(self, axes: Any) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from otformer.errors import ArgumentError
 from otformer.figures import SEQUENTIAL
 from otformer.show.coarse import Array, block_size
 from otformer.show.look import HEAT, MARK, PAGE_SIDE, SIDE, TEXT, printable, svg
@@ -207,13 +208,13 @@ def checked_labels(labels: Any, shape: tuple[int, int]) -> tuple[list[str], list
     """
     if labels is None:
         return None
-    expected = f"labels must be two lists, of {shape[0]} and {shape[1]} texts"
+    expected = f"be two lists, of {shape[0]} and {shape[1]} texts"
     if isinstance(labels, str) or not isinstance(labels, Sequence) or len(labels) != 2:
-        raise ValueError(f"{expected}, got {type(labels).__name__}")
+        raise ArgumentError("labels", expected, type(labels).__name__)
     if any(isinstance(side, str) or not hasattr(side, "__len__") for side in labels):
-        raise ValueError(f"{expected}, got {' and '.join(type(side).__name__ for side in labels)}")
+        raise ArgumentError("labels", expected, " and ".join(type(side).__name__ for side in labels))
     if [len(side) for side in labels] != [*shape]:
-        raise ValueError(f"{expected}, got {len(labels[0])} and {len(labels[1])}")
+        raise ArgumentError("labels", expected, f"{len(labels[0])} and {len(labels[1])}")
     return [str(text) for text in labels[0]], [str(text) for text in labels[1]]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from html import escape
 from importlib.resources import files
@@ -72,7 +71,7 @@ def script_json(value: Any) -> str:
 
 
 def checked_page(name: str, file: Any) -> Path:
-    """Return the path of a page if its name has the ending of one."""
+    """Return the path of a page; raise ArgumentError unless it ends in .html or .htm."""
     return checks.path(name, file, ".html", ".htm")
 
 
@@ -92,7 +91,7 @@ def svg(wide: float, tall: float, label: str, inside: str, page: bool) -> str:
 
 
 def visible(text: str) -> str:
-    """Replace what is not printable, which a terminal might obey, by U+FFFD.
+    """Replace every character that is not printable, and that a terminal may obey, by U+FFFD.
 
     >>> visible("ca" + chr(27) + "[2Jt")
     'ca�[2Jt'
@@ -108,11 +107,6 @@ def printable(word: str, most: int = 24) -> str:
     """
     plain = visible(word[: most + 1])
     return plain if len(plain) <= most else plain[: most - 1] + "…"
-
-
-def terminal_width() -> int:
-    """Return the number of columns of the terminal, 80 without one."""
-    return shutil.get_terminal_size((80, 24)).columns
 
 
 def rendered(*texts: Text | str) -> str:

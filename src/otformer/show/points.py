@@ -107,13 +107,13 @@ def checked_points(name: str, value: Any, size: int) -> Array:
     t = checks.tensor(name, value).detach().double().cpu()
     t = t[:, None] if t.ndim == 1 else checks.points(name, t)
     if len(t) != size or t.shape[1] not in (1, 2):
-        expected = f"{name} must hold {size} points of 1 or 2 coordinates to be drawn"
-        raise ValueError(f"{expected}, got shape {tuple(t.shape)}")
+        expected = f"hold {size} points of 1 or 2 coordinates to be drawn"
+        raise checks.ArgumentError(name, expected, f"shape {tuple(t.shape)}")
     return t.numpy()
 
 
 def sampled(x: Array, y: Array, row: Callable[[int], Array], title: str) -> Points:
-    """Sample points that are too many to draw: some of each side, and some x with lines to the y that get most of them.
+    """Subsample large clouds, with lines from some x to their heaviest y.
 
     row : the masses (m,) that x_i sends, for a given i. At most 4 million numbers are read by it.
 

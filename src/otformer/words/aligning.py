@@ -135,7 +135,7 @@ def align(
     languages : str
         "en-fr", "fr-en", "de-en" or "en-de", source first.
     method : str
-        "hmm" (also "auto"), "attention" (fewer errors; needs the extra words) or "vectors".
+        "hmm" (also "auto"), "attention" (fewer errors; needs transformers) or "vectors".
     by : str
         "words" splits plain text into words, "spaces" takes what stands between spaces (`word_spans`).
 

@@ -8,8 +8,8 @@ sentence pairs, rows being the target's words, and links for scores.
     vectors     transport on the package's bilingual vectors (words/align/bilingual.py)
 
 docs/alignment.md says how their settings were chosen and what they reach. attention makes the fewest errors; it needs
-transformers (the extra words), and is slower. auto is hmm, so that a text is aligned alike wherever the package is
-installed. In ``vectors``, the letters of two words of which one has no vector count too (`look`).
+the package transformers, and is slower. auto is hmm, so that a text is aligned alike wherever the package is
+installed. In ``vectors``, the letters of two words of which one has no vector count too (`spelling_similarity`).
 """
 
 from __future__ import annotations
@@ -159,37 +159,36 @@ class Vectors:
     def _similarity(self, source: Sentence, target: Sentence) -> Array:
         S = similarity(self.source.embed(source), self.target.embed(target))
         known = np.logical_and.outer([word in self.target for word in target], [word in self.source for word in source])
-        left, right = list(map(Looks.of, source)), list(map(Looks.of, target))
+        left, right = list(map(Spelling.of, source)), list(map(Spelling.of, target))
         for j, i in zip(*map(np.ndarray.tolist, np.nonzero(~known)), strict=True):
-            S[j, i] = look(left[i], right[j], float(S[j, i]))
+            S[j, i] = spelling_similarity(left[i], right[j], float(S[j, i]))
         return S
 
 
-class Looks(NamedTuple):
-    """A word as it is spelled."""
+class Spelling(NamedTuple):
+    """The spelling features of a word."""
 
     plain: str
     kind: str
     pairs: frozenset[str]
 
     @classmethod
-    def of(cls, word: str) -> Looks:
+    def of(cls, word: str) -> Spelling:
         """The folded word, whether it is a number, a word or a mark, and its pairs of letters."""
         folded = plain(word)
         kind = "number" if any(map(str.isdigit, folded)) else "word" if any(map(str.isalpha, folded)) else "mark"
         return cls(folded, kind, letter_pairs(folded))
 
 
-def look(source: Looks, target: Looks, similarity: float) -> float:
-    """The similarity of two words, at least one without a vector, after a look at their letters.
+def spelling_similarity(source: Spelling, target: Spelling, similarity: float) -> float:
+    """Return the similarity of two words by their spelling, for use where one has no vector.
 
     Numbers are alike if their digits are; two different marks are half alike, a mark and another kind are not. Words are as
     similar as their letters (`dice`) or as given, whichever is more.
 
-    >>> look(*map(Looks.of, ("1,000", "1.000")), 0.0), look(*map(Looks.of, ("!", "?")), 0.2)
-    (1.0, 0.5)
-    >>> look(*map(Looks.of, ("Strasbourg", "Straßburg")), 0.1) > 0.6
-    True
+    >>> pairs = ("1,000", "1.000"), ("!", "?"), ("Strasbourg", "Straßburg")
+    >>> [round(spelling_similarity(*map(Spelling.of, pair), 0.1), 2) for pair in pairs]
+    [1.0, 0.5, 0.82]
     """
     kinds = source.kind, target.kind
     if source.plain == target.plain:

@@ -44,7 +44,7 @@ Progress = Callable[[int], Any]  # called with the number of pairs that were fin
 
 @dataclass(frozen=True)
 class Job:
-    """What is done to a corpus, and where.
+    """A function to run over a corpus in chunks, and its engine.
 
     factory : makes the function of a chunk; it is pickled, and called once in every worker.   settings : all but the text
     that decides the results, as plain values.   chunk : pairs in a chunk.   workers : processes, or workers of the cluster.
@@ -222,7 +222,7 @@ def run_resumable(
 
 
 def _unpacked(job: Job, file: Path) -> Any:
-    """A result that was kept; the file may have been damaged since, or be a stranger's."""
+    """Read a stored chunk; raise ValueError if it is damaged."""
     try:
         return job.unpack(read_whole(file, LARGEST_CHUNK))
     except Exception as error:  # whatever the work's own way of unpacking says of bytes that are not its own

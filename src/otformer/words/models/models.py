@@ -31,7 +31,7 @@ from otformer.words.models.shipped import MODELS
 from otformer.words.models.subwords import encode, encode_pair
 
 NOWHERE = (  # what is said of a name without a folder where there is no network
-    "is no folder here and, as a name of the Hugging Face hub, not downloaded yet, which needs the internet: "
+    "is neither a folder nor in the Hugging Face cache, and the hub cannot be reached: "
     f"give a folder that transformers wrote, or one of {', '.join(MODELS)}"
 )
 
@@ -113,7 +113,7 @@ def _is_local(name: str | Path) -> bool:
 
 
 def library() -> Any:
-    """The module transformers, if it is there."""
+    """Import transformers, or raise with install advice."""
     try:
         return importlib.import_module("transformers")
     except ImportError as error:
@@ -178,7 +178,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _looked_at(name: str, config: Any, tokenizer: Any, network: Any) -> Model:
-    """Kind, layers and heads from what a short text gives; also shows that there are attentions and places of words."""
+    """Run a short text to find kind, layers and heads, and to check that attention and offsets are returned."""
     try:
         read = list(tokenizer("a b")["input_ids"]) or [0]
     except Exception as error:  # and a damaged file can be read, but not be used

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.transport.types import to_numpy
 from otformer.words.text.text import Span, fold, word_spans
 
 Member = np.ndarray[Any, np.dtype[np.bool_]]
@@ -168,7 +167,7 @@ def _spell(forms: Sequence[str], pieces: Sequence[str], special: Collection[str]
 
 
 def _between(found: Sequence[Span | None], k: int, length: int) -> Span:
-    """What the pieces before and after an unknown one leave."""
+    """Return the span between an unknown piece's neighbours."""
     before = next((place[1] for place in reversed(found[:k]) if place), 0)
     after = next((place[0] for place in found[k + 1 :] if place), length)
     return before, after
@@ -183,19 +182,17 @@ def _characters(place: Span | None, plain: str, origin: list[int]) -> Span:
     return (origin[start], origin[end - 1] + 1) if start < end else (0, 0)
 
 
-def pool_vectors(vectors: Any, member: Member) -> Any:
+def pool_vectors(vectors: Tensor, member: Member) -> Tensor:
     """Word vectors [..., W, d], each the mean of its subwords' vectors [..., T, d]; nan for a word without subwords.
 
-    Numpy or tensor, as given, on the same device.
-
-    >>> pool_vectors([[1.0, 0.0], [0.0, 1.0], [4.0, 2.0]], np.array([[1, 1, 0], [0, 0, 1]]) > 0).tolist()
+    >>> pool_vectors(torch.tensor([[1.0, 0.0], [0.0, 1.0], [4.0, 2.0]]), np.array([[1, 1, 0], [0, 0, 1]]) > 0).tolist()
     [[0.5, 0.5], [4.0, 2.0]]
     """
-    x = _tensor("vectors", vectors, (member.shape[1], None))
-    return _like(vectors, _average(x, member))
+    _check_shape("vectors", vectors, (member.shape[1], None))
+    return _average(vectors, member)
 
 
-def pool_matrix(matrix: Any, rows: Member, columns: Member, how: str = "mean") -> Any:
+def pool_matrix(matrix: Tensor, rows: Member, columns: Member, how: str = "mean") -> Tensor:
     """A matrix of words [..., m, n] from one of subwords [..., T, S]; rows [m, T] and columns [n, S] are the groupings.
 
     how = "mean": the mean over all pairs of subwords, as the paper averages.
@@ -204,19 +201,16 @@ def pool_matrix(matrix: Any, rows: Member, columns: Member, how: str = "mean") -
 
     A word without subwords has nan; False for booleans.
 
-    >>> A = [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]
+    >>> A = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]).double()
     >>> one, two = np.eye(2) > 0, np.array([[1, 1, 0], [0, 0, 1]]) > 0
-    >>> [pool_matrix(A, one, two, how).round(2).tolist() for how in ("mean", "mass", "any")]
+    >>> [pool_matrix(A, one, two, how).round(decimals=2).tolist() for how in ("mean", "mass", "any")]
     [[[0.4, 0.2], [0.1, 0.8]], [[0.8, 0.2], [0.2, 0.8]], [[0.5, 0.2], [0.1, 0.8]]]
     """
     checks.choice("how", how, HOW)
-    A = _tensor("matrix", matrix, (rows.shape[1], columns.shape[1]))
-    if how == "any":
-        return _like(matrix, _largest(_largest(A, rows).mT, columns).mT)
-    pooled = _average(_average(A, rows).mT, columns).mT
-    if how == "mass":
-        pooled = pooled * torch.as_tensor(columns.sum(1)).to(pooled)
-    return _like(matrix, pooled)
+    _check_shape("matrix", matrix, (rows.shape[1], columns.shape[1]))
+    pool = _largest if how == "any" else _average
+    pooled = pool(pool(matrix, rows).mT, columns).mT
+    return pooled * torch.as_tensor(columns.sum(1)).to(pooled) if how == "mass" else pooled
 
 
 def _average(x: Tensor, member: Member) -> Tensor:
@@ -236,14 +230,7 @@ def _largest(x: Tensor, member: Member) -> Tensor:
     return torch.stack(most, -2) if most else x[..., :0, :]
 
 
-def _tensor(name: str, value: Any, shape: tuple[int, int | None]) -> Tensor:
-    x = value.detach() if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
+def _check_shape(name: str, x: Tensor, shape: tuple[int, int | None]) -> None:
     wanted = ", ".join("d" if size is None else str(size) for size in shape)
     if x.ndim < 2 or any(size not in (None, got) for size, got in zip(shape, x.shape[-2:], strict=True)):
         raise checks.ArgumentError(name, f"have shape (..., {wanted}) as the grouping has subwords", tuple(x.shape))
-    return x
-
-
-def _like(given: Any, result: Tensor) -> Any:
-    """A tensor if a tensor was given, a numpy array otherwise."""
-    return result if isinstance(given, Tensor) else to_numpy(result)

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from otformer import checks
-from otformer.statistics import Array, bootstrap
+from otformer.statistics import Array, ratio
 from otformer.transport.solve import solve_sample
 
 TIE = 1e-9  # entries this near, relative to the gold pair's, are tied
@@ -101,19 +101,11 @@ def estimate(values: Any, pairs: Any, level: float = 0.95, draws: int = 1000, se
         raise checks.ArgumentError("pairs", "not be 0 in every sentence", f"{len(pairs)} sentences without gold pairs")
     if not np.isfinite(value).all():
         raise checks.ArgumentError("values", "be finite where a sentence has pairs", "nan or inf")
-    (mean, interval), (pooled, pooled_interval) = (_weighted(value, w, level, draws, seed) for w in (weight > 0, weight))
-    mean, std, pooled = (x if np.ndim(x) else float(x) for x in (mean, value.std(0), pooled))
-    return Estimate(mean, std, interval, pooled, pooled_interval, len(value), int(weight.sum()))
-
-
-def _weighted(value: Array, weight: Array, *drawing: Any) -> tuple[Any, tuple[Any, Any]]:
-    """Σ w x / Σ w over sentences, and its bootstrap interval."""
-
-    def mean(sums: Array) -> Array:
-        return np.asarray(sums[..., :-1] / sums[..., -1:]).reshape(sums.shape[:-1] + value.shape[1:])
-
-    both = np.column_stack([(value.T * weight).T.reshape(len(value), -1), weight])
-    return mean(both.sum(0)), bootstrap(both, mean, *drawing)
+    drawing = level, draws, seed
+    mean, *interval = ratio(value, np.ones(len(value)), *drawing)
+    pooled, *pooled_interval = ratio((value.T * weight).T, weight, *drawing)
+    std = value.std(0) if value.ndim > 1 else float(value.std())
+    return Estimate(mean, std, tuple(interval), pooled, tuple(pooled_interval), len(value), int(weight.sum()))
 
 
 class Likeness(NamedTuple):

@@ -53,20 +53,21 @@ def parse_links(line: str, one_based: bool = False, name: str = "the line") -> G
     return Gold(frozenset(sure), frozenset(possible))
 
 
-def read_gold(file: str | Path, one_based: bool = False) -> list[Gold]:
-    """Sure and possible links of every line of a file (or gz); an empty line has none.
+def read_gold(file: str | Path, one_based: bool = False, option: str = "one_based=True") -> list[Gold]:
+    """Read the sure and possible links of every line of a file (or gz); an empty line has none.
 
     Warns where there is no index 0: such files, Hansards and RWTH among them, count from 1; ``one_based=True`` reads them.
+    The warning names the ``option`` to use.
     """
     lines = [parse_links(line, one_based, f"{file} line {number}") for number, line in enumerate(read_lines(file), 1)]
     links = [link for gold in lines for link in gold.possible]
     if links and not one_based and not any(0 in link for link in links):
-        warnings.warn(f"no index 0 in the file {file}: if it counts from 1, read it with one_based", stacklevel=2)
+        warnings.warn(f"no index 0 in the file {file}: if it counts from 1, use {option}", stacklevel=2)
     return lines
 
 
 def check_links(number: int, links: Gold, n: int, m: int) -> None:
-    """That the gold of a pair of n and m words is of words that are there."""
+    """Raise ArgumentError if a gold link lies outside the sentences, of n and m words."""
     for i, j in links.sure | links.possible:
         if not (i < n and j < m):
             raise ArgumentError(f"gold of pair {number}", f"have source word < {n} and target word < {m}", (i, j))

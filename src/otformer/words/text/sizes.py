@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from otformer.errors import ArgumentError
+
 Kind = TypeVar("Kind")
 MOST_SCORES = 10**6  # of a sentence pair: a thousand words on each side
 MOST_WORDS = 20_000  # of a sentence whose translation has few
 
 
 def check_size(n: int, m: int, name: str, most: int = MOST_SCORES) -> None:
-    """That a pair of n and m words is one of sentences, for which there is memory; ``name`` is what errors call it."""
+    """Raise ArgumentError, with this ``name``, if a pair of n and m words is too long for memory."""
     if n * m > most or max(n, m) > MOST_WORDS:
-        limits = f"at most {MOST_WORDS:,} words each and {most:,} scores a pair"
-        raise ValueError(f"{name} must be of sentences, {limits}, got {n:,} × {m:,} words")
+        limits = f"have at most {MOST_WORDS:,} words per side and {most:,} word pairs"
+        raise ArgumentError(name, limits, f"{n:,} × {m:,} words")
 
 
 def grouped(items: Iterable[Kind], size: Callable[[Kind], Any], room: int, most: int | None = None) -> Iterator[list[Kind]]:

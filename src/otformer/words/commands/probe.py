@@ -1,171 +1,30 @@
-"""The commands on words: ``otformer align`` and ``otformer probe``."""
+"""The command ``otformer probe``: how well a model's attention finds translated words, and how near it is to transport."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from otformer.cli.common import Json, note, print_to, refused
 from otformer.errors import ArgumentError
-from otformer.words.corpora import Corpus, archive, check_pairs, corpus, read_gold, resumable
+from otformer.words.commands import corpora
+from otformer.words.commands.corpora import Engine, GoldFile, OneBased, Workers
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from otformer.words.aligning import Alignment
-    from otformer.words.jobs.jobs import Job
     from otformer.words.probe.one_pair import PairProbe
     from otformer.words.probe.probe import ProbeSettings
     from otformer.words.probe.work import ProbeWork
-    from otformer.words.text.gold import Gold
     from otformer.words.text.text import Pair
-
-Engine = Annotated[str, typer.Option(help="local, or ray: the workers of a Ray cluster.")]
-Languages = Annotated[str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de; the source first.")]
-Workers = Annotated[int, typer.Option(help="Processes, or workers of the cluster.")]
-GoldFile = Annotated[Path | None, typer.Option(help="Alignments made by hand (Pharaoh or talp).")]
-OneBased = Annotated[bool, typer.Option("--one-based", help="The gold file counts words from 1.")]
-
-
-def align(
-    context: typer.Context,
-    text: Annotated[
-        list[str] | None,
-        typer.Argument(help="'a ||| b'; a file of such lines, a TSV, or two files (gz too); - for stdin. None: examples."),
-    ] = None,
-    languages: Languages = "en-fr",
-    method: Annotated[str, typer.Option(help="auto (hmm), attention (better; needs transformers) or vectors.")] = "auto",
-    by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the lines to this file, whole or not at all.")] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Links with scores, 0-1:0.87.")] = False,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Lines with the words: a ||| b ||| links.")] = False,
-    matrix: Annotated[str | None, typer.Option(help="npz for all scores, target words in rows; - prints them.")] = None,
-    show: Annotated[bool, typer.Option("--show", help="Draw the links as lines between the words.")] = False,
-    gold: GoldFile = None,
-    one_based: OneBased = False,
-    engine: Engine = "local",
-    workers: Workers = 1,
-    as_json: Json = False,
-) -> None:
-    """Link the words of translations.
-
-    Prints links i-j (Pharaoh, from 0), one line per sentence pair.
-
-    With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
-    interrupted run with --out goes on when the same command is given again.
-    """
-    from otformer.show.look import visible
-    from otformer.words.align.methods import check
-    from otformer.words.aligning import AlignWork
-
-    check(method, languages)
-    _check_one_based(one_based, gold)
-    if show:
-        refused(context, "--show", "out", "scores", "tokens", "as_json", "gold")
-    archived = _checked_files(text or [], out, matrix, gold)
-    with ExitStack() as stack:
-        given = corpus(text or [], languages, stack)
-        if matrix == "-" and (given.total != 1 or as_json):
-            got = "--json" if as_json else f"{given.total} pairs"
-            raise ArgumentError("--matrix -", "be used with one sentence pair, as text", got, "name an npz file")
-        expected = given.gold if gold is None else read_gold(gold, one_based, given.total)
-        split = by or ("words" if gold is None and given.kind != "examples" else "spaces")
-        work = AlignWork(languages, method, split, matrix is not None)
-        check_pairs(given, split, None if gold is None else expected, tokens)
-        form = "drawn" if show else "json" if as_json else "tokens" if tokens else "pharaoh"
-        if by is None and split == "words" and given.kind == "file" and form == "pharaoh":
-            _note_punctuation(given)
-        add = None if archived is None else stack.enter_context(archive(archived))
-        job, keep = work.job(engine=engine, workers=workers), bool(expected) or given.total == 1
-        plain = visible if out is None and sys.stdout.isatty() else str
-        line = _drawn if show else lambda pair: plain(pair.line(form, scores))
-        kept = _go(job, given, out, gold is not None, line, add, keep)
-    if form == "pharaoh" and given.kind == "text" and out is None and sys.stdout.isatty():
-        typer.echo("\n".join(kept[0].table()))
-    if matrix == "-":
-        typer.echo("\n".join(kept[0].grid()))
-    if expected:
-        _tell_score(kept, expected, as_json, err=gold is None)
-
-
-def _check_one_based(one_based: bool, gold: Path | None) -> None:
-    if one_based and gold is None:
-        raise ArgumentError("--one-based", "be used with --gold, whose words it counts", "--one-based alone")
-
-
-def _checked_files(text: list[str], out: Path | None, matrix: str | None, gold: Path | None) -> Path | None:
-    """Say before the work which file cannot be written; returns the archive for matrices, if there is one."""
-    from otformer.files import checked_out, not_read
-
-    archived = None if matrix in (None, "-") else Path(str(matrix))
-    if archived is not None and archived.suffix != ".npz":
-        raise ArgumentError("--matrix", "end in .npz, or be - to print it", repr(matrix))
-    for file in filter(None, (out, archived)):
-        not_read(file, gold, *text)
-        checked_out(file)
-    return archived
-
-
-def _note_punctuation(given: Corpus) -> None:
-    from otformer.words.text.text import words
-
-    if any(words(side) != side.split() for pair in islice(given.pairs(), 100) for side in pair):
-        note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
-
-
-def _drawn(pair: Alignment) -> str:
-    from otformer.show.links import Links
-    from otformer.show.look import rendered
-
-    sides = pair.source_words, pair.target_words
-    return rendered(Links(*sides, pair.scores, "links").text(max(map(len, sides))))
-
-
-def _go(
-    job: Job, given: Corpus, out: Path | None, quiet: bool, line: Callable[[Alignment], str], add: Any, keep: bool
-) -> list[Alignment]:
-    """Run a job with a bar; lines go to ``out``, or else to standard output unless ``quiet``, matrices to ``add``.
-
-    Returns the alignments if they are to be kept.
-    """
-    from otformer.words.jobs.jobs import run, stream
-
-    kept: list[Alignment] = []
-    sink = sys.stdout  # Ray's own messages take its place in a run
-
-    def lines(found: list[Alignment]) -> str:
-        for pair in found if add is not None else ():
-            add(pair.matrix)
-        kept.extend(found if keep else ())
-        return "".join(line(pair) + "\n" for pair in found)
-
-    with resumable("align", out, given.total) as tell:
-        if out is not None:
-            run(job, given.pairs(), out, lambda found: lines(found).encode(), tell)
-            return kept
-        for made in map(lines, stream(job, given.pairs(), tell)):
-            if not quiet:
-                print_to(sink, made)
-    return kept
-
-
-def _tell_score(found: list[Alignment], gold: list[Gold], as_json: bool, err: bool) -> None:
-    from otformer.words.text.gold import score_links
-
-    score = score_links(found, gold)
-    numbers = {name: getattr(score, name) for name in ("aer", "precision", "recall", "f1")}
-    if as_json:
-        typer.echo(json.dumps({"pairs": len(found), **numbers}), err=err)
-        return
-    shown = ", ".join(f"{name.replace('aer', 'AER')} {100 * value:.1f} %" for name, value in numbers.items())
-    typer.echo(f"{len(found)} pairs: {shown}", err=err)
 
 
 def probe(
@@ -203,11 +62,11 @@ def probe(
     languages = languages_for(model, languages)
     _check_probe(context)
     with ExitStack() as stack:
-        given = corpus(text or [], languages, stack)
+        given = corpora.corpus(text or [], languages, stack)
         if show and given.kind != "text":
             got = text[0] if text else "the examples"
             raise ArgumentError("--show", "be used with one sentence pair, 'a ||| b'", got, "--html FILE shows many")
-        expected = read_gold(gold, one_based, given.total) if gold is not None else given.gold
+        expected = corpora.read_gold(gold, one_based, given.total) if gold is not None else given.gold
         against = dictionary or (None if expected else "muse")
         settings = ProbeSettings(by=by or ("spaces" if expected else "words"))
         work = ProbeWork(named(model), languages, against, device, settings)
@@ -236,7 +95,7 @@ def _check_probe(context: typer.Context) -> None:
     if given["html"] is not None:
         checked_out(checks.path("--html", given["html"], ".html", ".htm"))
         refused(context, "--html", "out", "dictionary", "engine", "workers")
-    _check_one_based(given["one_based"], given["gold"])
+    corpora.check_one_based(given["one_based"], given["gold"])
     checks.count("seed", given["seed"], least=0)
     if given["pairs"] is not None:
         checks.count("pairs", given["pairs"])
@@ -260,7 +119,7 @@ def _tell_pair(work: ProbeWork, pair: Pair, show: bool, as_json: bool) -> None:
 def _tabulated(
     work: ProbeWork, items: Iterable[Any], out: Path, total: int, title: str, how: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], Path]:
-    """Score all heads with a bar; the table, and the CSV file in ``out`` that has it, beside a figure."""
+    """Score all heads with a bar; return the table, and the CSV file in ``out`` that has it, beside a figure."""
     from otformer import figures
     from otformer.files import output_folder, write_csv
     from otformer.words.jobs.jobs import ChunkFolder, run_resumable
@@ -273,7 +132,7 @@ def _tabulated(
         work.check()
         chunks = ChunkFolder(file)
         with chunks.held():
-            with resumable("probe", file, total) as tell:
+            with corpora.resumable("probe", file, total) as tell:
                 tallies = run_resumable(work.job(chunk=64, **how), items, chunks, tell)
             try:
                 table = tabulate(tallies)
@@ -306,11 +165,11 @@ def _write_page(model: str, items: Iterable[Any], file: Path, settings: ProbeSet
 def _shown(found: PairProbe) -> str:
     """The verdict, and heat maps of the nearest layer's attention and of the plan."""
     from otformer.show.heat import Heat
-    from otformer.show.look import rendered, terminal_width
+    from otformer.show.look import rendered
 
     def drawn(matrix: Any) -> Text:
         words = found.target_words, found.source_words
-        return Heat(matrix, "", matrix.shape, 1.0, labels=words).text(terminal_width())
+        return Heat(matrix, "", matrix.shape, 1.0, labels=words).text(get_terminal_size().columns)
 
     near = found.nearest
     A = found.scaled(near["reading"])[near["layer"] - 1, -1]

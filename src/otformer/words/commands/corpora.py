@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from otformer.cli.common import bar, interruptible, warnings_as_notes
 from otformer.errors import ArgumentError, ConflictError
@@ -20,6 +22,11 @@ from otformer.errors import ArgumentError, ConflictError
 if TYPE_CHECKING:
     from otformer.words.text.gold import Gold
     from otformer.words.text.text import Pair
+
+Engine = Annotated[str, typer.Option(help="local, or ray: the workers of a Ray cluster.")]
+Workers = Annotated[int, typer.Option(help="Processes, or workers of the cluster.")]
+GoldFile = Annotated[Path | None, typer.Option(help="Alignments made by hand (Pharaoh or talp).")]
+OneBased = Annotated[bool, typer.Option("--one-based", help="The gold file counts words from 1.")]
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Corpus:
 
 
 def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
-    """The sentence pairs that arguments name, read through once; the shipped examples if there are none.
+    """Return the sentence pairs that arguments name, read through once; the shipped examples if there are none.
 
     ``news`` are the WMT test sets of OTFORMER_DATA, sentences of 3 to 60 words as in the paper. ``stack`` ends what is open.
     """
@@ -76,13 +83,13 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
 
 
 def _regular(name: str, stack: ExitStack) -> Path:
-    """A file that can be read twice: a copy of what comes through standard input or a pipe."""
+    """Return a file that can be read twice: a copy of what comes through standard input or a pipe."""
     file = Path(name)
     if not name:
         raise ArgumentError("text", "be a sentence pair 'a ||| b' or the name of a file", "an empty text")
     if name != "-" and not file.exists():
-        text = " and is no text either: that needs ||| between two sentences"
-        raise ValueError(f"{name[:60]!r} does not exist{text if file.suffix == '' else ''}")
+        text = "; to pass text, write 'source ||| target'" if file.suffix == "" else ""
+        raise ValueError(f"{name[:60]!r} does not exist{text}")
     if file.is_dir():
         raise ValueError(f"{name} is a folder, not a file")
     if name != "-" and file.is_file():
@@ -137,12 +144,18 @@ def _has_tabs(file: Path, name: str) -> bool:
     return ".tsv" in Path(name).suffixes[-2:] or ("\t" in first and BAR not in first)
 
 
+def check_one_based(one_based: bool, gold: Path | None) -> None:
+    """Raise ArgumentError if --one-based is given without --gold."""
+    if one_based and gold is None:
+        raise ArgumentError("--one-based", "be used with --gold, whose words it counts", "--one-based alone")
+
+
 def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
-    """The gold of ``total`` sentence pairs; says on standard error what looks as if it counted from 1."""
+    """Read the gold of ``total`` sentence pairs; note on standard error if it seems to count from 1."""
     from otformer.words.text.gold import read_gold as read
 
-    with warnings_as_notes(("read it with one_based", "give --one-based")):
-        found = read(file, one_based)
+    with warnings_as_notes():
+        found = read(file, one_based, "--one-based")
     if len(found) < total or any(line.possible for line in found[total:]):
         raise ArgumentError(file, f"have a line for each of {total} sentence pairs", len(found))
     return found[:total]
@@ -164,7 +177,7 @@ def check_pairs(given: Corpus, by: str, gold: list[Gold] | None, tokens: bool) -
 
 @contextmanager
 def archive(file: Path) -> Iterator[Callable[[Any], None]]:
-    """An npz that takes one array after another, named 0, 1, …; written whole or not at all."""
+    """Yield a function that adds arrays, named 0, 1, …, to an npz, which is written whole or not at all."""
     import zipfile
 
     import numpy as np
