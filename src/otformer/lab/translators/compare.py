@@ -52,7 +52,7 @@ class AveragedRun(Run):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m otformer.lab.translators.compare", description="compare variants")
     commands = parser.add_subparsers(dest="command", required=True)
-    prepare, run, one, shipped, short = (commands.add_parser(name) for name in COMMANDS)
+    prepare, run, one, shipped, short = (commands.add_parser(name) for name in SUBCOMMANDS)
     for command in (prepare, run, one, shipped, short):
         command.add_argument("--out", type=Path, required=True)
     for command in (run, one, shipped, short):
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = _parser()
     given = parser.parse_args(arguments)
     try:
-        COMMANDS[given.command](given)
+        SUBCOMMANDS[given.command](given)
     except ValueError as error:
         parser.error(str(error))
 
@@ -169,7 +169,7 @@ def _digest(given: argparse.Namespace) -> None:
     print(f"{given.to}: {len(found['runs'])} runs of {found['steps']} steps, {given.to.stat().st_size / 1e3:.0f} kB")
 
 
-COMMANDS = {"prepare": _prepare, "run": _run, "one": _one, "shipped": _shipped, "digest": _digest}
+SUBCOMMANDS = {"prepare": _prepare, "run": _run, "one": _one, "shipped": _shipped, "digest": _digest}
 
 if __name__ == "__main__":
     main()
