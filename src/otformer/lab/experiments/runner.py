@@ -145,7 +145,7 @@ def _stated(experiment: Experiment, said: Sentences, name: str) -> str:
 
 
 def _check_ours(target: Path) -> None:
-    """A folder of someone else's that has the name of an experiment is not replaced."""
+    """Raise ValueError if the folder holds files this program did not write."""
     found = sorted(target.iterdir()) if target.is_dir() and not target.is_symlink() else []
     ours = FILES if any(each.name == RECORD for each in found) else ()  # without a record none of it is ours
     others = [each for each in found if each.name not in (*ours, LOCK)]

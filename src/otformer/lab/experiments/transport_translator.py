@@ -178,9 +178,6 @@ def _checks(found: Trainings) -> dict[str, bool]:
     return checks
 
 
-# What it says
-
-
 def _numbers(found: Trainings) -> Numbers:
     variants = {one: described(found, one) | {"cost": found.cost(one)} for one in TINTS}
     return {
@@ -218,9 +215,6 @@ def sides(found: Trainings, variant: str) -> Numbers:
         "expected": CHANCE * len(MEASURES),
         "sides": [{"word": word, "names": names} for word, names in named.items() if names],
     }
-
-
-# The figure
 
 
 def _draw(found: Trainings) -> figures.Figure:

@@ -73,9 +73,6 @@ def _checks(found: Trainings) -> dict[str, bool]:
     return checks
 
 
-# What it says
-
-
 def _numbers(found: Trainings) -> Numbers:
     early_steps = (run.entry["early_step"] for run in found.runs)
     return {
@@ -100,9 +97,6 @@ def _described(found: Trainings, variant: str) -> Numbers:
 def _lasting(found: Trainings, name: str) -> list[str]:
     """The variants that are ahead of softmax at a third of the steps and at the end."""
     return [one for one in CAUSAL if all(ahead(found, one, when, name) for when in (EARLY, END))]
-
-
-# The figure
 
 
 def _draw(found: Trainings) -> figures.Figure:
