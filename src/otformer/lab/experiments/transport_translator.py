@@ -98,7 +98,7 @@ class Trained:
     def measures(self) -> dict[Measure, Any]:
         """The numbers, and by the table and a name: Hits@1 of the first and the best layer at either reading, and the
         least distance to the plan."""
-        found: dict[Measure, Any] = {**self.numbers}
+        found: dict[Measure, Any] = {name: value for name, value in self.numbers.items()}
         for when, (reading, place) in product((EARLY, END), PLACES.items()):
             if lines := self.layers(reading, when):
                 found[when, f"best layer, {place}"] = max(line["Hits@1"] for line in lines)
