@@ -230,7 +230,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, arguments, until, s
     work.send_signal(signal.SIGINT)
     out, err = work.communicate(timeout=60)
     assert (work.returncode, out) == (130, "")
-    assert err == f"otformer: interrupted; {said}: the same command with --resume goes on from there\n"
+    assert err == f"otformer: interrupted; {said}: rerun with --resume to continue\n"
 
 
 def test_the_console_script():

@@ -73,10 +73,9 @@ def test_a_variant_is_above_only_with_both_seeds() -> None:
     softmax = [made("softmax", 0, 0.5), made("softmax", 1, 0.6)]
     apart = Trainings(1, {}, [*softmax, made("online", 0, 0.7), made("online", 1, 0.65)])
     mixed = Trainings(1, {}, [*softmax, made("online", 0, 0.7), made("online", 1, 0.55)])
-    assert apart.above("online", "Hits@1, best layer")
-    assert apart.below("online", "AER, best head")
-    assert not mixed.above("online", "Hits@1, best layer")
-    assert not mixed.below("online", "Hits@1, best layer")
+    assert apart.side("online", "Hits@1, best layer") == 1
+    assert apart.side("online", "AER, best head") == -1
+    assert mixed.side("online", "Hits@1, best layer") == 0
     assert made("online", 0, 0.7).numbers["Hits@1, best layer"] == pytest.approx(0.6)  # the mean of heads
     assert made("online", 0, 0.7).numbers["Hits@1, best head"] == pytest.approx(0.7)
 
@@ -106,6 +105,6 @@ def test_what_the_rule_finds_in_nothing() -> None:
     for own in combinations(range(4), 2):
         hits = {"online": own, "softmax": [k for k in range(4) if k not in own]}
         found = Trainings(1, {}, [made(one, k, 0.2 * k) for one, places in hits.items() for k in places])
-        sides[0] += found.better("online", "Hits@1, best layer")
-        sides[1] += found.worse("online", "Hits@1, best layer")
+        sides[0] += found.side("online", "Hits@1, best layer") > 0
+        sides[1] += found.side("online", "Hits@1, best layer") < 0
     assert sides == [1, 1]

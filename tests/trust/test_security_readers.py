@@ -130,7 +130,7 @@ def test_a_hostile_header_of_safetensors_is_one_line(data, tmp_path):
 
 @pytest.mark.parametrize("name", ["run.json", "numbers.csv"])
 def test_a_record_that_is_a_device_a_pipe_or_too_large_is_passed_over(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("otformer.lab.report.records.LARGEST_RECORD", 1000)
+    monkeypatch.setattr("otformer.lab.experiments.runner.LARGEST_RECORD", 1000)
     monkeypatch.setattr("otformer.lab.report.records.LARGEST_TABLE", 1000)
     for kind in ("device", "pipe", "large", "deep"):
         (tmp_path / kind).mkdir()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
-import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -229,7 +227,7 @@ def test_a_folder_that_is_no_comparison_is_refused(tmp_path: Path, capsys: pytes
 
 @pytest.mark.parametrize("run", ["softmax", "soft-0", "plan-x", "-1"])
 def test_a_run_that_is_no_variant_and_seed_is_refused(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    places = [f"--{name}={tmp_path / name}" for name in ("out", "text", "work")]
+    places = [f"--{name}={tmp_path / name}" for name in ("out", "text")]
     with pytest.raises(SystemExit):
         main(["run", *places, f"--runs={run}"])
     wanted = "runs must be variant-seed, the variant one of softmax, balanced, online, plan"
@@ -250,22 +248,20 @@ def test_a_digest_has_runs_curves_and_tables(tmp_path: Path, monkeypatch: pytest
         "pairs": 3,
     }
     lines = [
-        {"set": "run", "variant": "online", "seed": 1, "finished": False, "done": 7, "seconds": 3.5},
+        {"set": "run", "variant": "online", "seed": 1, "finished": False, "steps": 9, "done": 7, "seconds": 3.5},
         {"set": "loss", "teacher": 2.0, "prefix": 2.5},
         {"set": "news", "table": [line, line | {"head": 3}]},
         {"set": "early", "step": 2, "table": [line, line | {"head": 3}]},
     ]
-    files = {"scores.jsonl": "\n".join(map(json.dumps, lines)), "log.csv": "step,loss,seconds\n7,3.25,3.5\n"}
-    with tarfile.open(tmp_path / "logs.tar", "w") as tar:
-        for name, text in files.items():
-            about = tarfile.TarInfo(f"online-1/{name}")
-            about.size = len(text)
-            tar.addfile(about, io.BytesIO(text.encode()))
-    (tmp_path / "summary.json").write_text(json.dumps({"steps": 9, "together": {"online-1": 0.5}, "failed": []}))
+    files = {"scores.jsonl": "\n".join(map(json.dumps, lines)), "log.csv": "step,loss,seconds\n3,4.5,1.5\n7,3.25,3.5\n"}
+    (tmp_path / "online-1").mkdir()
+    for name, text in files.items():
+        (tmp_path / "online-1" / name).write_text(text)
     found = digest(tmp_path, tmp_path)
     (run,) = found["runs"]
     assert (found["steps"], run["variant"], run["done"], run["finished"]) == (9, "online", 7, False)
-    assert run["curve"] == [[7.0, 3.25, 3.5]]
+    assert run["curve"] == [[3.0, 4.5, 1.5], [7.0, 3.25, 3.5]]
+    assert found["together"] == {"online-1": 0.5}
     assert len(run["news"]) == 2
     assert len(run["early"]) == 1  # the mean of heads
     assert dict(zip(found["columns"]["news"], run["news"][0], strict=True))["distance"] == 0.1235

@@ -61,7 +61,7 @@ def reproduce(
     finished: set[str] = set()
 
     def kept() -> str:
-        again = "the same command with --resume goes on from there" if finished else "nothing is kept"
+        again = "rerun with --resume to continue" if finished else "nothing is kept"
         return f"{len(finished)} of {len(experiments)} experiments are in {out}: {again}"
 
     with warnings_as_notes(), interruptible(kept), bar(experiments[0].name, total) as shown:
@@ -158,7 +158,7 @@ def train(
 
     def kept() -> str:
         if (folder / "checkpoint.safetensors").exists():
-            return f"a checkpoint is in {folder}: the same command with --resume goes on from there"
+            return f"a checkpoint is in {folder}: rerun with --resume to continue"
         return f"there is no checkpoint in {folder} yet: the same command starts again"
 
     with interruptible(kept), bar(recipe, chosen.steps) as shown:
@@ -210,7 +210,7 @@ def bench(
     checks.count("seed", seed, least=0)
     if scenario == "exact" and reg:
         raise ConflictError("--reg", "the scenario exact", f"--reg {reg[0]:g}", "it has λ = 0")
-    kept = "nothing is written: --family, --n or --peer with --append make a table in parts"
+    kept = "nothing was written; use --append with --family, --n or --peer to build the table in parts"
     with interruptible(lambda: kept), bar(f"bench {scenario}", 1.0) as shown:
         only = {"n": n, "regs": reg, "families": family, "peers": peer}
         given: dict[str, Any] = {"limit": limit, "rounds": rounds, "threads": threads, "seed": seed, "progress": shown.reach}

@@ -1,7 +1,8 @@
 """Exact transport beside other libraries: the problems, and one small adapter per peer (exact.py runs them).
 
-Costs are squared Euclidean. An adapter is given a problem and returns a function without arguments, which is what is timed;
-those that take a matrix get it for nothing, and what they return is read as a sparse plan afterwards.
+The problems were written down before anything was tuned on them. Costs are squared Euclidean. An adapter is given a problem
+and returns a function without arguments, which is what is timed; those that take a matrix get it for nothing, and what they
+return is read as a sparse plan afterwards.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from otformer.lab.benchmarks.peers import missing
 from otformer.lab.benchmarks.problems import Array, Points
 
 ITERATIONS = 10**9  # of a network simplex: the time limit ends it, not the count
-
-# ── problems, written down before anything was tuned on them ──────────────────────────────────────────────────────────
 
 
 class Problem(NamedTuple):
@@ -88,9 +87,6 @@ def make(family: str, n: int, seed: int = 0) -> Problem:
         return Problem(x, y)
     a, b = rng.random((2, n))
     return Problem(x, y, a / a.sum(), b / b.sum())
-
-
-# ── peers: what they return when the function is called that they prepare ─────────────────────────────────────────────
 
 
 class Plan(NamedTuple):

@@ -76,7 +76,7 @@ Kind = TypeVar("Kind", bound=Row)  # of rows
 
 @dataclass(frozen=True)
 class TurnSettings:
-    """Whose turn it is, how often and for how long, and who is told: lines of text, and the share that is done."""
+    """Settings of every benchmark: problems, peers, rounds, time limit, callbacks."""
 
     n: Sequence[int]
     families: Sequence[str]
@@ -228,7 +228,7 @@ def _place(row: Row) -> tuple[float, int, int, int]:
 
 
 def earlier(path: Path, kind: type[Kind], place: Callable[[Kind], Any]) -> dict[Any, Kind]:
-    """The rows of an earlier table, by their places; a table of someone else's is said to be one before the work begins."""
+    """Read the rows of an earlier table, by their places; raise ValueError if it is not ours."""
     if not path.exists():
         return {}
     try:

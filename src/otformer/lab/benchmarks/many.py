@@ -29,7 +29,7 @@ def _prepared(name: str, problem: Problem, reg: float, tol: float) -> Callable[[
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, Any]:
-    """Processor seconds of this thread, and what came of them."""
+    """Return thread CPU seconds and the result."""
     start = time.thread_time()
     out = call()
     return time.thread_time() - start, out

@@ -56,9 +56,6 @@ class Peer:
         return missing("torch", *self.package.split("+"))
 
 
-# ── ours ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def ours(result: Any, reg: float) -> Answer:
     """P_ij = exp((u_i + v_j − C_ij)/λ − 1)."""
     u, v = result.potentials
@@ -75,8 +72,7 @@ def _otformer(points: bool, p: Problem, reg: float, tol: float, effort: float) -
     return lambda: ours(of.solve(p.C, **options), reg)
 
 
-# ── POT ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Its stopThr bounds a Euclidean norm of one marginal, about 1/√n of the L1 norm.
+# POT's stopThr bounds a Euclidean norm of one marginal, about 1/√n of the L1 norm.
 
 POT_LOGS = {  # where each method tells its scalings, or their logs, and its iterations
     "sinkhorn": ("u", "v", "niter"),
@@ -99,9 +95,6 @@ def _pot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Call
         return Answer(f, g, 2 * iterations)
 
     return call
-
-
-# ── OTT-JAX ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _ott(kind: str, p: Problem, reg: float, tol: float, effort: float) -> Call:
@@ -135,13 +128,14 @@ def _ott(kind: str, p: Problem, reg: float, tol: float, effort: float) -> Call:
     return call
 
 
-# ── GeomLoss: no stopping rule, no tolerance ──────────────────────────────────────────────────────────────────────────
-
 Potentials = Callable[[], tuple[Any, Any]]
 
 
 def _geomloss(kind: Callable[..., Potentials], p: Problem, reg: float, tol: float, effort: float) -> Call:
-    """Its potentials are relative to the product of the weights, P_ij = a_i b_j exp((f_i + g_j − C_ij)/λ)."""
+    """GeomLoss has no stopping rule and no tolerance.
+
+    Its potentials are relative to the product of the weights, P_ij = a_i b_j exp((f_i + g_j − C_ij)/λ).
+    """
     iterations = round(STRIDE * effort)
     potentials = kind(p, reg, iterations)
 
@@ -191,9 +185,6 @@ def _keops(p: Problem, reg: float, iterations: int) -> Potentials:
         "sinkhorn", p=2, blur=blur, scaling=scaling, diameter=2.0, debias=False, potentials=True, backend="online"
     )
     return lambda: tuple(2 * potential for potential in loss(*given))
-
-
-# ── regot and mdot_tnt ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _regot(method: str, p: Problem, reg: float, tol: float, effort: float) -> Call:

@@ -82,19 +82,6 @@ def number(value: float | None, form: str, sign: str = "") -> str:
     return "" if value is None or math.isnan(value) else sign + format(value, form)
 
 
-def summary(rows: Iterable[Row]) -> list[str]:
-    """One line per problem: our time, and the best setting of every library."""
-    groups = by_problem(rows)
-    libraries = list(dict.fromkeys(r.library for group in groups.values() for r in group if r.library != OURS))
-    lines = [["λ", "n", "family", "otformer, s", *libraries]]
-    for (reg, n, family), group in groups.items():
-        ours = next((r.time for r in group if r.peer == OURS and r.arrived), math.nan)
-        best = [fastest(r for r in group if r.library == name) for name in libraries]
-        cells = ["—" if r is None else f"{_sign(r)}{r.time:.3g} (×{r.time / ours:.1f})" for r in best]
-        lines.append([f"{reg:g}", str(n), family, f"{ours:.3g}", *cells])
-    return markdown(lines)
-
-
 def claims(rows: Sequence[Row]) -> list[str]:
     """Our speed-ups over the best of the others, problem by problem, as sentences that can be false."""
     return speeds(rows, lambda group: [fastest(r for r in group if r.library in names) for names in (RIVALS, NEWTON)])

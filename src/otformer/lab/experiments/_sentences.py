@@ -87,9 +87,6 @@ def one_to_one(links: Iterable[Link]) -> list[Link]:
     return [(i, j) for i, j in links if sources[i] == targets[j] == 1]
 
 
-# The probe
-
-
 def probe(model: Path, given: Corpus, context: Context, name: str) -> Table:
     """The table of a model on a corpus (words/probe/table.py).
 
@@ -120,9 +117,6 @@ def size_of(model: Model) -> str:
     """``4.1 M parameters, 12 layers, 5 heads``."""
     count = sum(weights.numel() for weights in model.network.parameters()) / 1e6
     return f"{count:.1f} M parameters, {model.layers} layers, {model.heads} heads"
-
-
-# Pictures
 
 
 def heatmap(axes: Any, matrix: Array, pair: tuple[Sequence[str], Sequence[str]], gold: Sequence[Link], title: str) -> None:

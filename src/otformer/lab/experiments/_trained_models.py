@@ -50,7 +50,7 @@ def scores(name: str, count: int, seed: int, kind: str = "permutations") -> dict
 
 @cache
 def score(name: str, n: int, count: int, seed: int, kind: str = "permutations") -> dict[str, Tensor]:
-    """The same at one size: measure → [K]."""
+    """Score a shipped model at one size: measure → [K]."""
     return measure(load(name), n, count, seed, kind, recipe(name).objective)
 
 
@@ -87,7 +87,7 @@ class Spread(NamedTuple):
 
 
 def spread(values: Tensor) -> Spread:
-    """Over the seeds.
+    """Median, minimum and maximum over the seeds.
 
     >>> f"{spread(torch.tensor([3.0, 1.0, 2.0, 10.0])):.1f}"
     '2.5 (1.0 to 10.0)'

@@ -26,7 +26,6 @@ PAPER_LIMIT = 500  # its step is so small that the error at this layer tells all
 LADDER = (32, 64, 128, 256, 512, 1024)  # depths tried of annealed networks
 SINKHORN, BEST, CLIMBING, FIXED = "Sinkhorn half-steps", "relaxed, ω*", "relaxed, climbing ω", "relaxed, ω = 1.8"
 ANNEALED = "annealed"
-Gain = dict[str, float]  # schedule -> its layers over Sinkhorn's half-steps
 DRAWN_SCHEDULES = (SINKHORN, "gradient", "alternating", CLIMBING, BEST, FIXED, ANNEALED)
 
 

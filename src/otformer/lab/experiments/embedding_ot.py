@@ -78,9 +78,6 @@ def _settings(context: Context) -> Iterator[Setting]:
         yield Setting("ours", languages, ours.source, ours.target, corpora[languages])
 
 
-# What is measured
-
-
 class Setting(NamedTuple):
     """Vectors of two languages and the sentence pairs they are used on."""
 
@@ -209,9 +206,6 @@ def gain(found: Scores, seed: int) -> list[float]:
     return [each for weight in weights for each in ratio(difference * weight, weight, seed=seed)]
 
 
-# What it says
-
-
 def pick(rows: list[Row], setting: Setting, reading: str, method: str = "OT") -> Row:
     wanted = {"vectors": setting.vectors, "languages": setting.languages, "reading": reading, "method": method}
     return next(row for row in rows if wanted.items() <= row.items())
@@ -242,9 +236,6 @@ def _compared(rows: list[Row], setting: Setting, reading: str) -> Numbers:
     ot, nearest = (pick(rows, setting, reading, method) for method in METHODS)
     gained = [100 * ot[name] for name in GAIN[3:]]
     return {"reading": reading, "hits": 100 * ot["Hits@1"], "ot": percent(ot), "nearest": percent(nearest), "gain": gained}
-
-
-# The figure
 
 
 def _draw(settings: list[Setting], rows: list[Row]) -> figures.Figure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -64,7 +65,8 @@ class Rung(NamedTuple):
 def run(context: Context) -> Outcome:
     x, y, C = unit_cube(N, DIM, generator=context.generator())
     setting = Setting(x, y, C, list(islice(gradient_descent(C, REG, REG), DEPTH + 1)))
-    measured: dict[int, Callable[[Setting], Measurement]] = {1: _sign, 2: _misprint_in_rows, 3: _misprint_in_columns}
+    measured: dict[int, Callable[[Setting], Measurement]] = {1: _sign, 2: partial(_misprint, "rows", DIM)}
+    measured[3] = partial(_misprint, "columns", 1)  # for other d the printed blocks are no columns
     measured |= {4: _sink, 5: _orientation, 6: _layer_index, 7: _sink_output, 27: _limit, 28: _half}
     columns = ("erratum", "title", "measured", "as printed", "corrected")
     rows: list[Row] = [
@@ -131,15 +133,7 @@ def _sign(s: Setting) -> Measurement:
     return "largest |u in Z_{1} − gradient descent's|", gaps[0], gaps[1]
 
 
-def _misprint_in_rows(s: Setting) -> Measurement:
-    return _misprint("rows", DIM)
-
-
-def _misprint_in_columns(s: Setting) -> Measurement:
-    return _misprint("columns", 1)  # for other d the printed blocks are no columns
-
-
-def _misprint(side: HeadName, dim: int) -> Measurement:
+def _misprint(side: HeadName, dim: int, s: Setting) -> Measurement:
     registers, printed = Registers(dim, marginals=False), printed_rows if side == "rows" else printed_columns
     true = head(side, REG, registers).bilinear(registers)
     gaps = [float((printed(dim, REG, misprint=m) - true).abs().max()) for m in (True, False)]

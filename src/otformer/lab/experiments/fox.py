@@ -54,9 +54,6 @@ def run(context: Context) -> Outcome:
     return Outcome(rows, _draw(fox, story), _numbers(story), story.checks(), settings)
 
 
-# What is measured
-
-
 class Seen(NamedTuple):
     """What a model does with N sentence pairs, as sums over a sentence's gold pairs and as means over its words.
 
@@ -93,10 +90,11 @@ def exact(reading: Reading) -> list[Link]:
 def see(model: Model, given: Corpus, context: Context) -> Seen:
     """All layers and both readings on a corpus; sentences longer than the model allows, or without gold, are left out."""
     kept = []
-    for number, reading in enumerate(read(model, given.pairs, by=given.by, states=True), 1):
-        gold = given.gold[number - 1]
+    readings = read(model, given.pairs, by=given.by, states=True)
+    masses = read(model, given.pairs, by=given.by, how="mass")
+    for number, (reading, mass, gold) in enumerate(zip(readings, masses, given.gold, strict=True), 1):
         if reading.whole and gold:
-            kept.append(_see_one(reading, gold))
+            kept.append(_see_one(reading, mass, gold))
         if number % 20 == 0:
             context.progress(0.95 * number / len(given.pairs))
     if not kept:
@@ -104,12 +102,13 @@ def see(model: Model, given: Corpus, context: Context) -> Seen:
     return Seen(*(np.stack(values) for values in zip(*kept, strict=True)))
 
 
-def _see_one(reading: Reading, gold: list[Link]) -> tuple[Any, ...]:
+def _see_one(reading: Reading, mass: Reading, gold: list[Link]) -> tuple[Any, ...]:
+    """A row of `Seen`; the share is of ``mass``, in which a word of several subwords gets what all of them get."""
     P = plan(reading)
     A = np.stack([attention(reading, name) for name in ORIENTATIONS])  # [readings, layers, m, n]
     near = likeness(A, P)
     along = {"target-source": -1, "source-target": -2}  # the axis of [..., m, n] over which a word's attention adds up
-    share = np.stack([reading.matrices[name].mean(1).sum(along[name]).mean(-1) for name in ORIENTATIONS])
+    share = np.stack([mass.matrices[name].mean(1).sum(along[name]).mean(-1) for name in ORIENTATIONS])
     right, transport = ((ranks(each, gold) == 1).sum(-1) for each in (A, P))
     return len(gold), right, transport, near.distance, near.uniform, share
 
@@ -140,11 +139,8 @@ def _columns(name: str, parts: Array | None, wholes: Array, seed: int) -> Row:
     return dict(zip((name, f"{name}, low", f"{name}, high"), (found[0], *ends), strict=True))
 
 
-# What it says
-
-
 class Story(NamedTuple):
-    """The table, and how to speak of it; exact : the permutation of the fox pair."""
+    """Queries on the results table; exact : the permutation of the fox pair."""
 
     rows: list[Row]
     corpus: Corpus
@@ -157,7 +153,7 @@ class Story(NamedTuple):
         return [row[measure] for row in self.rows if row["sentences"] == label and row["what"] == what]
 
     def at(self, label: str, measure: str, reading: str = SHOWN_ORIENTATION) -> list[float]:
-        """At the layers shown."""
+        """The measure at the three layers shown."""
         values = self.curve(label, reading, measure)
         return [values[layer - 1] for layer in self.layers]
 
@@ -235,9 +231,6 @@ def _verdict(story: Story) -> str:
 
 def _falls(values: list[float]) -> bool:
     return all(later < earlier for earlier, later in pairwise(values))
-
-
-# The figure
 
 
 def _draw(fox: Reading, story: Story) -> figures.Figure:

@@ -77,7 +77,7 @@ def potentials(batch: Batch) -> Tensor:
 
 
 def centred(t: Tensor) -> Tensor:
-    """Less the mean over the points."""
+    """Subtract the mean over the points."""
     return t - t.mean(-2, keepdim=True)
 
 
@@ -142,7 +142,7 @@ class Moves(NamedTuple):
 
 
 def moves(looks: Looks, way: str) -> Moves:
-    """What the paper's picture shows, in numbers."""
+    """Test whether the shown layers approach P* in most seeds."""
     shown = [looks.at(way, layer) for layer in LAYERS_SHOWN]
     far, right = (torch.stack([each[k] for each in shown]) for k in (1, 2))  # [3, K]
     nearer, righter = (int((change < 0).all(0).sum()) for change in (far.diff(dim=0), -right.diff(dim=0)))

@@ -145,7 +145,7 @@ def _stated(experiment: Experiment, said: Sentences, name: str) -> str:
 
 
 def _check_ours(target: Path) -> None:
-    """A folder of someone else's that has the name of an experiment is not replaced."""
+    """Raise ValueError if the folder holds files this program did not write."""
     found = sorted(target.iterdir()) if target.is_dir() and not target.is_symlink() else []
     ours = FILES if any(each.name == RECORD for each in found) else ()  # without a record none of it is ours
     others = [each for each in found if each.name not in (*ours, LOCK)]
@@ -153,13 +153,17 @@ def _check_ours(target: Path) -> None:
         raise ValueError(f"{others[0]} would be removed, as {target} is replaced: move it, or name another folder")
 
 
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The contents of the ``run.json`` of an experiment's folder; None if it cannot be read or is of something else."""
+    try:
+        about = json.loads(read_whole(folder / RECORD, LARGEST_RECORD))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return about if isinstance(about, dict) and about.get("name") == folder.name else None
+
+
 def _done(target: Path, key: dict[str, Any]) -> Record | None:
     """The record of a folder that is whole and was made with the same seed, size, versions and sources."""
-    if not all((target / name).is_file() for name in FILES):
-        return None
-    try:
-        about = json.loads(read_whole(target / "run.json", LARGEST_RECORD))
-    except (ValueError, RecursionError):
-        return None
-    ours = isinstance(about, dict) and about.get("name") == target.name and isinstance(about.get("checks"), dict)
-    return Record(target, about) if ours and all(about.get(name) == value for name, value in key.items()) else None
+    about = read_record(target) if all((target / name).is_file() for name in FILES) else None
+    whole = about is not None and isinstance(about.get("checks"), dict) and key.items() <= about.items()
+    return Record(target, about) if about and whole else None

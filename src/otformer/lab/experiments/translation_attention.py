@@ -173,9 +173,6 @@ def _verdict(found: ByLayer) -> str:
     return f"Read {joined(best)}; {end}."
 
 
-# The figure
-
-
 def _draw(found: ByLayer) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3, height_ratios=(1.2, 1))
     for ax, metric in zip(axes[0], METRICS, strict=True):

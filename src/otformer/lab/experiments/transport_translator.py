@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
+from itertools import product
 from statistics import mean
 from typing import Any
 
@@ -28,6 +29,8 @@ STORED = "transport_translator.json"  # in data/: what `compare digest` wrote
 BASE, CAUSAL, OTHERS = "softmax", ("online", "plan"), ("online", "balanced", "plan")
 TINTS = {"softmax": figures.GREY, "online": figures.BLUE, "balanced": figures.ORANGE, "plan": figures.GREEN}
 PLACES = {"cross-input": "input", "cross-output": "output"}
+EARLY, END = "early", "news"  # tables of a run: at a third of the steps, and after all it had
+Measure = str | tuple[str, str]  # a name, or the name of a table and a name
 # What a variant is judged by, in the words of a check; 1: more is better, −1: less is. Gains are asked for, then costs.
 GAINS = {
     "aligns better than softmax: Hits@1 of its best layer": ("Hits@1, best layer", 1),
@@ -63,7 +66,7 @@ class Trained:
         """The probe's table on ``news``, ``hansards`` or ``early``."""
         return [dict(zip(self.columns[name], line, strict=True)) for line in self.entry[name]]
 
-    def layers(self, reading: str, name: str = "news") -> list[Row]:
+    def layers(self, reading: str, name: str = END) -> list[Row]:
         """The mean over heads of every layer."""
         return [line for line in self.table(name) if line["reading"] == reading and line["head"] == 0]
 
@@ -91,6 +94,19 @@ class Trained:
             "nats, prefixes": self.entry["loss"]["prefix"],
         }
 
+    @cached_property
+    def measures(self) -> dict[Measure, Any]:
+        """The numbers, and by the table and a name: Hits@1 of the first and the best layer at either reading, and the
+        least distance to the plan."""
+        found: dict[Measure, Any] = {name: value for name, value in self.numbers.items()}
+        for when, (reading, place) in product((EARLY, END), PLACES.items()):
+            if lines := self.layers(reading, when):
+                found[when, f"best layer, {place}"] = max(line["Hits@1"] for line in lines)
+                found[when, f"first layer, {place}"] = next(line["Hits@1"] for line in lines if line["layer"] == 1)
+                least = min(line["distance"] for line in lines)
+                found[when, "distance"] = min(least, found.get((when, "distance"), least))
+        return found
+
 
 @dataclass(frozen=True)
 class Trainings:
@@ -110,23 +126,15 @@ class Trainings:
     def of(self, variant: str) -> list[Trained]:
         return [run for run in self.runs if run.variant == variant]
 
-    def values(self, variant: str, name: str) -> list[float]:
+    def values(self, variant: str, name: Measure) -> list[float]:
         """The values of a measure, one per seed that has it."""
-        return [run.numbers[name] for run in self.of(variant) if run.numbers[name] is not None]
+        found = (run.measures.get(name) for run in self.of(variant))
+        return [value for value in found if value is not None]
 
-    def above(self, variant: str, name: str) -> bool:
-        """Whether every seed of the variant is above every one of softmax."""
-        return min(self.values(variant, name)) > max(self.values(BASE, name))
-
-    def below(self, variant: str, name: str) -> bool:
-        return max(self.values(variant, name)) < min(self.values(BASE, name))
-
-    def better(self, variant: str, name: str) -> bool:
-        """Whether every seed of the variant is on the better side of every one of softmax."""
-        return self.above(variant, name) if MEASURES[name] > 0 else self.below(variant, name)
-
-    def worse(self, variant: str, name: str) -> bool:
-        return self.below(variant, name) if MEASURES[name] > 0 else self.above(variant, name)
+    def side(self, variant: str, name: Measure) -> int:
+        """Compare with softmax: 1 where every seed of the variant is above every one of softmax, −1 where below, else 0."""
+        own, base = self.values(variant, name), self.values(BASE, name)
+        return (min(own) > max(base)) - (max(own) < min(base))
 
     def cost(self, variant: str) -> float:
         """Time of a step over that of softmax, mean of the seeds, while all of them ran."""
@@ -165,12 +173,9 @@ def _checks(found: Trainings) -> dict[str, bool]:
         "balanced leaks: from prefixes it loses over 0.1 nats per token": all(gap > 0.1 for gap in gaps["balanced"]),
     }
     for one in OTHERS:
-        checks |= {f"{one} {claim}": found.better(one, name) for claim, (name, _) in GAINS.items()}
-        checks |= {f"{one} {claim}": found.worse(one, name) for claim, (name, _) in COSTS.items()}
+        checks |= {f"{one} {claim}": found.side(one, name) == MEASURES[name] for claim, (name, _) in GAINS.items()}
+        checks |= {f"{one} {claim}": found.side(one, name) == -MEASURES[name] for claim, (name, _) in COSTS.items()}
     return checks
-
-
-# What it says
 
 
 def _numbers(found: Trainings) -> Numbers:
@@ -182,7 +187,7 @@ def _numbers(found: Trainings) -> Numbers:
         "causal": [variants[one] for one in (BASE, *CAUSAL)],
         "leaking": variants["balanced"]["mean"],
         "others": [sides(found, one) for one in OTHERS],
-        "better": [one for one in CAUSAL if found.above(one, "Hits@1, best layer")] or ["none"],
+        "better": [one for one in CAUSAL if found.side(one, "Hits@1, best layer") > 0] or ["none"],
     }
 
 
@@ -199,8 +204,10 @@ def sides(found: Trainings, variant: str) -> Numbers:
     >>> found["count"], found["measures"], round(found["expected"], 1)
     (4, 10, 3.3)
     """
-    ways = {"better": found.better, "worse": found.worse}
-    named = {word: [name for name in MEASURES if way(variant, name)] for word, way in ways.items()}
+    ways = {"better": 1, "worse": -1}
+    named = {
+        word: [name for name in MEASURES if found.side(variant, name) == way * MEASURES[name]] for word, way in ways.items()
+    }
     return {
         "variant": variant,
         "count": sum(map(len, named.values())),
@@ -208,9 +215,6 @@ def sides(found: Trainings, variant: str) -> Numbers:
         "expected": CHANCE * len(MEASURES),
         "sides": [{"word": word, "names": names} for word, names in named.items() if names],
     }
-
-
-# The figure
 
 
 def _draw(found: Trainings) -> figures.Figure:

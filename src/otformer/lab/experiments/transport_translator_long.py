@@ -20,6 +20,8 @@ from otformer.lab.experiments.experiment import Context, Numbers, Outcome, Row
 from otformer.lab.experiments.transport_translator import (
     BASE,
     CAUSAL,
+    EARLY,
+    END,
     LEAK,
     PLACES,
     TINTS,
@@ -32,32 +34,11 @@ from otformer.lab.experiments.transport_translator import (
 
 LONG = "transport_translator_long.json"  # in data/: what `compare digest` wrote
 COMPARED = (BASE, *CAUSAL)
-EARLY, END = "early", "news"  # tables of a run: at a third of the steps, and after all it had
-
-
-def layer_hits(one: Trained, when: str) -> dict[str, float]:
-    """Hits@1 of the first and of the best layer at either reading, and the least distance to the plan; or nothing."""
-    found: dict[str, float] = {}
-    for reading, place in PLACES.items():
-        lines = one.layers(reading, when)
-        if lines:
-            found[f"best layer, {place}"] = max(line["Hits@1"] for line in lines)
-            found[f"first layer, {place}"] = next(line["Hits@1"] for line in lines if line["layer"] == 1)
-            least = min(line["distance"] for line in lines)
-            found["distance"] = min(least, found.get("distance", least))
-    return found
-
-
-def values(found: Trainings, variant: str, when: str, name: str) -> list[float]:
-    """The values of a number of `layer_hits`, one per seed that was looked at then."""
-    each = [layer_hits(one, when) for one in found.of(variant)]
-    return [numbers[name] for numbers in each if numbers]
 
 
 def ahead(found: Trainings, variant: str, when: str, name: str) -> bool:
     """Whether every seed of the variant is above (for a distance below) every one of softmax."""
-    own, base = values(found, variant, when, name), values(found, BASE, when, name)
-    return max(own) < min(base) if name == "distance" else min(own) > max(base)
+    return found.side(variant, (when, name)) == (-1 if name == "distance" else 1)
 
 
 def run(context: Context) -> Outcome:
@@ -87,12 +68,9 @@ def _checks(found: Trainings) -> dict[str, bool]:
                     claim = f"{said} {one} aligns better by its {layer}, read at the {place}: Hits@1"
                     checks[claim] = ahead(found, one, when, f"{layer}, {place}")
             checks[f"{said} {one} is nearer to the plan of its embeddings"] = ahead(found, one, when, "distance")
-        checks[f"with fewer steps {one} has a lower AER by its best head"] = found.below(one, "AER, best head")
-        checks[f"with fewer steps {one} finds more by its best head: Hits@1"] = found.above(one, "Hits@1, best head")
+        checks[f"with fewer steps {one} has a lower AER by its best head"] = found.side(one, "AER, best head") < 0
+        checks[f"with fewer steps {one} finds more by its best head: Hits@1"] = found.side(one, "Hits@1, best head") > 0
     return checks
-
-
-# What it says
 
 
 def _numbers(found: Trainings) -> Numbers:
@@ -106,8 +84,8 @@ def _numbers(found: Trainings) -> Numbers:
 
 
 def _described(found: Trainings, variant: str) -> Numbers:
-    names = layer_hits(found.of(variant)[0], END)
-    early, end = ({name: values(found, variant, when, name) for name in names} for when in (EARLY, END))
+    names = [name[1] for name in found.of(variant)[0].measures if name[0] == END]
+    early, end = ({name: found.values(variant, (when, name)) for name in names} for when in (EARLY, END))
     return described(found, variant) | {
         "early": [early],
         "end": [end],
@@ -119,9 +97,6 @@ def _described(found: Trainings, variant: str) -> Numbers:
 def _lasting(found: Trainings, name: str) -> list[str]:
     """The variants that are ahead of softmax at a third of the steps and at the end."""
     return [one for one in CAUSAL if all(ahead(found, one, when, name) for when in (EARLY, END))]
-
-
-# The figure
 
 
 def _draw(found: Trainings) -> figures.Figure:
@@ -143,5 +118,5 @@ def _by_step(axes: Any, found: Trainings, name: str, mark: str) -> None:
     for variant in COMPARED:
         for one in found.of(variant):
             steps = {EARLY: one.entry["early_step"], END: one.entry["done"]}
-            points = [(steps[when], 100 * layer_hits(one, when)[name]) for when in (EARLY, END) if layer_hits(one, when)]
+            points = [(steps[when], 100 * one.measures[when, name]) for when in steps if (when, name) in one.measures]
             axes.plot(*zip(*points, strict=True), mark, color=TINTS[variant], lw=1.3)

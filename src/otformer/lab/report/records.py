@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from pathlib import Path
 from typing import Any
 
-from otformer.array_files import LARGEST_RECORD, LARGEST_TABLE, read_whole
+from otformer.array_files import LARGEST_TABLE, read_whole
+from otformer.lab.experiments.runner import read_record
 
 LARGEST_CELL = 100  # letters of a cell that are shown
 FIELDS: dict[str, Any] = {  # of a run.json, with their types
@@ -23,7 +23,7 @@ def read_records(folder: Path) -> tuple[list[Record], list[str]]:
     """The records of ``folder/*/run.json``, and the names of those folders whose run.json is none of ours."""
     records, strange = [], []
     for path in sorted(folder.glob("[!.]*/run.json")):
-        record = _record(path)
+        record = _record(path.parent)
         if record is None:
             strange.append(path.parent.name)
         else:
@@ -31,14 +31,10 @@ def read_records(folder: Path) -> tuple[list[Record], list[str]]:
     return records, strange
 
 
-def _record(path: Path) -> Record | None:
-    """The contents of a run.json if all is there and it is that of its folder."""
-    try:
-        about = json.loads(read_whole(path, LARGEST_RECORD))
-    except (OSError, ValueError, RecursionError):
-        return None
-    whole = isinstance(about, dict) and all(isinstance(about.get(name), kind) for name, kind in FIELDS.items())
-    if not whole or about["name"] != path.parent.name:
+def _record(folder: Path) -> Record | None:
+    """The contents of a folder's run.json if all fields are there."""
+    about = read_record(folder)
+    if about is None or not all(isinstance(about.get(name), kind) for name, kind in FIELDS.items()):
         return None
     found = about.get("finding") or {}
     parts = {name: found.get(name) if isinstance(found, dict) else None for name in ("title", "brief", "number")}

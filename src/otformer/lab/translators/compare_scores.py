@@ -12,7 +12,6 @@ What is needed most comes first, in case the time runs out.
 from __future__ import annotations
 
 import json
-import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,17 +58,15 @@ def add(folder: Path, line: Line) -> None:
 
 
 def score_shipped(out: Path, text: Path, device: str, sizes: Sizes) -> None:
-    """The shipped translator as a run in ``logs.tar`` of ``out``: softmax, seed 0, all of its steps, a log without lines."""
+    """Score the shipped translator as the run softmax-0 of ``out``: all of its steps, and a log without lines."""
     folder = out / "softmax-0"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / LOG).write_text("step,loss,seconds\n")
     (folder / SCORES).unlink(missing_ok=True)
     about: Line = {"set": "run", "variant": "softmax", "seed": 0, "finished": True, "steps": Translation.steps}
     add(folder, about | {"done": Translation.steps, "seconds": None})
     for line in evaluate(load(shipped_folder() / LANGUAGE_PAIR, device), text, sizes):
         add(folder, line)
-    with tarfile.open(out / "logs.tar", "a") as tar:
-        tar.add(folder, folder.name)
 
 
 def evaluate(model: Model, text: Path, sizes: Sizes) -> Iterator[Line]:

@@ -5,7 +5,7 @@ BLEU needs sacrebleu (pip install sacrebleu). Alignment is measured by `otformer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from otformer.words.text.text import Pair, fold, news_pairs, read_pairs
 
 
 def held_out(text: Path, languages: LanguagePair, size: int) -> list[Pair]:
-    """Every k-th held-out pair, ``size`` of them."""
+    """Return every k-th held-out pair, ``size`` of them."""
     file = text / str(languages.stored) / "held_out.tsv"
     if not file.exists():
         raise ValueError(f"text must be a folder made by `prepare`, got no {file}")
@@ -35,18 +35,26 @@ def every_kth(pairs: Iterable[Pair], size: int) -> list[Pair]:
 
 
 @torch.inference_mode()
-def translate(network: Any, tokenizer: Any, sentences: Sequence[str], beams: int = 1, batch: int = 32) -> list[str]:
-    """Translations, in order."""
+def translate_batches(tokenizer: Any, sentences: Sequence[str], batch: int, generate: Callable[[Any], Any]) -> list[str]:
+    """Translate sentences of similar length together by ``generate(inputs) -> tokens``; return the texts in order."""
     order = sorted(range(len(sentences)), key=lambda k: len(sentences[k]))
     out = [""] * len(sentences)
     for begin in range(0, len(order), batch):
         which = order[begin : begin + batch]
         given = tokenizer([fold(sentences[k]) for k in which], return_tensors="pt", padding=True, truncation=True)
-        longest = min(2 * given["input_ids"].shape[1] + 10, 127)
-        made = network.generate(**given, num_beams=beams, max_new_tokens=longest, do_sample=False)
-        for k, text in zip(which, tokenizer.batch_decode(made, skip_special_tokens=True), strict=True):
+        for k, text in zip(which, tokenizer.batch_decode(generate(given), skip_special_tokens=True), strict=True):
             out[k] = text
     return out
+
+
+def translate(network: Any, tokenizer: Any, sentences: Sequence[str], beams: int = 1, batch: int = 32) -> list[str]:
+    """Translate by transformers' own search; return the texts in order."""
+
+    def generate(given: Any) -> Any:
+        longest = min(2 * given["input_ids"].shape[1] + 10, 127)
+        return network.generate(**given, num_beams=beams, max_new_tokens=longest, do_sample=False)
+
+    return translate_batches(tokenizer, sentences, batch, generate)
 
 
 def bleu_of(made: Sequence[str], pairs: Sequence[Pair]) -> float:

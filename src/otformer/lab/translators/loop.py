@@ -121,7 +121,7 @@ class Run:
 
     @torch.no_grad()
     def round(self) -> None:
-        """The network's weights from those that are learnt."""
+        """Copy the float32 weights into the network."""
         torch._foreach_copy_(self.computing, self.parameters)
 
     def step(self) -> Tensor:

@@ -15,43 +15,23 @@ import torch
 from torch import Tensor
 
 from otformer.lab.translators.corpus import VOCABULARY, Array, Gatherer, endless, read_sides
-from otformer.lab.translators.vocabulary import LONGEST
+from otformer.words.models.shipped import shipped_folder
 from otformer.words.text.languages import LanguagePair
 
-END, PAD = 0, VOCABULARY - 1  # of the translators
+END, PAD = 0, VOCABULARY - 1  # of the translators, as in their config.json
 SMOOTHING = 0.1
 BERT_PAD, SPECIAL, MASK = 0, 5, 4  # BERT's first tokens: [PAD] [UNK] [CLS] [SEP] [MASK]
 MASKED = 0.25  # share of the tokens
 
 
 def build_translator(dropout: float = 0.0) -> Any:
-    """A new MarianMTModel with the library's own initialisation: σ = 0.02, embeddings 1/√d."""
+    """Make a MarianMTModel of the shipped shape, with the library's own initialisation: σ = 0.02, embeddings 1/√d."""
     from transformers import MarianConfig, MarianMTModel
 
-    width = 256
-    network = MarianMTModel(
-        MarianConfig(
-            vocab_size=VOCABULARY,
-            d_model=width,
-            encoder_layers=6,
-            decoder_layers=6,
-            encoder_attention_heads=8,
-            decoder_attention_heads=8,
-            encoder_ffn_dim=4 * width,
-            decoder_ffn_dim=4 * width,
-            activation_function="swish",
-            dropout=dropout,
-            scale_embedding=True,
-            max_position_embeddings=LONGEST,
-            pad_token_id=PAD,
-            eos_token_id=END,
-            forced_eos_token_id=END,
-            decoder_start_token_id=PAD,
-            bos_token_id=END,
-        )
-    )
+    config = MarianConfig.from_pretrained(shipped_folder() / "en-fr", dropout=dropout, trust_remote_code=False)
+    network = MarianMTModel(config)
     with torch.no_grad():
-        network.model.shared.weight.normal_(0, width**-0.5)
+        network.model.shared.weight.normal_(0, config.d_model**-0.5)
         network.model.shared.weight[PAD] = 0
     return network
 
@@ -87,23 +67,11 @@ class Translation:
 
 
 def build_encoder(dropout: float = 0.0) -> Any:
-    """A new BertForMaskedLM with the library's own initialisation."""
+    """Make a BertForMaskedLM of the shipped shape, with the library's own initialisation."""
     from transformers import BertConfig, BertForMaskedLM
 
-    width = 160
-    return BertForMaskedLM(
-        BertConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=width,
-            num_hidden_layers=12,
-            num_attention_heads=5,
-            intermediate_size=3 * width,
-            hidden_dropout_prob=dropout,
-            attention_probs_dropout_prob=0.0,
-            max_position_embeddings=LONGEST,
-            pad_token_id=BERT_PAD,
-        )
-    )
+    place = shipped_folder() / "bert-en-fr"
+    return BertForMaskedLM(BertConfig.from_pretrained(place, hidden_dropout_prob=dropout, trust_remote_code=False))
 
 
 class MaskedPairs:

@@ -12,23 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from otformer.lab.translators.evaluate import translate_batches
 from otformer.lab.translators.networks import END, PAD
 from otformer.words.models.models import Model
 from otformer.words.text.text import Pair, fold
 
 
-@torch.inference_mode()
 def translate_prefixes(model: Model, sentences: Sequence[str], batch: int = 150) -> list[str]:
-    """Greedy translations, in order."""
-    order = sorted(range(len(sentences)), key=lambda k: len(sentences[k]))
-    out = [""] * len(sentences)
-    for begin in range(0, len(order), batch):
-        which = order[begin : begin + batch]
-        given = model.tokenizer([fold(sentences[k]) for k in which], return_tensors="pt", padding=True, truncation=True)
-        made = _greedy(model.network, given["input_ids"], given["attention_mask"])
-        for k, text in zip(which, model.tokenizer.batch_decode(made, skip_special_tokens=True), strict=True):
-            out[k] = text
-    return out
+    """Translate greedily; return the texts in order."""
+
+    def generate(given: Any) -> Tensor:
+        return _greedy(model.network, given["input_ids"], given["attention_mask"])
+
+    return translate_batches(model.tokenizer, sentences, batch, generate)
 
 
 def _greedy(network: Any, source: Tensor, mask: Tensor) -> Tensor:
