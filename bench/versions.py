@@ -34,7 +34,7 @@ def serve() -> None:
 
     for line in sys.stdin:
         spec = json.loads(line)
-        p, reg = np.load(spec["file"]), spec["reg"]
+        p, reg = np.load(spec["file"], allow_pickle=False), spec["reg"]
         C, x, y, a, b = (p.get(name, None) for name in ("C", "x", "y", "a", "b"))
         many = [(p[f"x{k}"], p[f"y{k}"]) for k in range(int(p["many"]))] if "many" in p else []
         run = {

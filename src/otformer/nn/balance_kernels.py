@@ -1,11 +1,11 @@
-r"""Triton kernels of `balance` for small problems, small.py on a CUDA device: a program holds several problems in registers.
+r"""Triton kernels of `balance` for small problems (balance_cpu.py on CUDA): a program holds several problems in registers.
 
 Problems are on the last axis. Triton lays threads along what is consecutive in memory: where problems are, each thread has a
 whole problem, and no sum over rows or columns leaves it; where the entries of a row are, a warp has a problem or several.
 A thread should have one of them, not four at once: so how rows lie (``step_i``) is not known when a kernel is compiled.
 
-What differs from small.py is the linear system S d = y, S = diag(c) − Pᵀ diag(1/r) P: conjugate gradients, preconditioned by
-1/c, need only products with P over its two axes, so no vector ever changes the threads that hold it. After any number of
+What differs from balance_cpu.py is the linear system S d = y, S = diag(c) − Pᵀ diag(1/r) P: conjugate gradients,
+preconditioned by 1/c, need only products with P over its two axes, so no vector ever changes the threads that hold it. After any number of
 their steps d·y = d·S d, all that the length log(1 + κ)/κ of a Newton step is derived from. The null vector 1 is kept out by
 taking Σρ/Σc off ρ/c, ρ the residual.
 
@@ -88,7 +88,7 @@ def solve(
     count, n, m, step_k, step_i, step_j, heads, rows_a, rows_b, tol, sinkhorn, most,
     BATCH: tl.constexpr, N: tl.constexpr, M: tl.constexpr, NUMBERS: tl.constexpr,
 ):  # fmt: skip
-    """P [B, n, m], f [B, n], g [B, m] and the error [B], as in `small.solve_small`."""
+    """P [B, n, m], f [B, n], g [B, m] and the error [B], as in `balance_cpu.solve_small`."""
     k, i, j, X, _, scale, w_a, w_b, bad = read(
         logits, temperature, a, b, count, n, m, step_k, step_i, step_j, heads, rows_a, rows_b, BATCH, N, M, NUMBERS
     )

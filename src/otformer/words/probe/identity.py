@@ -1,6 +1,6 @@
 r"""The scores of the author's notebooks: cosine with the identity, and the share that transport matches.
 
-Take the source words that have a translation in the other sentence, i₁ < … < i_k, and the place j_r of the translation of each
+Take the source words that have a translation in the other sentence, i₁ < … < i_k, and the place j_r of each translation
 (`first_matches`). For a matrix W [n, m] of source words by target words the crop is K_rs = W[i_r, j_s], and
 
     cosine    rows of W are scaled to Euclidean length 1, then  Σ_r K_rr / (√k ‖K‖_F), 1 where K is the identity;
