@@ -5,9 +5,9 @@ whole problem, and no sum over rows or columns leaves it; where the entries of a
 A thread should have one of them, not four at once: so how rows lie (``step_i``) is not known when a kernel is compiled.
 
 What differs from balance_cpu.py is the linear system S d = y, S = diag(c) − Pᵀ diag(1/r) P: conjugate gradients,
-preconditioned by 1/c, need only products with P over its two axes, so no vector ever changes the threads that hold it. After any number of
-their steps d·y = d·S d, all that the length log(1 + κ)/κ of a Newton step is derived from. The null vector 1 is kept out by
-taking Σρ/Σc off ρ/c, ρ the residual.
+preconditioned by 1/c, need only products with P over its two axes, so no vector ever changes the threads that hold it.
+After any number of their steps d·y = d·S d, all that the length log(1 + κ)/κ of a Newton step is derived from. The null
+vector 1 is kept out by taking Σρ/Σc off ρ/c, ρ the residual.
 
 Short moves multiply P itself. Going through X + f + g would round it by 6·10⁻⁸ max(|X|, |f|, |g|) in every step, and no sum
 could be trusted beyond that; long ones have to, so that what has underflowed can come back.
