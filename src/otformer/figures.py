@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 SKY, YELLOW, GREY, INK = "#56B4E9", "#E69F00", "#8A8F98", "#1B1F24"
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, GREY)
+DPI = 160  # of saved pictures
 SEQUENTIAL = "Blues"  # for matrices with entries in [0, 1]
 
 # Sub- and superscripts are written in text as in TeX, ``x_{i}`` and ``e^{1/λ}``. A script is braced, or a number, or one or
@@ -50,7 +51,8 @@ def applied() -> Iterator[None]:
 
     with as_file(files("otformer").joinpath("otformer.mplstyle")) as file:
         style: Any = matplotlib.rc_params_from_file(file, use_default_template=False)
-    with matplotlib.rc_context({**style, "axes.edgecolor": INK, "axes.prop_cycle": cycler(color=CYCLE)}):
+    own = {"axes.edgecolor": INK, "axes.prop_cycle": cycler(color=CYCLE), "savefig.dpi": DPI}
+    with matplotlib.rc_context({**style, **own}):
         yield
 
 

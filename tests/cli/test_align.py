@@ -154,7 +154,7 @@ def test_gold_by_hand(folder):
         (["bars.txt", "--workers", "0"], "workers must be"),
         (["cut.gz"], "cut.gz is not a readable gz file"),
         (["none.txt"], "'none.txt' does not exist"),
-        (["The cat sleeps"], "needs ||| between two sentences"),
+        (["The cat sleeps"], "write 'source ||| target'"),
         (["a ||| b ||| c"], "text must be two sentences with one ||| between them"),
         ([".", "--by", "words"], "is a folder, not a file"),
         (["en", "fr", "gold"], "one text, one file or two files, got 3"),

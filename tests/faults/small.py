@@ -17,7 +17,7 @@ def shrink() -> None:
     training_loop.CHUNK = learning.CHUNK = 10  # steps between two checkpoints
     recipes._SHORT.update(batch=8, samples=100)
     sizes.SIZES, sizes.DEPTH, rates.DEPTH = (8, 4), 100, 200
-    figures._SETTINGS["savefig.dpi"] = 30
+    figures.DPI = 30
 
     def plain(numbers: Any) -> Any:
         """A line that other numbers would change, in a moment."""

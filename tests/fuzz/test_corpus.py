@@ -61,7 +61,7 @@ def test_an_array_without_axes_is_refused_by_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.array(1.0))
     code, out, err = called(["solve", "x.npy", "x.npy"])
-    assert (code, out, err) == (2, "", "otformer: x.npy must be a matrix, got shape ()\n")
+    assert (code, out, err) == (2, "", "otformer: x.npy must have shape (n, d), got ()\n")
 
 
 def test_a_model_whose_tokenizer_has_damaged_settings_is_refused(tmp_path):

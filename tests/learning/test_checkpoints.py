@@ -55,7 +55,7 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
     for tensors, texts, message in (
         ({name: t for name, t in whole.items() if name != moment}, metadata, "does not fit: adam.P.exp_avg is missing"),
         ({name: t for name, t in whole.items() if "adam" not in name}, metadata, "does not fit: adam.P.exp_avg is missing"),
-        (whole | {moment: torch.zeros(3)}, metadata, r"adam.P.exp_avg must have shape \(1, 2, 2, 11, 11\), got \(3,\)"),
+        (whole | {moment: torch.zeros(3)}, metadata, r"adam.P.exp_avg of .* must have shape \(1, 2, 2, 11, 11\)"),
         (whole | {"adam.V_out.exp_avg": torch.zeros(3)}, metadata, "adam.V_out.exp_avg is not of this model"),
         (whole, unstepped, "is damaged: it must name recipe, seed, ensemble and step"),
         (whole, metadata | {"recipe": "[]"}, "is damaged: it must name recipe, seed, ensemble and step"),

@@ -190,7 +190,7 @@ def _set_clock(text):
 
 
 def test_a_copy_of_standard_input_has_no_name_that_a_killed_process_could_leave(tmp_path, monkeypatch):
-    from otformer.words import corpora
+    from otformer.words.commands import corpora
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     (tmp_path / "pipe").write_text("the cat ||| le chat\n")

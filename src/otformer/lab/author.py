@@ -20,6 +20,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -75,7 +76,7 @@ def lemmatiser(name: str, language: str) -> Lemmatiser:
     if name == "none":
         return str.lower
     try:
-        module = __import__(name)
+        module = import_module(name)
     except ImportError:
         raise ValueError(f"lemmas={name!r} needs the package {name}: pip install {name}, or use lemmas='none'") from None
     if name == "simplemma":

@@ -24,55 +24,55 @@ from otformer.lab.experiments.experiment import Context, Numbers, Outcome, Row
 from otformer.network.schedule import Gradient
 from otformer.network.transformer import AligningTransformer
 
-N, REG, STEP, DEPTH = 6, 0.1, 0.05, 5000  # points, λ, γ, layers before the read-out
-POINTS = (1, 2, 5, 4, 0, 3)  # 6 x: the permutation of his printed answer
+N, REG, HIS_STEP, DEPTH = 6, 0.1, 0.05, 5000  # points, λ, γ, layers before the read-out
+PERMUTED = (1, 2, 5, 4, 0, 3)  # 6 x: the permutation of his printed answer
 PRINTED = (0.02491055, 0.165084, 0.33346675, 0.4998854, 0.66825816, 0.8084133)  # for it
-STARTS = 5  # random starts of u and v
-STEPS = (0.5, 1.0, 2.0, 3.4, 5.0, 6.5, 7.5, 9.0)  # γ/λ; proved up to 24/7, locally unstable beyond 7
-SHOWN = (0, 250, 1000, 5000)  # layers
-EVERY = 25  # layers from one point of the curves to the next
+DRAWN_STARTS = 5  # random starts of u and v
+RATIOS = (0.5, 1.0, 2.0, 3.4, 5.0, 6.5, 7.5, 9.0)  # γ/λ; proved up to 24/7, locally unstable beyond 7
+LAYERS_OF_HIS = (0, 250, 1000, 5000)  # layers
+STRIDE = 25  # layers from one point of the curves to the next
 
 
 def run(context: Context) -> Outcome:
-    x = torch.tensor(POINTS, dtype=torch.float64)[:, None] / N
+    x = torch.tensor(PERMUTED, dtype=torch.float64)[:, None] / N
     y = torch.arange(N, dtype=torch.float64)[:, None]
     target = pot_plan(((x - y.T) ** 2).T, REG)  # rows are y, as in his read-out
     generator = context.generator()
-    u, v = (draw(STARTS, N, generator=generator, dtype=torch.float64) for draw in (torch.randn, torch.rand))
-    layers = range(0, DEPTH + 1, EVERY)
+    u, v = (draw(DRAWN_STARTS, N, generator=generator, dtype=torch.float64) for draw in (torch.randn, torch.rand))
+    layers = range(0, DEPTH + 1, STRIDE)
     errors: dict[float, Tensor] = {}  # γ/λ → largest |A − P*| [layers], over the starts
     sums: dict[float, float] = {}  # γ/λ → largest |n³ Σ_i P_ij − 1| at the end
-    for ratio in context.each(STEPS):
+    for ratio in context.each(RATIOS):
         net = AligningTransformer(1, REG, DEPTH, Gradient(ratio * REG), "token", marginals=False, sink_value="mean")
-        trace = net(x.expand(STARTS, N, 1), y.expand(STARTS, N, 1), start=(u, v), keep=layers)
+        trace = net(x.expand(DRAWN_STARTS, N, 1), y.expand(DRAWN_STARTS, N, 1), start=(u, v), keep=layers)
         errors[ratio] = torch.stack([(trace.attention(k, "columns") - target).abs().amax() for k in layers])
         sums[ratio] = float((trace.plan().sum(1) * N**3 - 1).abs().max())
-        if ratio * REG == STEP:
-            shown = {f"A at layer {k}": trace.attention(k, "columns")[0] for k in SHOWN}
-            answers = trace.attention(-1, "columns") @ x[:, 0]  # [STARTS, N]
+        if ratio * REG == HIS_STEP:
+            shown = {f"A at layer {k}": trace.attention(k, "columns")[0] for k in LAYERS_OF_HIS}
+            answers = trace.attention(-1, "columns") @ x[:, 0]  # [DRAWN_STARTS, N]
     printed = torch.tensor(PRINTED, dtype=torch.float64)
     last = {ratio: float(path[-1]) for ratio, path in errors.items()}
     proved, limit = 4 * N / (N + 1), N + 1
     numbers: Numbers = {
-        "error": last[STEP / REG],
+        "error": last[HIS_STEP / REG],
         "printed": float((answers - printed).abs().max()),
-        "cubed": sums[STEP / REG],
-        "attention": [last[ratio] for ratio in STEPS],
-        "sums": [sums[ratio] for ratio in STEPS],
+        "cubed": sums[HIS_STEP / REG],
+        "attention": [last[ratio] for ratio in RATIOS],
+        "sums": [sums[ratio] for ratio in RATIOS],
         "proved": proved,
         "limit": limit,
     }
     checks = {
         "reached": numbers["printed"] < 2.5e-5,
-        "cubed": sums[STEP / REG] < 1e-3,
-        "proved": all(max(last[ratio], sums[ratio]) < 1e-3 for ratio in STEPS if ratio <= proved),
-        "unstable": all(sums[ratio] > 0.01 for ratio in STEPS if ratio > limit),
+        "cubed": sums[HIS_STEP / REG] < 1e-3,
+        "proved": all(max(last[ratio], sums[ratio]) < 1e-3 for ratio in RATIOS if ratio <= proved),
+        "unstable": all(sums[ratio] > 0.01 for ratio in RATIOS if ratio > limit),
     }
     rows: list[Row] = [
         {"layer": layer} | {f"γ = {ratio:g}λ: largest |A − P*|": float(path[k]) for ratio, path in errors.items()}
         for k, layer in enumerate(layers)
     ]
-    settings = {"n": N, "reg": REG, "step": STEP, "depth": DEPTH, "starts": STARTS}
+    settings = {"n": N, "reg": REG, "step": HIS_STEP, "depth": DEPTH, "starts": DRAWN_STARTS}
     return Outcome(rows, _draw({**shown, "P*, regularised plan": target}, errors, proved), numbers, checks, settings)
 
 
@@ -85,8 +85,8 @@ def _draw(shown: dict[str, Tensor], errors: dict[float, Tensor], proved: float) 
     curve = axes["f"]
     for (ratio, path), colour in zip(errors.items(), (*figures.CYCLE, "black"), strict=True):
         style = "-" if ratio <= proved else "--" if ratio <= N + 1 else ":"
-        label = f"γ = {ratio:g}λ" + (", his" if ratio == STEP / REG else "")
-        curve.semilogy(range(0, DEPTH + 1, EVERY), path, style, color=colour, label=label, linewidth=1.6)
+        label = f"γ = {ratio:g}λ" + (", his" if ratio == HIS_STEP / REG else "")
+        curve.semilogy(range(0, DEPTH + 1, STRIDE), path, style, color=colour, label=label, linewidth=1.6)
     curve.set(xlabel="layer", ylabel="largest |A − P*|", xlim=(0, DEPTH))
     curve.set_title(f"Converges by proof up to γ = {proved:.2f}λ (solid); the sums do not beyond {N + 1}λ (dotted)")
     curve.legend(loc="upper right", ncols=2)

@@ -24,7 +24,7 @@ from otformer.words.text.text import news_pairs, sample
 PAIRS = 1500  # sentence pairs drawn; the filters keep about half
 MODELS = {"figure-5": "en-fr", "figure-6": "bert-en-fr", "figure-7": "bert-en-fr"}
 RECORDED = Path(__file__).with_name("data") / "author_scores.json"
-TITLES = {"figure-5": "Figure 5: translator", "figure-6": "Figure 6: BERT", "figure-7": "Figure 7: BERT's states"}
+PANELS = {"figure-5": "Figure 5: translator", "figure-6": "Figure 6: BERT", "figure-7": "Figure 7: BERT's states"}
 SCORES = {"cosine": "cosine with the identity", "share": "share matched by transport"}
 
 
@@ -82,7 +82,7 @@ def _draw(found: dict[str, Any]) -> figures.Figure:
         his, name = range(layers[0], layers[0] + len(published)), FIGURES[figure].model.split("/")[-1]
         axes[panel].plot(his, published, "s--", color=figures.ORANGE, label=f"published, {name}")
         axes[panel].axhline(one["chance"], color=figures.GREY, linestyle=":", label="chance")
-        axes[panel].set(xlabel="layer", ylabel=SCORES[FIGURES[figure].score], ylim=(0, 1), title=TITLES[figure])
+        axes[panel].set(xlabel="layer", ylabel=SCORES[FIGURES[figure].score], ylim=(0, 1), title=PANELS[figure])
         axes[panel].legend(loc="lower right", fontsize=7)
     return fig
 
