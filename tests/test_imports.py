@@ -24,6 +24,7 @@ LAB = [
     ["lab.training", "lab.translators", "lab.benchmarks", "lab.explorer_data", "lab.author"],
     ["lab.experiments"],
     ["lab.report"],
+    ["lab.author_command"],
     ["lab.commands"],
 ]
 ORDER = [*LIBRARY, *WORDS, *LAB]

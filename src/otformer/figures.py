@@ -51,7 +51,7 @@ def applied() -> Iterator[None]:
 
     with as_file(files("otformer").joinpath("otformer.mplstyle")) as file:
         style: Any = matplotlib.rc_params_from_file(file, use_default_template=False)
-    own = {"axes.edgecolor": INK, "axes.prop_cycle": cycler(color=CYCLE), "savefig.dpi": DPI}
+    own: Any = {"axes.edgecolor": INK, "axes.prop_cycle": cycler(color=CYCLE), "savefig.dpi": DPI}
     with matplotlib.rc_context({**style, **own}):
         yield
 

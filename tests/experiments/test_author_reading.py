@@ -96,5 +96,5 @@ def test_wrong_models_and_lemmatisers_are_refused_in_one_line(monkeypatch):
     with pytest.raises(ValueError, match="lemmas must be"):
         lemmatiser("spacy", "en")
     monkeypatch.setitem(__import__("sys").modules, "stanza", None)
-    with pytest.raises(ValueError, match="needs the package stanza: pip install stanza"):
+    with pytest.raises(ValueError, match="lemmas must be installed, got stanza, which is not: pip install stanza"):
         lemmatiser("stanza", "en")

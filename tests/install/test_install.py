@@ -22,8 +22,8 @@ from install.packages import LARGEST_LIBRARY, PACKAGES, ROOT, SMOKE, build, buil
 EXTRAS = ("ray", "triton", "mkdocs", "geomloss", "ortools")
 OF_WORDS = ("transformers", "tokenizers", "sentencepiece", "matplotlib", "mpl_toolkits")
 OF_LAB = ("ot", "pot")
-DATA = (".html", ".js", ".css", ".json", ".toml", ".mplstyle", ".safetensors", ".npz", ".csv", ".tsv", ".typed", ".spm", ".md")
-DATA += (".txt",)
+DATA = (".html", ".js", ".css", ".json", ".toml", ".mplstyle", ".safetensors", ".npz", ".csv", ".tsv", ".typed", ".spm")
+DATA += (".md", ".txt")
 
 
 @pytest.fixture(scope="module")

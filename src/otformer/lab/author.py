@@ -16,10 +16,11 @@ Figures 5 and 6 are the cosine with the identity, figure 7 the share that exact 
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import NamedTuple
 
@@ -27,9 +28,11 @@ import numpy as np
 import torch
 
 from otformer import checks
+from otformer._version import __version__
+from otformer.words.jobs.jobs import Job, Work
 from otformer.words.models.models import Model, load
 from otformer.words.probe.identity import first_matches, identity_cosine, matched_share
-from otformer.words.text.dictionary import Dictionary
+from otformer.words.text.dictionary import Dictionary, muse, read_dictionary
 from otformer.words.text.text import Pair
 
 LEAST_MATCHES = 8  # words with a translation, per pair
@@ -78,7 +81,9 @@ def lemmatiser(name: str, language: str) -> Lemmatiser:
     try:
         module = import_module(name)
     except ImportError:
-        raise ValueError(f"lemmas={name!r} needs the package {name}: pip install {name}, or use lemmas='none'") from None
+        raise checks.ArgumentError(
+            "lemmas", "be installed", f"{name}, which is not", f"pip install {name}, or take simplemma or none"
+        ) from None
     if name == "simplemma":
         return lambda text: " ".join(module.lemmatize(word, language).lower() for word in split_words(text))
     try:
@@ -232,3 +237,31 @@ def author_reading(
         raise checks.ArgumentError("model", f"be {kinds[wanted.kind]} for {figure}", f"{model}, of kind {found.kind}")
     source, target = (lemmatiser(lemmas, side) for side in languages)
     return AuthorReading(figure, found, dictionary, (source, target))
+
+
+@dataclass(frozen=True)
+class AuthorWork:
+    """The scores of a chunk of sentence pairs, as work on a corpus (words/jobs/jobs.py)."""
+
+    figure: str
+    model: str
+    dictionary: str
+    lemmas: str
+    languages: tuple[str, str] = ("en", "fr")
+
+    def reading(self) -> AuthorReading:
+        """Load everything; raise ValueError for what cannot be used."""
+        name = "-".join(self.languages)
+        dictionary = muse(name) if self.dictionary == "muse" else read_dictionary(self.dictionary)
+        return author_reading(self.figure, self.model, dictionary, self.lemmas, self.languages)
+
+    def job(self, chunk: int = 32) -> Job:
+        return Job(self, {**asdict(self), "version": __version__}, chunk, pack=_pack, unpack=json.loads)
+
+    def __call__(self) -> Work:
+        reading = self.reading()
+        return lambda items: [each.tolist() for each in reading.scores(Pair(*item) for item in items) if each is not None]
+
+
+def _pack(scores: list[list[float]]) -> bytes:
+    return json.dumps(scores).encode()

@@ -30,12 +30,22 @@ def reproduce(
     resume: Annotated[bool, typer.Option("--resume", help="Keep experiments already done with these settings.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Compare with the recorded results; exit 1 if one drifts.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
+    version: Annotated[str, typer.Option("--as", help="paper, or author: as his notebooks run a figure.")] = "paper",
+    model: Annotated[str | None, typer.Option(help="A model for figure-5, 6 or 7 in the author's reading.")] = None,
+    text: Annotated[str | None, typer.Option(help="With --model: 'source ||| target' lines, or news.")] = None,
+    dictionary: Annotated[str, typer.Option(help="With --model: a file, or muse (of OTFORMER_DATA).")] = "muse",
+    lemmas: Annotated[str, typer.Option(help="With --model: stanza, simplemma or none.")] = "stanza",
     as_json: Json = False,
 ) -> None:
     """Run the experiments and write the report.
 
-    Each gets a folder with a figure, a CSV and a JSON; index.html shows them all.
+    Each gets a folder with a figure, a CSV and a JSON; index.html shows them all. With --model a figure of the author's
+    notebooks is computed for that model instead, and printed beside his numbers.
     """
+    if model is not None or text is not None:
+        from otformer.lab.author_command import compare
+
+        return compare(names or [], model, text, dictionary, lemmas, out, as_json)
     from otformer.lab.experiments.registry import chosen, left_out, listing
 
     if show:
@@ -46,7 +56,7 @@ def reproduce(
     if check and (seed or full):
         other = "--full" if full else f"--seed {seed}"
         raise ConflictError("--check", other, advice="results are recorded of seed 0 and the default size")
-    experiments = chosen(names or None)
+    experiments = chosen(names or None, version)
     for name, module in ({} if names else left_out()).items():
         note(f"{name} is left out: pip install {module}")
     from otformer import figures

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,7 +59,7 @@ class Experiment:
 
     ``texts`` and ``check`` have the sentences and the statements, by their names. ``needs`` is a module (``transformers``)
     without which it cannot run, or nothing. ``module`` holds its code, so that a change of it can be seen. ``part`` is that
-    of the report.
+    of the report. ``author`` are the figures of the author's notebooks that it shows.
     """
 
     name: str
@@ -79,3 +79,4 @@ class Experiment:
     page: str = ""
     full: str = ""
     one_size: bool = False
+    author: Sequence[str] = ()

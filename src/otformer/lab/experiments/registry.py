@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from otformer import checks
 from otformer.lab.experiments.experiment import Context, Experiment, Outcome
 
 
@@ -60,10 +61,11 @@ def left_out() -> dict[str, str]:
     return {name: each.needs for name, each in EXPERIMENTS.items() if each.needs and not find_spec(each.needs)}
 
 
-def chosen(names: Iterable[str] | None) -> list[Experiment]:
+def chosen(names: Iterable[str] | None, version: str = "paper") -> list[Experiment]:
     """The experiments of these names, each once, in the order of the report; for None all that can run here.
 
     A name may be a place in the paper: ``figure-3``, ``fig3``, ``figure-2`` (its three parts), ``fig2.1``, ``theorem-3.1``.
+    With the version ``author`` places are those of the final version, as the author's notebooks run them.
 
     >>> [each.name for each in chosen(["sizes", "fig3", "figure-2"])]
     ['generalization', 'prompting', 'iterative', 'convergence', 'sizes']
@@ -71,17 +73,24 @@ def chosen(names: Iterable[str] | None) -> list[Experiment]:
     missing = left_out()
     if names is None:
         return [each for each in EXPERIMENTS.values() if each.name not in missing]
-    asked = {found for name in names for found in _named(name)}
+    checks.choice("--as", version, ("paper", "author"))
+    asked = {found for name in names for found in _named(name, version)}
     for name in sorted(asked & set(missing)):
         raise ValueError(f"{name} needs {missing[name]}, which is not installed: pip install {missing[name]}")
     return [each for each in EXPERIMENTS.values() if each.name in asked]
 
 
-def _named(name: str) -> list[str]:
+def _named(name: str, version: str) -> list[str]:
     """The experiment of that name, or those at that place in the paper; for figure 2 all of its parts."""
     if name in EXPERIMENTS:
         return [name]
     wanted = _place(name)
+    if version == "author":
+        known = [figure for each in EXPERIMENTS.values() for figure in each.author]
+        found = [each.name for each in EXPERIMENTS.values() if wanted and wanted in map(_place, each.author)]
+        if found:
+            return found
+        raise checks.ArgumentError("name", f"be one of {', '.join(known)} with --as author", repr(name))
     places = {each.name: _place(each.shows) for each in EXPERIMENTS.values()}
     found = [each for each, place in places.items() if wanted and place[: len(wanted)] == wanted]
     if found:
