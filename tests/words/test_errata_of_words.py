@@ -11,9 +11,9 @@ import torch
 from transformers import MarianMTModel
 
 
-def test_39_self_attention_of_a_translator_has_no_block_of_target_and_source(tiny) -> None:
-    """Section 4.1 scores "self-attention", then "cross-attention". In a Marian model only the second has target
-    rows and source columns; and the block of a concatenated pair, which self-attention would have, is another matrix."""
+def test_39_the_block_of_a_concatenated_pair_is_another_matrix(tiny) -> None:
+    """Section 4.1 scores "self-attention", then "cross-attention". In a Marian model the second has target rows and source
+    columns, and the first has such a block if the pair is concatenated in the encoder: another matrix."""
     model = MarianMTModel.from_pretrained(tiny / "en-fr", attn_implementation="eager").eval()
     source, target = torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([[10, 11, 12]])
 

@@ -7,7 +7,9 @@ For every sentence pair there are gold pairs of words, from a dictionary (`gold_
     transport   the entropic plan of the same vectors for the cost 2 − 2 cos (`embedding_plan`)
 
 Each gets the same scores: MRR and Hits@k; where links are made by hand, AER and its kin of every target word's best source
-word; and, for attention with rows scaled to sum to one, its `likeness` to the plan of the embeddings.
+word; and, for attention with rows scaled to sum to one, its `likeness` to the plan of the embeddings. Beside them stand the
+scores of the author's notebooks (words/probe/identity.py), with the gold pairs as matches: the cosine with the identity of
+every matrix, and, in the rows of transport, the share that exact transport of the same costs matches.
 
 `probe_chunk` (map) gives a `Tally`, scores of each sentence; words/probe/table.py (reduce) makes the table of all tallies.
 """
@@ -29,6 +31,7 @@ from otformer.transport.ragged.batch import solve_batch
 from otformer.words.align.vectors import Array, as_unit
 from otformer.words.models.attention import TEMPLATE, Reading, read, readings_of
 from otformer.words.models.models import Model
+from otformer.words.probe.identity import identity_cosine, matched_share
 from otformer.words.probe.scores import Likeness, likeness, ranks
 from otformer.words.text.dictionary import Dictionary, gold_pairs
 from otformer.words.text.gold import Gold, Link, check_links
@@ -36,6 +39,7 @@ from otformer.words.text.text import Pair, fold
 
 AT = (1, 3)
 LIKENESS = (*Likeness._fields, "distance_states")
+IDENTITY = ("identity_cosine", "matched")
 GROUP = 128  # sentences per call of `solve_batch`
 
 
@@ -79,6 +83,7 @@ class Tally:
     scores [N, R, 4] : sums over them of 1/rank, rank ≤ 1, rank ≤ 3, and of those whose rank ties decide.
     likeness [N, R, 6] : of `LIKENESS`; nan for rows without.
     links [N, R, 4] : |A∩S|, |A∩P|, |A|, |S|; zeros where there are no hand-made links.
+    identity [N, R, 2] : of `IDENTITY`; nan for rows without, and for sentences without gold pairs.
     lost [N] : words without subwords, beyond the model's limit for instance; they and their gold pairs are left out.
     """
 
@@ -87,6 +92,7 @@ class Tally:
     scores: Array
     likeness: Array
     links: Array
+    identity: Array
     lost: Array
 
     def pack(self) -> bytes:
@@ -110,7 +116,8 @@ class Tally:
     def empty(cls, rows: tuple[TableRow, ...]) -> Tally:
         """The tally of no sentences."""
         R = len(rows)
-        shapes = {"pairs": (), "scores": (R, 2 + len(AT)), "likeness": (R, len(LIKENESS)), "links": (R, 4), "lost": ()}
+        shapes = {"pairs": (), "scores": (R, 2 + len(AT)), "likeness": (R, len(LIKENESS)), "links": (R, 4)}
+        shapes |= {"identity": (R, len(IDENTITY)), "lost": ()}
         return cls(rows, **{name: np.zeros((0, *shape), dtype=np.float32) for name, shape in shapes.items()})
 
     @classmethod
@@ -232,7 +239,7 @@ def _scored(
     if m and n:
         alike[:first] = likeness_of(part.attention, plan)
     lost = len(part.reading.source) + len(part.reading.target) - m - n
-    values = (len(pairs), sums, alike, _links(matrices, part), lost)
+    values = (len(pairs), sums, alike, _links(matrices, part), _identity(matrices, part, pairs), lost)
     return Tally(rows, *(np.array(value, dtype=np.float32)[None] for value in values))
 
 
@@ -242,6 +249,16 @@ def _gold(part: ReadPair, dictionary: Dictionary | None, s: ProbeSettings) -> li
         return part.placed(sorted(part.gold.sure) if part.gold else ())
     source, target = ([fold(word) for word in side] for side in (part.reading.source, part.reading.target))
     return part.placed(gold_pairs(source, target, dictionary, s.repeated, s.several))
+
+
+def _identity(matrices: Array, part: ReadPair, pairs: list[Link]) -> Array:
+    """The author's scores [rows, 2], with the gold pairs as matches; shares are in the rows of transport, the last ones."""
+    found = np.full((len(matrices), len(IDENTITY)), np.nan)
+    if pairs:
+        source, target = ([pair[side] for pair in pairs] for side in (0, 1))
+        found[:, 0] = identity_cosine(matrices.swapaxes(1, 2), source, target)
+        found[-len(part.cosines) :, 1] = [matched_share((2 - 2 * S).T, source, target) for S in part.cosines]
+    return found
 
 
 def _links(matrices: Array, part: ReadPair) -> Array:

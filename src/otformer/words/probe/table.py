@@ -9,7 +9,7 @@ import numpy as np
 
 from otformer.statistics import bootstrap
 from otformer.words.models.models import Model
-from otformer.words.probe.probe import AT, LIKENESS, ProbeSettings, Tally, probe_chunk
+from otformer.words.probe.probe import AT, IDENTITY, LIKENESS, ProbeSettings, Tally, probe_chunk
 from otformer.words.probe.scores import estimate
 from otformer.words.text.dictionary import Dictionary
 from otformer.words.text.gold import Gold, rates
@@ -63,7 +63,8 @@ def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, s
 
     For a metric q: ``q`` is the mean over sentences, with ``q_std`` across them and ``q_low``, ``q_high``, its bootstrap
     interval; ``q_pooled`` with its own is the mean over all gold pairs. All rows are drawn alike. AER, precision, recall and
-    F1 are there where links were scored. Likeness is the mean over sentences, None for rows that are not attention.
+    F1 are there where links were scored. Likeness is the mean over sentences, None for rows that are not attention;
+    ``identity_cosine`` and ``matched`` (of transport alone) are means over sentences too (words/probe/identity.py).
 
     ``lost`` words have no subwords and are left out (`Tally`). ``tied`` is the share of gold pairs whose rank ties decide:
     a word that stands twice has one embedding, and a window that ends before the source gives all of it 0.
@@ -89,4 +90,8 @@ def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, s
     with_words = ~np.isnan(tally.likeness[:, :, 0]).all(1)  # [N]
     for line, row in zip(table, tally.likeness[with_words].mean(0, dtype=float), strict=True):  # nan in rows without
         line |= {name: None if np.isnan(x) else float(x) for name, x in zip(LIKENESS, row, strict=True)}
+    known = ~np.isnan(tally.identity)  # not without gold pairs, nor where attention to all of them is 0
+    sums, counts = np.where(known, tally.identity, 0).sum(0, dtype=float), known.sum(0)
+    for line, total, count in zip(table, sums, counts, strict=True):
+        line |= {name: float(x / k) if k else None for name, x, k in zip(IDENTITY, total, count, strict=True)}
     return table
