@@ -92,3 +92,40 @@ def test_38_the_informal_bound_has_no_unit() -> None:
         distance = float(bounds.distances(iterates[-1:], (own, torch.zeros_like(own)), 1.0)[0])
         assert square - 200 <= distance <= square
         assert distance / bounds.informal_bound(2, 1.0, 100) > 1e-1 * square  # so the constant would have to grow with it
+
+
+@pytest.mark.parametrize("radius_of", ["theorem", "lemma"])
+def test_43_the_formal_theorem_fails_where_the_layers_cycle(radius_of: str) -> None:
+    """Four points and the lemma's step, about 80λ. The best of 20,000 layers is the start, whose distance the printed bound
+    undercuts from 8.2e13 layers on; the cycle lasts 1e16 layers, since all its sums are below e^{−53} or above e^{53}."""
+    n, reg, lasting = 4, 0.002, 10**16
+    d = math.sqrt(-reg * (1 + math.log((1 - 2 / math.e) / 2)))
+    y = torch.tensor([0, 0, d, d], dtype=torch.float64)
+    x = y + torch.tensor([0, 0, 0, 0.01 * reg**1.5], dtype=torch.float64)
+    C, zero = (x[:, None] - y) ** 2, torch.zeros(n, dtype=torch.float64)
+    solution = reference.sinkhorn(C, reg)
+    start = zero, zero
+    theorem, lemma = bounds.theorem_radius(start, solution, reg), bounds.lemma_radius(start, solution)
+    radius = theorem if radius_of == "theorem" else lemma
+    step = bounds.lemma_step(n, reg, radius)
+    assert step > 80 * reg
+    assert bounds.formal_depth(n, reg, radius) < 1  # so the claim is made from the first layer on
+
+    iterates = list(itertools.islice(reference.gradient_descent(C, reg, step), 20_001))
+    far = bounds.distances(iterates, solution, reg)
+    assert int(far.argmin()) == 0
+    assert float(far[0]) == pytest.approx(1.547e-5, rel=1e-3)
+    assert float(far[4:].min()) > 16
+    last, before, two_before = (torch.cat(iterates[-k]) / reg for k in (1, 2, 3))
+    assert torch.allclose(last, two_before, rtol=0, atol=1e-13)
+    assert float((last - before).abs().min()) > 80
+
+    logs = torch.stack([((u[:, None] + v - C) / reg - 1).logsumexp(axis) for u, v in iterates[-2:] for axis in (0, 1)])
+    least = float(logs.abs().min())
+    moved = lasting * (step / reg) * 2 * math.exp(-(least - 1))  # of a potential, in λ, while every |z| > least − 1
+    assert least > 53
+    assert moved < 1e-3  # so it does
+    assert bounds.formal_bound(n, reg, radius, lasting, hilbert.log_phi(C, reg)) < float(far[0]) / 10
+
+    mended = next(itertools.islice(reference.gradient_descent(C, reg, reg), 1000, None))
+    assert float(bounds.distances([mended], solution, reg)) < 1e-9

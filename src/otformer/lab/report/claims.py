@@ -17,14 +17,14 @@ from pathlib import Path
 
 from otformer.files import written
 
-VERDICTS = ("holds", "holds with a condition", "does not hold", "open")
+VERDICTS = ("holds", "holds with a condition", "does not hold", "not reproduced here", "open")
 GROUPS = {"paper": "The paper's claims", "ours": "Our claims", "errata": "Errata, by subject"}  # key in the file, heading
 COMMAND = "python -m otformer.lab.report.claims docs/paper.md"
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One row. ``line`` is that of the paper's source (0: not of the paper), ``command`` shows it, ``page`` explains it.
+    """One row. ``line`` is that of the arXiv source (0: none), ``command`` shows it, ``page`` explains it.
 
     A page is a file under docs/, or, with a folder of the repository in front, or README.md, from its root.
     """
@@ -64,7 +64,7 @@ def path_of(page: str) -> str:
 
 @cache
 def read() -> tuple[Claim, ...]:
-    """Every claim, in the order of the file: by group, the paper's by line."""
+    """Every claim, in the order of the file: by group, the paper's by line, then those of its final version."""
     table = tomllib.loads(files("otformer.lab.report").joinpath("claims.toml").read_text(encoding="utf-8"))
     return tuple(Claim(group, **row) for group, rows in table.items() for row in rows)
 
@@ -96,12 +96,23 @@ def markdown() -> str:
 
 _HEAD = """# The paper, claim by claim
 
-Every claim, equation, figure, table, remark and open question of “How do transformers align tokens? Provable optimal
-transport with transformers”, and what became of it here. Lines are those of the paper's source. *Holds* is proved, or
-measured without exception where there is nothing to prove; *with a condition* says which; *does not hold* is refuted, or not
-borne out by what we could run (claims on pretrained translators and BERT were tried on small models trained here, which
-cannot refute them for larger ones); *open* says what is known. This page is made by `{command}`
-from [claims.toml](../src/otformer/lab/report/claims.toml), and so is the summary of the report (`make report`).
+Every claim, equation, figure, table, remark and open question of Hadi Daneshmand's “How do transformers align tokens?
+Provable optimal transport with transformers” ([arXiv 2410.19931](https://arxiv.org/abs/2410.19931)), and what became of it
+here. Lines are those of the arXiv source. The final version is “In-Context Learning for Discrete Optimal Transport: Can
+Transformers Sort?” (AISTATS 2026, PMLR 300:847–855). Its source is not here: where the author's
+[notebooks](https://github.com/hadidaneshmand/aistats26-incontextOT) compute something else than the arXiv text says, it has
+rows of its own, the last ones of the first table. Verdicts on training are over all seeds that were run, not over the best.
+
+- *Holds*: proved, or measured without exception where there is nothing to prove.
+- *Holds with a condition*: the row says which.
+- *Does not hold*: refuted, or not borne out when it was run as described.
+- *Not reproduced here*: it is about models or vectors that were not run (pretrained Marian and BERT, `wiki.multi`). The row
+  says what our small models give, which neither confirms nor refutes it. Who has the models can compare:
+  `otformer reproduce figure-5 --model NAME --text FILE`.
+- *Open*: the row says what is known.
+
+This page is made by `{command}` from
+[claims.toml](../src/otformer/lab/report/claims.toml), and so is the summary of the report (`make report`).
 """
 
 

@@ -38,8 +38,8 @@ ORDER = {  # of the page, by whether it shows a few
 TITLE, BEGINNING = b"<title>How do transformers align tokens?", 2000  # of every report, and where it is, in bytes
 ROWS_SHOWN = 60  # rows of a CSV that the page shows
 ROOT = Path(otformer.__file__).parents[2]  # of the repository, where the package is used from its source
-FIRST_SHOWN = ("abstract", "figure", "contribution", "theorem", "open")  # how items begin that are not folded away
-CHIPS = {"holds": "yes", "holds with a condition": "partly", "does not hold": "no", "open": "open"}  # verdict -> class
+FIRST_SHOWN = ("abstract", "figure", "contribution", "theorem", "open", "final")  # how items begin that are not folded away
+CHIPS = dict(zip(claims.VERDICTS, ("yes", "partly", "no", "untried", "open"), strict=True))  # verdict -> class
 
 
 def check_page(out: str | Path) -> None:
