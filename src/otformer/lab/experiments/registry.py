@@ -15,8 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from otformer import checks
+from otformer.errors import ArgumentError
 from otformer.lab.experiments.experiment import Context, Experiment, Outcome
+
+VERSIONS = "paper", "author"  # of the paper: the places of arXiv, or those of the final one
 
 
 def _experiment(part: str, row: dict[str, Any], texts: dict[str, str]) -> Experiment:
@@ -73,7 +75,8 @@ def chosen(names: Iterable[str] | None, version: str = "paper") -> list[Experime
     missing = left_out()
     if names is None:
         return [each for each in EXPERIMENTS.values() if each.name not in missing]
-    checks.choice("--as", version, ("paper", "author"))
+    if version not in VERSIONS:
+        raise ArgumentError("--as", f"be one of {', '.join(VERSIONS)}", repr(version))
     asked = {found for name in names for found in _named(name, version)}
     for name in sorted(asked & set(missing)):
         raise ValueError(f"{name} needs {missing[name]}, which is not installed: pip install {missing[name]}")
@@ -90,7 +93,7 @@ def _named(name: str, version: str) -> list[str]:
         found = [each.name for each in EXPERIMENTS.values() if wanted and wanted in map(_place, each.author)]
         if found:
             return found
-        raise checks.ArgumentError("name", f"be one of {', '.join(known)} with --as author", repr(name))
+        raise ArgumentError("name", f"be one of {', '.join(known)} with --as author", repr(name))
     places = {each.name: _place(each.shows) for each in EXPERIMENTS.values()}
     found = [each for each, place in places.items() if wanted and place[: len(wanted)] == wanted]
     if found:
