@@ -31,7 +31,7 @@ from otformer.lab.training.author_runs import LOSSES, RUNS, WEIGHTS
 from otformer.lab.training.evaluate import DRAWS_SIZES
 
 HIS, HIS_PLAIN, MENDED = "author", "author-no-prompt", "author-no-prompt-mended"
-OURS, LITERAL = "sort-draws-sizes", "arxiv-literal"
+OURS, LITERAL, STABLE = "sort-draws-sizes", "arxiv-literal", "author-stable"
 NAMED = {
     HIS: ("the author's, with the prompt", figures.BLUE, "-"),
     HIS_PLAIN: ("the author's, without it", figures.ORANGE, "-"),
@@ -72,6 +72,7 @@ def run(context: Context) -> Outcome:
         "losses": all(0.5 <= finals[name] / PRINTED_LOSSES[name][-1] <= 2 for name in PRINTED_LOSSES),
         "diverges": any(runs[HIS]["stopped"]),
         "overflow": _overflow(runs[HIS]),
+        "stable": not any(runs[STABLE]["stopped"]) and 0.5 <= _final(runs[STABLE]) / PRINTED_LOSSES[HIS][-1] <= 2,
         "nearby": max(nearby[measure].mean for measure in ("rows", "value_rows")) >= 90,
         "prompt": all(gaps[TAUGHT, m, o].low > 0 for m in ("rows", "value_rows") for o in (HIS_PLAIN, MENDED)),
         "prompt_rows": all(gaps[DOUBLED_SIZE, "rows", o].low > 0 for o in (HIS_PLAIN, MENDED)),
@@ -148,6 +149,10 @@ def _numbers(runs: dict[str, Any], answers: dict[str, Answers], duals: dict[str,
         "other_heads": spread(torch.tensor(heads[stopped == 0])),
         "above": [int((heads[chosen] > OVERFLOW).sum()) for chosen in (stopped > 0, stopped == 0)],
         "plain_heads": max(head for name in (HIS_PLAIN, MENDED) for _, head in runs[name]["largest logits"]),
+        "stable_seeds": len(runs[STABLE]["stopped"]),
+        "stable_stopped": sum(map(bool, runs[STABLE]["stopped"])),
+        "stable_loss": _final(runs[STABLE]),
+        "stable_rows": mean(learned(STABLE, TAUGHT, "rows")),
         "stopped_loss": float(np.median(np.array(runs[HIS]["last losses"])[stopped > 0])),
         "final": [_final(runs[name]) for name in (HIS, HIS_PLAIN)],
         "printed": [PRINTED_LOSSES[name][-1] for name in (HIS, HIS_PLAIN)],
@@ -259,13 +264,8 @@ def _draw_losses(ax: Any, runs: dict[str, Any]) -> None:
         if name in PRINTED_LOSSES:
             ax.plot(range(0, 5001, 1000), PRINTED_LOSSES[name], "D", color=colour, markeredgecolor=figures.INK, markersize=5)
     stopped = [(step, loss) for step, loss in zip(runs[HIS]["stopped"], runs[HIS]["last losses"], strict=True) if step]
-    ax.plot(
-        *zip(*stopped, strict=True),
-        "x",
-        color=figures.INK,
-        markersize=6,
-        label=f"stopped: not a number ({len(stopped)} seeds)",
-    )
+    label = f"stopped: not a number ({len(stopped)} seeds)"
+    ax.plot(*zip(*stopped, strict=True), "x", color=figures.INK, markersize=6, label=label)
     ax.plot([], [], "D", color="white", markeredgecolor=figures.INK, markersize=5, label="printed in the notebook")
     ax.set(yscale="log", xlabel="step", ylabel="squared error of the list", title="Loss: median and quartiles of seeds")
     ax.legend(fontsize=7, loc="upper right")
