@@ -1,4 +1,4 @@
-"""Old names of modules that are now in the laboratory: importing one still works, and warns with the new name."""
+"""Old names of modules that have moved, most of them to the laboratory: importing one still works, and warns with the new name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from types import ModuleType
 from otformer.extras import installed, lacks
 
 MOVED = {f"otformer.{name}": f"otformer.lab.{name}" for name in ("experiments", "report", "benchmarks")}
-MOVED |= {"otformer.words.training": "otformer.lab.translators"}
+MOVED |= {"otformer.words.training": "otformer.lab.translators", "otformer.explorer.make_data": "otformer.lab.explorer_data"}
+MOVED |= {"otformer.words.align.align": "otformer.words.aligning"}
 TRAINING = ("evaluate", "initialisation", "recipes", "train")
 MOVED |= {f"otformer.learning.{name}": f"otformer.lab.training.{name}" for name in TRAINING}
 
@@ -28,7 +29,7 @@ class OldNames(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         """Give the old name every attribute of the new module."""
         name = module.__name__
-        if not installed("lab"):
+        if _moved(name).startswith("otformer.lab") and not installed("lab"):
             raise ImportError(lacks(name, "lab"))
         warnings.warn(f"{name} is now {_moved(name)}", DeprecationWarning, stacklevel=2)
         module.__getattr__ = partial(getattr, import_module(_moved(name)))  # type: ignore[method-assign]

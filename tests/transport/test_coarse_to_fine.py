@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -79,3 +80,10 @@ def test_coarse_to_fine_uses_no_more_layers_than_allowed() -> None:
     for most in (2, 3, 5, 8, 20, 50):
         *_, (_, _, _, depth) = coarse_to_fine(stream, 1e-3, 0.0, most)
         assert depth <= most
+
+
+def test_an_error_that_stands_still_is_no_progress():
+    """In float32 an error can stay the same to the last bit; a search that has no end but its patience must end there."""
+    u, v = torch.zeros(2), torch.zeros(3)
+    still = ((u, v, 0.25, 2 * k) for k in itertools.count(1))
+    assert least_error(still, tol=1e-9, patience=10)[2:] == (0.25, 12)

@@ -146,7 +146,7 @@ class Problem:
     def entropy(self) -> float:
         """λ of a problem that is solved with entropy; a caller may have given None."""
         if self.reg is None:
-            raise checks.ArgumentError("reg", "be a positive number", "None", "0 asks for the exact optimum")
+            raise checks.ArgumentError("reg", "be a positive number", "None")
         return self.reg
 
     def as_tensors(self) -> Problem:

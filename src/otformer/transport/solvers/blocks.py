@@ -115,7 +115,7 @@ def stages(
 def least_error(states: Iterator[State], tol: float, patience: float = math.inf, drop: float = 1.0) -> State:
     """The state of least error, of each problem of a batch, with all the layers run: until that is below ``tol``.
 
-    Given up where for ``patience`` layers no error was ``drop`` times the least before it, or less.
+    Given up where for ``patience`` layers no error was below ``drop`` times the least before it.
     """
     best, least, last = None, math.inf, 0
     for u, v, error, depth in states:
@@ -123,7 +123,7 @@ def least_error(states: Iterator[State], tol: float, patience: float = math.inf,
         best.see(error, u, v)
         if every(best.error < tol):
             break
-        if patience < math.inf and error <= drop * least:
+        if patience < math.inf and error < drop * least:
             least, last = error, depth
         elif depth - last >= patience:
             break
