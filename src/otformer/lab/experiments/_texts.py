@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 from typing import Any
 
+from otformer.errors import ArgumentError
+
 SCRIPT = re.compile(r"([\^_])\{([^{}]*)\}")
 
 
@@ -42,6 +44,12 @@ class Sentences(Formatter):
     def fill(self, text: str) -> str:
         """A text with the numbers in it."""
         return self.vformat(SCRIPT.sub(r"\1{{\2}}", text), (), self.numbers)
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if key not in kwargs:
+            where = "in Outcome.numbers or be a constant of the module in capitals"
+            raise ArgumentError(f"{key!r}, which a sentence of experiments.toml names,", f"be {where}")
+        return kwargs[key]  # type: ignore[index]
 
     def format_field(self, value: Any, format_spec: str) -> str:
         form, _, rest = format_spec.partition("|")

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from otformer.errors import ArgumentError
+
 if TYPE_CHECKING:
     import torch
 
     from otformer.figures import Figure
 
 T = TypeVar("T")
+SENTENCES = ("finding", "number", "brief", "details")  # what every experiment says of its run
 Row = dict[str, Any]  # one line of the CSV: column -> text, number or None
 Numbers = dict[str, Any]  # what the sentences of an experiment name: numbers, words, lists and dictionaries of them
 
@@ -80,3 +83,9 @@ class Experiment:
     full: str = ""
     one_size: bool = False
     author: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        lacking = [key for key in SENTENCES if key not in self.texts]
+        if lacking:
+            keys = f"have the sentences {', '.join(SENTENCES)} in experiments.toml"
+            raise ArgumentError(f"experiment {self.name}", keys, f"none for {', '.join(lacking)}")

@@ -18,11 +18,15 @@ from typing import Any
 from otformer.errors import ArgumentError
 from otformer.lab.experiments.experiment import Context, Experiment, Outcome
 
+REQUIRED = "name", "title", "claim"  # keys of an entry; its sentences are those of `experiment.SENTENCES`
 VERSIONS = "paper", "author"  # of the paper: the places of arXiv, or those of the final one
 
 
 def _experiment(part: str, row: dict[str, Any], texts: dict[str, str]) -> Experiment:
     """Make an experiment of an entry. Its function, ``module:function`` or its own `run`, is imported when it runs."""
+    if lacking := [key for key in REQUIRED if key not in row]:
+        entry = f"the entry {row.get('name', '')!r} of experiments.toml"
+        raise ArgumentError(entry, f"have {', '.join(REQUIRED)}", f"none for {', '.join(lacking)}")
     name = row["name"]
     module, _, function = row.pop("run", f"{name.replace('-', '_')}:run").partition(":")
     place = f"{__package__}.{module}"
@@ -42,8 +46,9 @@ def _read() -> Iterator[Experiment]:
     for part, rows in tomllib.loads(Path(__file__).with_name("experiments.toml").read_text(encoding="utf-8")).items():
         for row in rows:
             own = {key: text for key, text in row.items() if key not in known}
-            texts[row["name"]] = texts[own["texts"]] if "texts" in own else own  # those of another, or its own
-            yield _experiment(part, {key: row[key] for key in row if key in known}, texts[row["name"]])
+            sentences = texts[own["texts"]] if "texts" in own else own  # those of another, or its own
+            yield (made := _experiment(part, {key: row[key] for key in row if key in known}, sentences))
+            texts[made.name] = sentences
 
 
 EXPERIMENTS: dict[str, Experiment] = {each.name: each for each in _read()}
