@@ -196,9 +196,9 @@ def test_a_cost_that_lacks_a_verb_is_refused_by_its_name(verb):
 
 
 def test_what_a_cost_cannot_do_is_refused():
-    with pytest.raises(ValueError, match="mask and labels must be None where M, a Plain"):
+    with pytest.raises(ValueError, match="mask must be None where M is a Cost, here Plain: its verb `allowed` says"):
         of.solve(Plain(FULL), mask=np.ones((30, 20), bool))
-    with pytest.raises(ValueError, match="solver Newton needs a cost matrix, got Plain"):
+    with pytest.raises(ValueError, match="M must be a cost matrix for Newton, got Plain, which forms none"):
         of.solve(Plain(FULL), solver=of.Newton())
     lonely = FULL.copy()
     lonely[4] = np.inf
@@ -219,7 +219,7 @@ def test_messages_name_rows_as_they_were_given():
 def test_what_works_on_matrices_alone_refuses_a_graph_in_one_line():
     graph = of.GraphCost(scipy.sparse.csr_array(FULL))
     for call in (lambda: of.solve_partial(graph, mass=0.5), lambda: of.sinkhorn(A, B, graph, 0.1)):
-        with pytest.raises(ValueError, match="needs a cost matrix, got GraphCost"):
+        with pytest.raises(ValueError, match=r"M must be a cost matrix for .*, got GraphCost"):
             call()
 
 

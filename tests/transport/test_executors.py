@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 import otformer as of
 from helpers.streams import stream_of
-from otformer.network.schedule import named
+from otformer.network.schedule import SCHEDULES, named
 from otformer.transport.costs.absorbed import Absorbed
 from otformer.transport.costs.distances import squared_distances
 from otformer.transport.costs.matrix import Dense
@@ -48,7 +48,7 @@ def one_rank():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXECUTORS)
-@pytest.mark.parametrize("schedule", ["gradient", "alternating", "relaxed", "annealed"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(("n", "m", "d", "reg"), [(7, 7, 1, 0.05), (5, 9, 3, 0.1), (12, 4, 2, 1.0)])
 def test_equal_to_literal(name, schedule, n, m, d, reg):
     x, y, a, b = points(n + m, n, m, d)

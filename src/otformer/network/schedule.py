@@ -152,5 +152,6 @@ def named(schedule: str | Schedule) -> Schedule:
         found: Schedule = SCHEDULES[checks.choice("schedule", schedule, SCHEDULES)]()
         return found
     if not hasattr(schedule, "layers") or isinstance(schedule, type):
-        raise checks.ArgumentError("schedule", "be a name or have a method layers(reg, depth)", type(schedule).__name__)
+        came = f"the class {schedule.__name__}" if isinstance(schedule, type) else type(schedule).__name__
+        raise checks.ArgumentError("schedule", "be a name or have a method layers(reg, depth)", came)
     return schedule

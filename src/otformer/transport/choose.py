@@ -64,7 +64,21 @@ def solve_problem(problem: Problem, goal: Goal, solver: Solver | None = None, wa
     """Problem → solver → result."""
     if not len(problem.a):
         return finish(problem, Solved(problem.a, problem.b, 0, "no layers: no points", error=0.0), goal, warn)
-    return finish(problem, (solver or choose(problem)).run(problem, goal), goal, warn)
+    solved = choose(problem).run(problem, goal) if solver is None else solved_by(solver, problem, goal)
+    return finish(problem, solved, goal, warn)
+
+
+def solved_by(solver: Solver, problem: Problem, goal: Goal) -> Solved:
+    """What a solver of the caller's returns: a `Solved` with a number for every point."""
+    solved, own = solver.run(problem, goal), f"{type(solver).__name__}.run"
+    if not isinstance(solved, Solved):
+        raise ArgumentError("solver", f"return a Solved (transport/types.py) from {own}", f"a {type(solved).__name__}")
+    for name, t, size in (("u", solved.u, len(problem.a)), ("v", solved.v, len(problem.b))):
+        if tuple(t.shape) != (size,):
+            raise ArgumentError("solver", f"return {name} of shape ({size},) from {own}", tuple(t.shape))
+        if bool((t != t).any()):  # nan alone is not itself
+            raise ArgumentError("solver", f"return potentials that are numbers from {own}", f"nan in {name}")
+    return solved
 
 
 def choose(problem: Problem) -> Solver:

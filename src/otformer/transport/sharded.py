@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.memory import lacking, needs
 from otformer.transport.costs.ranks import TIMEOUT, Ranks, RanksCost
 from otformer.transport.needs import VARIANT, of_points
@@ -141,8 +141,8 @@ def _checked(ranks: Ranks, lost: bool, X_a: Any, X_b: Any, a: Any, b: Any, reg: 
     return _Input(
         x,
         y,
-        None if a is None else checks.weights("a_local", a, (len(x),), x, axis=None),
-        None if b is None else checks.weights("b", b, (len(y),), y),
+        None if a is None else weight_checks.weights("a_local", a, (len(x),), x, axis=None),
+        None if b is None else weight_checks.weights("b", b, (len(y),), y),
         checks.positive("reg", reg),
         checks.not_negative("tol", tol),
         checks.count("max_depth", max_depth, least=2),
@@ -166,7 +166,7 @@ def _weights(ranks: Ranks, given: _Input) -> tuple[Tensor, Tensor, Tensor, float
     a = torch.full_like(x[:, 0], 1 / n, dtype=torch.float64) if given.a is None else given.a.double()
     b = torch.full_like(y[:, 0], 1 / len(y), dtype=torch.float64) if given.b is None else given.b.double()
     mass = ranks.reduce(a.sum())
-    checks.positive_sums("a_local", mass)
-    checks.same_mass(mass[None], b)
+    weight_checks.positive_sums("a_local", mass)
+    weight_checks.same_mass(mass[None], b)
     scaled = scaled_to(mass[None], b)
     return a, scaled, scaled if given.b is None else b, float(mass)

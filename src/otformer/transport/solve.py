@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.callers import foreign_keyword
 from otformer.errors import ConflictError
 from otformer.memory import needs
 from otformer.network.features import Features
@@ -37,7 +39,12 @@ def eager(function: F) -> F:
     def call(*args: Any, **kwargs: Any) -> Any:
         # torch.compiler.disable imports the compiler, which takes seconds: not before somebody compiles.
         run = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
-        return run(*args, **kwargs)
+        try:
+            return run(*args, **kwargs)
+        except TypeError:
+            if said := foreign_keyword(function.__name__, kwargs, inspect.signature(function).parameters):
+                raise TypeError(said) from None
+            raise
 
     return call  # type: ignore[return-value]
 

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.memory import Need, needs, shape
 from otformer.network.features import pair
 from otformer.transport.costs.distances import moving_squares, root_of
@@ -109,7 +109,7 @@ class SamplesLoss(torch.nn.Module):
         if _nothing(x, y):
             return (a, b) if self.potentials else (x.sum((-2, -1)) + y.sum((-2, -1)))
         if self.rho is None:
-            checks.same_mass(a, b, "α and β")
+            weight_checks.same_mass(a, b, "α and β")
         batch = (x, y, a, b) if x.ndim == 3 else tuple(t[None] for t in (x, y, a, b))
         scale = 0.5 if self.p == 2 else 1.0
         loss = PointsLoss(self.eps, self.rho, _tol(self.tol, x), self.debias, scale, self.p == 1)
@@ -143,7 +143,7 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
     loss = PointsLoss(reg, None, _tol(tol, p), debias=True, scale=1.0, root=False)
     if _nothing(p, q):
         return p.sum() + q.sum() if isinstance(x, Tensor) or isinstance(y, Tensor) else 0.0
-    checks.same_mass(w_a, w_b)
+    weight_checks.same_mass(w_a, w_b)
     _, _, values = _losses((p[None], q[None], w_a[None], w_b[None]), loss, None, _large(p, q))
     moving = isinstance(x, Tensor) or isinstance(y, Tensor) or checks.derivative_wanted(values)
     return values[0].to(p) if moving else float(values[0])
@@ -202,7 +202,7 @@ def _weights(name: str, given: Any, points: Tensor) -> Tensor:
         return points.new_full(shape, 1 / max(shape[-1], 1))
     w = checks.tensor(name, given)
     w = w if isinstance(given, Tensor) else w.to(points)
-    return checks.weights(name, w[..., 0] if tuple(w.shape) == (*shape, 1) else w, shape, points)
+    return weight_checks.weights(name, w[..., 0] if tuple(w.shape) == (*shape, 1) else w, shape, points)
 
 
 def _cost(cost: Cost, x: Tensor, y: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from otformer.errors import ArgumentError
-from otformer.transport.costs.kernel import Kernel
+from otformer.transport.costs.kernel import Kernel, returned
 from otformer.transport.costs.plan import PlanProducts
 from otformer.transport.derivatives.envelope import LazyEnvelope, NotDifferentiable, Slope
 from otformer.transport.types import Answer, Problem, Solved
@@ -84,9 +84,9 @@ class Cost:
         return u - p, v - q
 
     def matrix(self, solver: str) -> Any:
-        """All costs [n, m], for a solver that needs them so."""
+        """All costs [n, m], for ``solver``, which is named where the cost forms none."""
         if self.dense is None:
-            raise ValueError(f"solver {solver} needs a cost matrix, got {type(self).__name__}, which forms none")
+            raise ArgumentError("M", f"be a cost matrix for {solver}", f"{type(self).__name__}, which forms none")
         return self.dense
 
     def as_tensors(self) -> Cost:
@@ -157,6 +157,9 @@ def given_cost(M: Any) -> Cost | None:
     for verb in VERBS:
         if getattr(M, verb, None) is None or getattr(type(M), verb, None) is getattr(Cost, verb, ()):
             raise ArgumentError("M", f"have the verb {verb!r} (transport/costs/cost.py)", f"{type(M).__name__} without it")
+    if not M.spread >= 0:
+        came = f"{M.spread} of {type(M).__name__}"
+        raise ArgumentError("M", "have a spread, the range of its finite costs, of 0 or above", came)
     return M.as_tensors()
 
 
@@ -203,6 +206,8 @@ class CostKernel(Kernel):
 
     def log_ratio(self, u: Tensor, v: Tensor, reg: float, rows: bool) -> Tensor:
         if rows:
-            return self.cost.log_sums(v, reg, True) + u / reg - 1 - self.log_a
-        return self.cost.log_sums(u, reg, False) + v / reg - 1 - self.log_b
+            return self._sums(v, reg, True) + u / reg - 1 - self.log_a
+        return self._sums(u, reg, False) + v / reg - 1 - self.log_b
 
+    def _sums(self, h: Tensor, reg: float, rows: bool) -> Tensor:
+        return returned(self.cost, "log_sums", self.cost.log_sums(h, reg, rows), (self.cost.shape[0 if rows else 1],))

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from otformer.errors import ArgumentError
+
 ENTROPY = 100.0  # λ: more than the logs of weights make potentials differ by
 Steps = Iterator[tuple[Tensor, Tensor, float]]  # u, v and the marginal error of their plan, without end
 
@@ -100,6 +102,14 @@ def mass_of(kernel: Kernel) -> float:
 def nothing(log_weights: Tensor) -> Tensor:
     """Return zero potentials, −∞ for points without mass."""
     return torch.where(log_weights > -math.inf, 0.0, log_weights)
+
+
+def returned(cost: Any, verb: str, t: Any, shape: tuple[int, ...]) -> Tensor:
+    """What a verb of a cost has returned, if it is the tensor that the layers go on with."""
+    if isinstance(t, Tensor) and t.dtype == torch.float64 and t.shape == shape:
+        return t
+    came = f"{t.dtype} of shape {tuple(t.shape)}" if isinstance(t, Tensor) else f"{type(t).__module__}.{type(t).__name__}"
+    raise ArgumentError("M", f"return a float64 tensor of shape {shape} from {type(cost).__name__}.{verb}", came)
 
 
 def reach(spread: float, reg: float) -> float:

@@ -128,7 +128,7 @@ class MatrixCost(Cost):
             rows, columns = rounded.sum(1), rounded.sum(0)
         error = float(abs(rows - problem.a).sum() + abs(columns - problem.target).sum())
         if not math.isfinite(error):
-            raise ValueError(f"schedule and max_depth do not fit: after {solved.depth} layers the plan is still infinite")
+            raise ValueError(f"max_depth must be larger, or reg: after {solved.depth} layers the plan is still infinite")
         whole_u, whole_P = u + low, P
         if problem.support is not None:
             whole_u, v, whole_P = problem.whole(whole_u, 0), problem.whole(v, 1), problem.whole_plan(P)

@@ -35,6 +35,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer.transport.costs.distances import distances
+from otformer.transport.costs.kernel import returned
 from otformer.transport.costs.lazy_plan import LazyPlan
 from otformer.transport.derivatives.envelope import forward_alone
 from otformer.transport.derivatives.implicit import CG_RESIDUAL, solve_marginals
@@ -70,6 +71,7 @@ class PlanProducts:
         """P @ w, for w [m] or [m, k]; with ``inverse=True`` every P_ij is divided by ‖x_i − y_j‖, between points only."""
         columns = w.reshape(len(w), -1)
         found: Tensor = self.kernel.products(*self._potentials, values=columns, rows=not self.turned, **gain)
+        returned(self.kernel, "products", found, (len(self.parts[-3]), columns.shape[1]))
         return found.reshape(len(found), *w.shape[1:])
 
     def left(self, w: Tensor, **gain: bool) -> Tensor:
@@ -79,7 +81,7 @@ class PlanProducts:
     def cost_sums(self) -> Tensor:
         """Σ_j P_ij c_ij, [n]."""
         found: Tensor = self.kernel.cost_sums(*self._potentials, rows=not self.turned)
-        return found
+        return returned(self.kernel, "cost_sums", found, (len(self.parts[-3]),))
 
     @property
     def _potentials(self) -> tuple[Tensor, Tensor, float]:

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.memory import Need, needs, shape
 from otformer.transport.types import Form
 
@@ -231,12 +231,12 @@ def _read(
         mass / len(t) + torch.zeros_like(t) if w is None else w
         for w, t in zip(weights, (x.detach(), y.detach()), strict=True)
     )
-    checks.same_mass(a[:, 0] if one else a.mT, b[:, 0] if one else b.mT, f"{names[2]} and {names[3]}")
+    weight_checks.same_mass(a[:, 0] if one else a.mT, b[:, 0] if one else b.mT, f"{names[2]} and {names[3]}")
     return x, y, a, b, power, form
 
 
 def _weights(name: str, given: Any, shape: torch.Size, like: Tensor) -> Tensor:
     """Read the weights of one side, the same for all columns or for each, [n, K]."""
     own = tuple(shape) if len(shape) > 1 and checks.unseen(name, given).ndim > 1 else tuple(shape[:1])
-    w = checks.weights(name, given, own, like, axis=0).reshape(shape[0], -1)
+    w = weight_checks.weights(name, given, own, like, axis=0).reshape(shape[0], -1)
     return w.expand_as(like.new_empty(shape[0], like.shape[1]))

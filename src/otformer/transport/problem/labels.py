@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.transport.costs.clouds import Rule
 from otformer.transport.problem.weights import Weights, scaled_to
 
@@ -85,9 +85,9 @@ class Labels(NamedTuple):
         A, B = self._sums(a, self.a), self._sums(b, self.b)
         total = float(A.sum())
         lacks = (
-            ~(checks.masses_agree(A, B) | ((A - B).abs() <= SUM_ROUNDING * total))
+            ~(weight_checks.masses_agree(A, B) | ((A - B).abs() <= SUM_ROUNDING * total))
             if self.same
-            else total * (1 + checks.CLOSE_MASSES) < A + B
+            else total * (1 + weight_checks.CLOSE_MASSES) < A + B
         )
         if not bool(lacks.any()):
             return

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, memory
 from otformer.network.features import Features
 from otformer.transport.costs.cost import Cost, given_cost
 from otformer.transport.costs.matrix import MatrixCost
@@ -93,7 +93,8 @@ def _cost_problem(cost: Cost, given: Given) -> Problem:
     """The problem of a cost that is an object."""
     a, b, reg = given[:3]
     if given.mask is not None or given.labels is not None:
-        raise checks.ArgumentError("mask and labels", f"be None where M, a {type(cost).__name__}, forbids pairs itself")
+        name, instead = "labels" if given.mask is None else "mask", "its verb `allowed` says which pairs are allowed"
+        raise checks.ArgumentError(name, f"be None where M is a Cost, here {type(cost).__name__}", advice=instead)
     checks.no_tangents(REVERSE_ONLY, a=a, b=b, reg=reg)
     check_digits(given.lam, cost.spread)
     device, tensors = cost.device, cost.tensors or any(isinstance(t, Tensor) for t in (a, b, reg))
@@ -121,7 +122,8 @@ def not_low(features: Features) -> Features:
 def matrix_problem(C: Array, form: Form, moving: Tensor | None, given: Given) -> Problem:
     """The problem of a cost matrix; ``moving`` is the same as a tensor with a graph, where a gradient is wanted in it."""
     if C.ndim != 2:
-        raise checks.ArgumentError("M", "have shape (n, m)", f"{tuple(C.shape)}{(A_BATCH if C.ndim == 3 else '')}")
+        order = "the order is M, a, b" if C.ndim == 1 and len(memory.shape(given.b, 1)) == 2 else ""
+        raise checks.ArgumentError("M", "have shape (n, m)", f"{tuple(C.shape)}{(A_BATCH if C.ndim == 3 else '')}", order)
     n, m = C.shape
     if (n == 0) != (m == 0):
         raise checks.ArgumentError("M", "have rows and columns, or neither", f"shape {(n, m)}", "mass has nowhere to go")

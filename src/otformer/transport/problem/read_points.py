@@ -116,7 +116,8 @@ def _agree(X_a: Any, X_b: Any, x: Array, y: Array) -> None:
     """Both sets are points of one dimension, dtype and device."""
     for name, t in (("X_a", x), ("X_b", y)):
         if t.ndim != 2:
-            raise checks.ArgumentError(name, "have shape (n, d)", f"{tuple(t.shape)}{(A_BATCH if t.ndim == 3 else '')}")
+            came = f"{tuple(t.shape)}{(A_BATCH if t.ndim == 3 else '')}"
+            raise checks.ArgumentError(name, "have shape (n, d)", came, checks.column_hint(name, t))
     if x.shape[1] != y.shape[1]:
         raise checks.ArgumentError("X_a and X_b", "have the same dimension", f"{tuple(x.shape)} and {tuple(y.shape)}")
     kinds = [f"{getattr(t, 'dtype', 'float64')} on {getattr(t, 'device', 'cpu')}" for t in (X_a, X_b)]

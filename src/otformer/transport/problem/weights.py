@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.transport.types import Array, Support
 
 
@@ -31,7 +31,7 @@ def read_weights(a: Any, b: Any, shape: tuple[int, int], device: torch.device | 
         sides = [None if w is None else _read_side(name, w, n, device) for name, w, n in named]
     known = [side[2] for side in sides if side is not None and balanced]
     if len(known) == 2:
-        checks.same_sums(known[0], known[1])
+        weight_checks.same_sums(known[0], known[1])
     n, m = shape
     total = known[0] if known else 1.0
     full: Any = np.full if device is None else partial(torch.full, dtype=torch.float64, device=device)
@@ -68,7 +68,7 @@ def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tu
         if float(w.max()) == math.inf:
             raise checks.ArgumentError(name, "be finite", checks.first_not_finite(w))
         raise checks.ArgumentError("a and b", "have finite sums")
-    checks.positive_sums(name, total)
+    weight_checks.positive_sums(name, total)
     return w, least, total
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from otformer import callers, checks
-from otformer.memory import lacking, needs
+from otformer.memory import lacking, needs, shape
 from otformer.transport.choose import solve_problem
 from otformer.transport.needs import of_batch
 from otformer.transport.problem.forbidden import unmasked
@@ -151,6 +151,9 @@ def unstacked(problems: Any) -> list[Any]:
         return list(zip(*(repeat(None) if t is None else t for t in problems), strict=False))
     if not isinstance(problems, Iterable) or isinstance(problems, str | dict):
         raise checks.ArgumentError("problems", "be a list of problems, or stacked arrays", type(problems).__name__)
+    if getattr(problems, "ndim", 3) == 2:
+        came = f"one array of shape {shape(problems)}"
+        raise checks.ArgumentError("problems", "be a list of problems, or stacked arrays", came, "[M] is a list of one")
     return list(problems)
 
 

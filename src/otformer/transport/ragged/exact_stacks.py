@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.transport.costs.distances import squared_distances
 from otformer.transport.exact.small_assignments import ON_MATRIX, Assigned, assign_stack
 from otformer.transport.exact.whole_numbers import proved
@@ -124,7 +124,7 @@ def _equal_weights(items: list[RaggedProblem], n: int) -> tuple[np.ndarray, np.n
     a, b = sides
     a = a if a is not None else b if b is not None else np.full(len(items), 1 / n)
     b = b if b is not None else a
-    good = (a > 0) & (b > 0) & checks.masses_agree(a, b)
+    good = (a > 0) & (b > 0) & weight_checks.masses_agree(a, b)
     return np.where(good, a, 0.0), np.where(good, b, 0.0)
 
 

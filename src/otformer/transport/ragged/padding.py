@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.transport.costs.distances import squared_distances
 from otformer.transport.solvers.stacked import STACK_ENTRIES
 from otformer.transport.types import Array, Form, to_double, to_numpy
@@ -113,7 +113,7 @@ def pack(items: Sequence[RaggedProblem], where: torch.device) -> tuple[PaddedPro
         C -= low[:, None, None]
         spread, mass_a, mass_b = (to_numpy(t) for t in (high - low, a.sum(1), b.sum(1)))
         good = to_numpy((a >= 0).all(1) & (b >= 0).all(1)) & (mass_a > 0) & (mass_b > 0)
-        good &= checks.masses_agree(mass_a, mass_b)
+        good &= weight_checks.masses_agree(mass_a, mass_b)
     return PaddedProblems(C, a, b, low, mask), np.where(good, spread, np.nan)
 
 

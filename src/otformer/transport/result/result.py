@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from otformer.transport.costs.rounding import Rounded
 
 PAGE_CELLS, FINE = 64, 1024  # cells on a side: of a page, of a picture by matplotlib
+OF_EXACT_RESULTS = ("permutation", "gap", "bound", "pairs", "rounds", "dense")
 JOINED_POINTS = "transport plan between the points"
 
 
@@ -127,6 +128,13 @@ class Result(Shown):
     def log(self) -> dict[str, Any]:
         facts = {"depth": self.depth, "method": self.method, "mass": self.mass}
         return {"err": [self.error], "u": self.potentials[0], "v": self.potentials[1], **facts}
+
+    if not TYPE_CHECKING:  # mypy knows the attributes as they are
+
+        def __getattr__(self, name: str) -> Any:
+            if name in OF_EXACT_RESULTS:
+                raise AttributeError(f"{name} is an attribute of exact results: solve(…, reg=0)")
+            return object.__getattribute__(self, name)  # raises what it has raised before, in a property too
 
     def apply(self, vector: Any) -> Any:
         """P @ vector, for a vector (m,) or columns (m, k); numpy or tensor, as the plan."""
