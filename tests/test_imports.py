@@ -29,7 +29,7 @@ LAB = [
 ]
 ORDER = [*LIBRARY, *WORDS, *LAB]
 LEAVES = {"_version", "array_files", "callers", "checks", "errors", "extras", "figures", "files", "locks"}
-LEAVES |= {"memory", "moved", "problem_files", "show", "statistics", "tensor_files"}
+LEAVES |= {"memory", "moved", "problem_files", "show", "statistics", "tensor_files", "weight_checks"}
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 
 
@@ -156,6 +156,7 @@ def test_dir_shows_public_names_only_and_others_are_errors():
         ("otformer.experiments.general_costs", "otformer.lab.experiments.general_costs", "error_table"),
         ("otformer.learning.recipes", "otformer.lab.training.recipes", "recipe"),
         ("otformer.words.training.variants", "otformer.lab.translators.variants", "VARIANTS"),
+        ("otformer.explorer.make_data", "otformer.lab.explorer_data", "everything"),
     ],
 )
 def test_old_names_still_import_and_say_the_new_one(old, new, name, monkeypatch):

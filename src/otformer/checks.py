@@ -18,11 +18,10 @@ from otformer.errors import ConflictError as ConflictError
 from otformer.files import check_ending
 from otformer.memory import lacking
 
-CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are equal
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
 NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
 MASKED = "MaskedTensor"  # the class of torch.masked, told by its name so that nothing is imported
-FLOATS = "float16, bfloat16, float32 or float64"
+FLOATS = "float16, bfloat16, float32 or float64, or whole numbers"
 
 
 def positive(name: str, value: Any) -> float:
@@ -215,56 +214,15 @@ def points(name: str, value: Any, dim: int | None = None, batch: bool = False) -
     allowed = (2, 3) if batch else (2,)
     if t.ndim not in allowed:
         shapes = "(n, d) or (batch, n, d)" if batch else "(n, d)"
-        raise ArgumentError(name, f"have shape {shapes}", tuple(t.shape))
+        raise ArgumentError(name, f"have shape {shapes}", tuple(t.shape), column_hint(name, t))
     if dim is not None and t.shape[-1] != dim:
         raise ArgumentError(name, f"have {dim} coordinates per point", f"shape {tuple(t.shape)}")
     return t
 
 
-def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor, axis: int | None = -1) -> Tensor:
-    """Weights of the given shape, none below zero, in the dtype and on the device of ``like``.
-
-    Their sums along ``axis`` must be positive; None: may be 0.
-    """
-    t = tensor(name, value)
-    if tuple(t.shape) != shape:
-        raise ArgumentError(name, f"have shape {shape}", tuple(t.shape))
-    if isinstance(value, Tensor) and t.device != like.device:
-        raise ArgumentError(name, f"be on {like.device} as the other input", t.device)
-    if bool((t < 0).any()):
-        raise ArgumentError(name, "not be negative", f"{t.min().item():g}")
-    if axis is not None and t.numel():
-        positive_sums(name, t.detach().sum(axis))
-    return t.to(like)
-
-
-def positive_sums(name: str, totals: Any) -> None:
-    """Refuse weights without mass; ``totals`` is their sum, or a tensor of sums."""
-    if not bool((totals > 0).all() if isinstance(totals, Tensor) else totals > 0):
-        raise ArgumentError(name, "have a positive sum", "all zeros")
-
-
-def same_mass(a: Tensor, b: Tensor, names: str = "a and b") -> None:
-    """The two weight vectors (last axis) have the same total, up to the rounding of float32 sums."""
-    same_sums(a.detach().double().sum(-1), b.detach().double().sum(-1), names)
-
-
-def same_sums(total_a: Any, total_b: Any, names: str = "a and b") -> None:
-    """Refuse sums of weights, two floats or two tensors of as many, that differ by more than the rounding of float32."""
-    agree = masses_agree(total_a, total_b) & (total_a < math.inf) & (total_b < math.inf)
-    if agree is True or bool(local(agree).all()):
-        return
-    total_a, total_b, bad = (local(t).reshape(-1) for t in (total_a, total_b, ~local(agree)))
-    if not bool((total_a.isfinite() & total_b.isfinite()).all()):
-        raise ArgumentError(names, "have finite sums")
-    k = int(bad.nonzero()[0])
-    pair = f"{total_a[k].item():g} and {total_b[k].item():g}"
-    raise ArgumentError(names if local(agree).ndim == 0 else f"problem {k}: {names}", "have the same sum", pair)
-
-
-def masses_agree(total_a: Any, total_b: Any) -> Any:
-    """Whether two sums of weights, or arrays of them, are equal up to the rounding of float32 sums."""
-    return abs(total_a - total_b) <= CLOSE_MASSES * (total_a + total_b) / 2
+def column_hint(name: str, t: Any) -> str:
+    """What to do with a vector where points are expected; empty for any other array."""
+    return f"{name}[:, None] has a point in every row" if t.ndim == 1 else ""
 
 
 def choice(name: str, value: Any, known: Any) -> Any:
@@ -277,8 +235,20 @@ def choice(name: str, value: Any, known: Any) -> Any:
 def _describe(value: Any) -> str:
     if isinstance(value, (str, bytes)):
         return repr(value)
+    if isinstance(value, (list, tuple)):
+        return _describe_list(value)
     dtype = None if hasattr(value, "tocoo") else getattr(value, "dtype", None)  # a sparse matrix is named by its type
     return f"an array of dtype {dtype}" if dtype is not None else f"{type(value).__name__}"
+
+
+def _describe_list(value: list[Any] | tuple[Any, ...]) -> str:
+    """What keeps a list from being an array: rows of different length, or its first entry that is no number."""
+    lengths = [len(row) for row in value if isinstance(row, (list, tuple))]
+    if len(set(lengths)) > 1:
+        return f"rows of different length, {lengths[0]} and {next(k for k in lengths if k != lengths[0])}"
+    entries = (entry for row in value for entry in (row if isinstance(row, (list, tuple)) else [row]))
+    strange = next((entry for entry in entries if isinstance(entry, (str, bytes, dict)) or entry is None), value)
+    return type(value).__name__ if strange is value else f"{strange!r} in a {type(value).__name__}"
 
 
 def first_not_finite(values: Any) -> str:

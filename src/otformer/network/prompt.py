@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.network.features import Features
 from otformer.network.registers import Registers
 
@@ -138,8 +138,8 @@ def fill_weights(f: Features, a: Any = None, b: Any = None) -> tuple[Tensor, Ten
     shape_a, shape_b = tuple(f.x_sq.shape), tuple(f.y_sq.shape)
     if a is None and b is None:
         return torch.ones_like(f.x_sq), torch.full_like(f.y_sq, n / m)
-    a = None if a is None else checks.weights("a", a, shape_a, f.x)
-    b = (a.sum(-1, keepdim=True) / m).expand(shape_b) if b is None else checks.weights("b", b, shape_b, f.x)
+    a = None if a is None else weight_checks.weights("a", a, shape_a, f.x)
+    b = (a.sum(-1, keepdim=True) / m).expand(shape_b) if b is None else weight_checks.weights("b", b, shape_b, f.x)
     a = (b.sum(-1, keepdim=True) / n).expand(shape_a) if a is None else a
-    checks.same_mass(a, b)
+    weight_checks.same_mass(a, b)
     return a, b

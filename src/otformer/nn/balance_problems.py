@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from otformer import callers, checks
+from otformer import callers, checks, weight_checks
 
 LEAST_TEMPERATURE = 1e-300  # below, it is 0
 
@@ -69,7 +69,7 @@ def ordinary(stack: LogitStack) -> Tensor:
     fine = _positive(temperature).all()
     for w in (a, b):
         fine = fine & ((w >= 0) & (w <= torch.finfo(logits.dtype).max)).all() & (w.amax(1) > 0).all()
-    return fine & checks.masses_agree(*(t.double().sum(1) for t in (a, b))).all()
+    return fine & weight_checks.masses_agree(*(t.double().sum(1) for t in (a, b))).all()
 
 
 def check_before(stack: LogitStack, name: str) -> None:
@@ -84,7 +84,7 @@ def check_before(stack: LogitStack, name: str) -> None:
         check_weights(weight, w, torch.finfo(logits.dtype).max)
     sums = (t.double().sum(1) for t in (a, b))
     total_a, total_b = torch.broadcast_tensors(*sums)
-    bad = ~checks.masses_agree(total_a, total_b)
+    bad = ~weight_checks.masses_agree(total_a, total_b)
     if bool(bad.any()):
         k = int(bad.nonzero()[0, 0])
         refuse(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from otformer import checks
+from otformer import checks, weight_checks
 from otformer.memory import needs
 from otformer.nn.balance_large import find_potentials, stack_size
 from otformer.nn.balance_problems import check_weights, refuse, warn_unconverged
@@ -72,7 +72,8 @@ class Transport(nn.Module):
         """
         given = {"x": x, "y": y} if cost is None else {"cost": cost}
         if any(t is None for t in given.values()) or (cost is not None and (x is not None or y is not None)):
-            raise ValueError("give two point sets x and y, or a cost alone")
+            came = ", ".join(name for name, t in (("x", x), ("y", y), ("cost", cost)) if t is not None)
+            raise ValueError(f"give two point sets x and y, or a cost alone, got {came or 'none of them'}")
         if cost is not None and self.output == "points":
             raise ValueError("output='points' needs x and y, got a cost")
         _refuse_transforms(*given.values(), a, b, x_mask, y_mask)
@@ -83,7 +84,7 @@ class Transport(nn.Module):
         rows, columns = _mask("x_mask", x_mask, (*batch, n), first), _mask("y_mask", y_mask, (*batch, m), first)
         top = torch.finfo(first.dtype).max if self.output == "plan" else math.inf
         w_a, w_b = _weights("a", a, rows, top), _weights("b", b, columns, top)
-        checks.same_mass(w_a, w_b)
+        weight_checks.same_mass(w_a, w_b)
         present = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
         sets = [_masked(name, t, mask) for name, t, mask in zip(given, sets, present, strict=True)]
         *sets, w_a, w_b = (t if batch else t[None] for t in (*sets, w_a, w_b))
