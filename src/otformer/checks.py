@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Hashable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +229,9 @@ def column_hint(name: str, t: Any) -> str:
 def choice(name: str, value: Any, known: Any) -> Any:
     """One of the known names."""
     if not isinstance(value, Hashable) or value not in known:
-        raise ArgumentError(name, f"be one of {', '.join(map(str, known))}", repr(value))
+        near = get_close_matches(value, [*map(str, known)], 1, cutoff=0.7) if isinstance(value, str) else []
+        hint = f"did you mean {near[0]}?" if near else ""
+        raise ArgumentError(name, f"be one of {', '.join(map(str, known))}", repr(value), hint)
     return value
 
 

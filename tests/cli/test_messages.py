@@ -161,6 +161,21 @@ CALLS = [
     (lambda: AligningTransformer(1, 0.1, 2).save(None), "path", "the name of a file", "None"),
     (lambda: write_page(""), "path", "the name of a file", "''"),
     (lambda: AligningTransformer.from_file(1.5), "path", "the name of a file", "1.5"),
+    (lambda: of.solve([[1, 2], [3]]), "M", "an array of numbers", "rows of different length, 2 and 1"),
+    (lambda: of.solve([["a", 2], [3, 4]]), "M", "an array of numbers", "'a' in a list"),
+    (lambda: of.solve(np.eye(2) > 0), "M", "float64, or whole numbers", "dtype bool"),
+    (lambda: of.solve(SQUARE, schedule=of.Relaxed), "schedule", "have a method layers", "the class Relaxed"),
+    (lambda: of.solve_batch(np.eye(3)), "problems", "be a list of problems", "one array of shape (3, 3)"),
+    (lambda: of.align(["The cat"], ["Le chat"]), "languages", "be one of en-fr", "['Le chat']"),
+    (lambda: of.align("The cat", "Le chat"), "languages", "be one of en-fr", "'Le chat'"),
+]
+ADVICE = [
+    (lambda: of.solve([0.5, 0.5], [0.5, 0.5], SQUARE), r"M must have shape \(n, m\), got \(2,\): the order is M, a, b"),
+    (lambda: of.solve([0.5, 0.5]), r"M must have shape \(n, m\), got \(2,\)$"),
+    (lambda: of.solve_sample([1.0, 2.0], [[1.0]]), r"got \(2,\): X_a\[:, None\] has a point in every row"),
+    (lambda: of.solve_sample(SQUARE, SQUARE, executor="streem"), "got 'streem': did you mean stream"),
+    (lambda: of.align("a", "b"), r"second argument; pairs are the first alone: \[\(source, target\), …\]"),
+    (lambda: of.nn.Transport()(), "or a cost alone, got none of them"),
 ]
 
 
@@ -168,6 +183,30 @@ CALLS = [
 def test_functions_say_so_too(call, parts):
     with refuses(*parts):
         call()
+
+
+@pytest.mark.parametrize(("call", "line"), ADVICE)
+def test_they_say_what_to_do(call, line):
+    with pytest.raises(ValueError, match=line):
+        call()
+
+
+@pytest.mark.parametrize(("keyword", "ours"), [("numItermax", "max_depth"), ("stopThr", "tol"), ("method", "solver")])
+def test_keywords_of_pot_are_answered_with_ours(keyword, ours):
+    for call in (lambda **given: of.solve(SQUARE, **given), lambda **given: of.solve_sample(SQUARE, SQUARE, **given)):
+        with pytest.raises(TypeError, match=rf"^solve.*\(\) has no keyword '{keyword}': it is {ours}"):
+            call(**{keyword: 1})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'unknown'"):
+        of.solve(SQUARE, unknown=1)
+
+
+@pytest.mark.parametrize("name", ["permutation", "gap", "dense"])
+def test_what_exact_results_have_is_told_of_others(name):
+    with pytest.raises(AttributeError, match=rf"^{name} is an attribute of exact results: solve\(…, reg=0\)$"):
+        getattr(of.solve(SQUARE), name)
+    assert getattr(of.solve(SQUARE, reg=0), name) is not None
+    with pytest.raises(AttributeError, match="'Result' object has no attribute 'nothing'"):
+        _ = of.solve(SQUARE).nothing
 
 
 def test_an_exact_plan_is_not_rounded():
