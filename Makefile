@@ -17,8 +17,9 @@ quick: lint types
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "not gpu and not slow"
 
 lint: .venv/ready
-	@echo "── ruff: style and common mistakes"
+	@echo "── ruff: style, common mistakes and format"
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --quiet --check src tests bench
 
 types: .venv/ready
 	@echo "── mypy: types"

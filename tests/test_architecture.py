@@ -128,7 +128,8 @@ def makers(tree: ast.AST) -> int:
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("Result(1)", 1), ("list(starmap(ExactResult, facts))", 1), ("kind(**facts)", 1), ("isinstance(r, Result)", 0)]
+    ("text", "count"),
+    [("Result(1)", 1), ("list(starmap(ExactResult, facts))", 1), ("kind(**facts)", 1), ("isinstance(r, Result)", 0)],
 )
 def test_the_counter_of_makers_counts(text, count):
     assert makers(ast.parse(text)) == count
@@ -136,6 +137,6 @@ def test_the_counter_of_makers_counts(text, count):
 
 def test_one_place_builds_results():
     """One function makes one result, and one many at once; both in one file, which alone knows the fields."""
-    transport = {file: tree for file, tree in trees().items() if TRANSPORT in file.parents}  # elsewhere a kind is another thing
+    transport = {file: tree for file, tree in trees().items() if TRANSPORT in file.parents}  # elsewhere kind means more
     places = {str(file.relative_to(SRC)): makers(tree) for file, tree in transport.items()}
     assert {file: count for file, count in places.items() if count} == {"transport/result/finish.py": 2}

@@ -138,9 +138,7 @@ def test_f18_every_entry_point_refuses_a_reg_beyond_1e300():
 
 
 def test_f17_a_network_of_too_many_layers_is_refused_before_they_are_made():
-    with pytest.raises(
-        ValueError, match="max_depth must be at most 1,000,000 for fixed layers, got 100,000,000"
-    ):
+    with pytest.raises(ValueError, match="max_depth must be at most 1,000,000 for fixed layers, got 100,000,000"):
         of.solve(SQUARE, schedule="relaxed", max_depth=10**8)
 
 

@@ -55,5 +55,3 @@ def test_a_folder_keeps_its_mode(tmp_path):
     with written_folder(report):
         pass
     assert (mode(report), os.listdir(tmp_path)) == (0o555, ["report"])
-
-

@@ -50,9 +50,7 @@ class Published(NamedTuple):
 
 
 FIGURES = {
-    "figure-5": Published(
-        "translation", "Helsinki-NLP/opus-mt-en-fr", "cosine", (0.338, 0.402, 0.436, 0.573, 0.655, 0.635)
-    ),
+    "figure-5": Published("translation", "Helsinki-NLP/opus-mt-en-fr", "cosine", (0.338, 0.402, 0.436, 0.573, 0.655, 0.635)),
     "figure-6": Published(
         "encoder",
         "bert-base-multilingual-cased",
@@ -160,7 +158,6 @@ class AuthorReading:
             return len(source) >= 120
         sides = [target] if self.figure == "figure-6" else [source, target]
         return all(8 <= sum(bool(re.match(r"[\w\-']", word)) for word in split_words(side)) <= 60 for side in sides)
-
 
     def _text(self, ids: list[int], lemmas: Lemmatiser) -> Callable[[list[int]], str]:
         return lambda places: lemmas(self.model.tokenizer.decode([ids[k] for k in places]).strip())

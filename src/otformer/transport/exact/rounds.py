@@ -117,9 +117,7 @@ def _tight(sent: Sent, f: Floats, g: Floats) -> bool:
     return bool((sent.cost - g[sent.j] - f[sent.i] <= COST_ROUNDING * room).all())
 
 
-def _first_graph(
-    pairs: Cost, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints
-) -> tuple[Graph, float]:
+def _first_graph(pairs: Cost, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints) -> tuple[Graph, float]:
     """Build the graph of the pairs of least reduced cost of every point, those of the rows being ``places`` [n, k].
 
     Return also how much dearer the last pair of a row is than its first, on average.

@@ -116,9 +116,7 @@ def _descend(
     return *best.state, best.error, depth
 
 
-def _states(
-    kernel: Kernel, v: Tensor | None, reg: float, tol: float, max_depth: int, mixing: Mixing
-) -> Iterator[State]:
+def _states(kernel: Kernel, v: Tensor | None, reg: float, tol: float, max_depth: int, mixing: Mixing) -> Iterator[State]:
     if v is None and kernel.coarsens:
         return coarse_to_fine(kernel, reg, tol, max_depth, mixing)
     return direct_then_annealed(kernel, None if v is None else v.to(kernel.log_b), reg, max_depth, mixing)
