@@ -75,8 +75,8 @@ def test_broken_problems_are_named_and_the_others_are_kept():
         5: "a must not be negative, got -1",
         6: "X_a must be finite, got nan at index (0, 0)",
         7: "a and b must have the same sum, got 3 and 2",
-        8: "M must be float16, bfloat16, float32 or float64, got dtype complex64",
-        9: "M must be an array of numbers, got list",
+        8: "M must be float16, bfloat16, float32 or float64, or whole numbers, got dtype complex64",
+        9: "M must be an array of numbers, got rows of different length, 1 and 2",
     }
     assert {k: raised.value.errors[k] for k in messages} == messages
     assert len(raised.value.errors) == len(messages)

@@ -158,7 +158,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda: of.solve(squared_cost(HALF, OTHER) * torch.nan), "M must be finite, or inf for a forbidden pair, got nan"),
     (
         lambda: of.solve(HALF.to(torch.float8_e4m3fn)),
-        "M must be float16, bfloat16, float32 or float64, got dtype float8_e4m3fn",
+        "M must be float16, bfloat16, float32 or float64, or whole numbers, got dtype float8_e4m3fn",
     ),
     (
         lambda: of.solve_sample(HALF, OTHER, a=torch.full((9,), 1 / 9).half(), b=torch.full((7,), 1 / 7)),

@@ -245,7 +245,7 @@ BAD = [
     (dict(labels=([NINE], SEVEN)), r"labels\[0\] must have shape \(9,\), got \(1, 9\)"),
     (dict(labels=(np.ones(9), SEVEN)), r"labels\[0\] must be whole numbers or strings, got dtype float64"),
     (dict(labels=(NINE, [None] * 7)), r"labels\[1\] must be whole numbers or strings, got dtype object"),
-    (dict(labels=([[1], [2, 3]], SEVEN)), r"labels\[0\] must be whole numbers or strings, got list"),
+    (dict(labels=([[1], [2, 3]], SEVEN)), r"labels\[0\] must be whole numbers or strings, got rows of different length"),
     (dict(labels=(["1"] * 9, SEVEN)), "labels must be of one kind, got dtypes <U1 and int64"),
     (dict(labels=(NINE, np.array(SEVEN, np.uint64))), "labels must be of one kind, got dtypes int64 and uint64"),
     (dict(labels=(NINE, SEVEN), allow="same"), "allow must be one of equal, different, got 'same'"),

@@ -222,7 +222,7 @@ def test_20000_points_take_no_matrix() -> None:
         (lambda x, y: solve_streamed(1e200 * x, y), "X_a and X_b must have finite squared distances"),
         (lambda x, y: solve_streamed(x + 1e200, y), "X_a and X_b must have finite squared distances"),
         (lambda x, y: solve_streamed(1e308 * x, -1e308 * y), "X_a and X_b must have finite squared distances"),
-        (lambda x, y: solve_streamed(x, y, a=torch.ones(9) > 0), "a must be float16, .* or float64, got dtype bool"),
+        (lambda x, y: solve_streamed(x, y, a=torch.ones(9) > 0), "a must be float16, .* or whole numbers, got dtype bool"),
         (lambda x, y: solve_streamed(x, y, max_depth=1), "max_depth must be a whole number of at least 2"),
         (lambda x, y: solve_streamed(x, y, potentials=x), "potentials must be a pair"),
         (lambda x, y: solve_streamed(x, y, potentials=(x[:, 0], x[:, 0])), r"potentials must have shapes \(9,\) and \(7,\)"),

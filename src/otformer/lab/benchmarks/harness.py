@@ -208,7 +208,7 @@ def bench(scenario: str, out: str | Path, settings: BenchSettings | None = None,
     settings = settings or BenchSettings()
     for name in ("n", "regs", "families", "peers") if scenario in ("small", "ragged") else ():
         if tuple(getattr(settings, name)) != getattr(BenchSettings, name):
-            raise checks.ConflictError(name, f"the scenario {scenario}", advice="it has its own problems, beside POT")
+            raise checks.ConflictError(name, f"the scenario {scenario}", advice="its problems are fixed")
     from otformer.lab.benchmarks.report import write_report
 
     with output_folder(out) as folder:
