@@ -1,4 +1,4 @@
-"""Old names of modules that have moved, most of them to the laboratory: importing one still works, and warns with the new name."""
+"""Old names of modules that have moved, most to the laboratory: importing one still works, and warns with the new name."""
 
 from __future__ import annotations
 
