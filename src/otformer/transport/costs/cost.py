@@ -210,4 +210,5 @@ class CostKernel(Kernel):
         return self._sums(u, reg, False) + v / reg - 1 - self.log_b
 
     def _sums(self, h: Tensor, reg: float, rows: bool) -> Tensor:
-        return returned(self.cost, "log_sums", self.cost.log_sums(h, reg, rows), (self.cost.shape[0 if rows else 1],))
+        shape = *h.shape[:-1], self.cost.shape[-2 if rows else -1]  # a matrix cost may have a batch of problems
+        return returned(self.cost, "log_sums", self.cost.log_sums(h, reg, rows), shape)
