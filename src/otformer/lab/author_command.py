@@ -35,12 +35,12 @@ def compare(
     if model is None or text is None:
         given, lacks = ("--text", "--model") if model is None else ("--model", "--text")
         raise ArgumentError(given, f"be used with {lacks}", f"{given} alone")
-    if dictionary == "muse" and not os.environ.get("OTFORMER_DATA"):
-        advice = "download en-fr.txt of MUSE and name it, or set OTFORMER_DATA"
-        raise ArgumentError("--dictionary", "name a file of 'source target' lines", "nothing", advice)
     (figure,) = names
     with ExitStack() as stack:
         pairs = corpus([text], "en-fr", stack)
+        if dictionary == "muse" and not os.environ.get("OTFORMER_DATA"):
+            advice = "download en-fr.txt of MUSE and name it, or set OTFORMER_DATA"
+            raise ArgumentError("--dictionary", "name a file of 'source target' lines", "nothing", advice)
         work = AuthorWork(figure, named(model), dictionary, lemmas)
         work.reading()
         out.mkdir(parents=True, exist_ok=True)

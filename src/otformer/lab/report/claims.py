@@ -101,14 +101,15 @@ Provable optimal transport with transformers” ([arXiv 2410.19931](https://arxi
 here. Lines are those of the arXiv source. The final version is “In-Context Learning for Discrete Optimal Transport: Can
 Transformers Sort?” (AISTATS 2026, PMLR 300:847–855). Its source is not here: where the author's
 [notebooks](https://github.com/hadidaneshmand/aistats26-incontextOT) compute something else than the arXiv text says, it has
-rows of its own, the last ones of the first table. Verdicts on training are over all seeds that were run, not over the best.
+rows of its own, the last ones of the first table. Verdicts on training are over all seeds that
+were run, less those that diverged, which are counted.
 
 - *Holds*: proved, or measured without exception where there is nothing to prove.
 - *Holds with a condition*: the row says which.
 - *Does not hold*: refuted, or not borne out when it was run as described.
 - *Not reproduced here*: it is about models or vectors that were not run (pretrained Marian and BERT, `wiki.multi`). The row
   says what our small models give, which neither confirms nor refutes it. Who has the models can compare:
-  `otformer reproduce figure-5 --model NAME --text FILE`.
+  `otformer reproduce figure-5 --model NAME --text FILE --dictionary en-fr.txt` (lemmas by stanza, or `--lemmas simplemma`).
 - *Open*: the row says what is known.
 
 This page is made by `{command}` from
