@@ -72,6 +72,11 @@ VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
         "--resume": None,
         "--check": None,
         "--list": None,
+        "--as": ("author", "me", ""),
+        "--model": ("no/such", "pairs", "", "../x"),
+        "--text": ("pairs", "no", "a ||| b", "", "/dev/null"),
+        "--dictionary": ("pairs", "no", "", "/dev/null"),
+        "--lemmas": ("none", "spacy", ""),
         "--json": None,
     },
     "train": {

@@ -67,7 +67,7 @@ def measured(context: Context, languages: str, name: str) -> Outcome:
     hits, chance = encoder_pair(model, given)
     numbers = _numbers(found) | {"about": about, "size": size, "label": given.label, "encoder": hits, "chance": chance}
     apart = "ours: with both sentences in the encoder some layer finds twice as many as chance (Hits@1, mean of heads)"
-    checks = found.checks(languages) | {apart: max(hits) > 2 * chance}
+    checks = found.checks(languages) | ({apart: max(hits) > 2 * chance} if hits else {})
     rows += [dict.fromkeys(kept) | _encoder_row(k, value) for k, value in enumerate(hits, 1)]
     return Outcome(rows, _draw(found), numbers, checks, settings)
 
@@ -79,7 +79,7 @@ def _encoder_row(layer: int, hits: float) -> Numbers:
 @torch.inference_mode()
 def encoder_pair(model: Model, given: sentences.Corpus, most: int = 1000) -> tuple[list[float], float]:
     """Hits@1 of every encoder layer, mean of heads, where both sentences are its input, target words attending to source
-    words; and that of a guess. Means over sentences with gold pairs, of the first ``most``."""
+    words; and that of a guess. Means over sentences with gold pairs, of the first ``most``; none where no pair fits."""
     found, chance = [], []
     for pair, gold in zip(given.pairs[:most], given.gold, strict=False):
         source, target = (encode(model.tokenizer, side, by=given.by) for side in pair)
@@ -91,7 +91,7 @@ def encoder_pair(model: Model, given: sentences.Corpus, most: int = 1000) -> tup
             words = pool_matrix(A, target.member, source.member, "mean").cpu().numpy()
             found.append((ranks(words, gold) == 1).mean(-1))
             chance.append(1 / len(source.member))
-    return np.mean(found, axis=0).tolist(), float(np.mean(chance))
+    return (np.mean(found, axis=0).tolist(), float(np.mean(chance))) if found else ([], 0.0)
 
 
 @dataclass(frozen=True)
