@@ -8,9 +8,10 @@ import json
 import pytest
 
 from helpers.command import otformer
+from needs import missing
 from otformer.lab.author import FIGURES
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason=missing("words"))
 LINE = (
     "the black cat and the small dog live in a large house near the old river with nine good friends of the young queen "
     "today ||| le chat noir et le petit chien vivent dans une grande maison près de la vieille rivière avec neuf bons "

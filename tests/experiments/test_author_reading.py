@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from needs import missing
 from otformer.lab.author import FIGURES, AuthorReading, author_reading, compared, lemmatiser
 from otformer.words.models.models import load
 from otformer.words.models.shipped import folder
 from otformer.words.text.dictionary import Dictionary
 from otformer.words.text.text import Pair
 
-pytest.importorskip("transformers")
+pytest.importorskip("transformers", reason=missing("words"))
 PAIR = Pair(
     "the black cat and the small dog live in a large house near the old river with nine good friends of the young queen "
     "today",

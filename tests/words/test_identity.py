@@ -6,8 +6,15 @@ import numpy as np
 import ot
 import pytest
 
+from needs import missing
+from otformer.words.models.attention import read
+from otformer.words.models.models import load
+from otformer.words.models.shipped import folder
 from otformer.words.probe.identity import first_matches, identity_cosine, matched_share
+from otformer.words.probe.table import probe
 from otformer.words.text.dictionary import Dictionary
+from otformer.words.text.gold import parse_links
+from otformer.words.text.text import Pair
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -51,3 +58,22 @@ def test_the_earliest_listed_translation_that_occurs_is_taken_at_its_first_place
     d = Dictionary([("a", "x"), ("a", "y"), ("b", "z"), ("c", "w")])
     assert first_matches(["a", "b", "c", "a"], ["y", "z", "y", "x", "z"], d) == ([0, 1, 3], [3, 1, 3])
     assert first_matches([], ["y"], d) == ([], [])
+
+
+def test_the_authors_scores_stand_in_the_table():
+    """The cosine with the identity of gold pairs, by a plain loop; the share matched only in rows of transport."""
+    pytest.importorskip("transformers", reason=missing("words"))
+    model, pair = load(folder("en-fr")), Pair("the black cat sleeps", "le chat noir dort")
+    links = [(0, 0), (1, 2), (2, 1), (3, 3)]
+    table = probe(model, [pair], gold=[parse_links("0-0 1-2 2-1 3-3")])
+    (reading,) = read(model, [pair])
+    for line in table:
+        if line["method"] == "attention" and line["head"]:
+            A = reading.matrices[line["reading"]][line["layer"] - 1, line["head"] - 1].T.astype(float)  # source by target
+            A = A / np.linalg.norm(A, axis=1, keepdims=True)
+            K = np.array([[A[i, j] for _, j in links] for i, _ in links])
+            expected = np.trace(K) / np.linalg.norm(K) / 2
+            assert line["identity_cosine"] == pytest.approx(expected, abs=1e-5)
+            assert line["matched"] is None
+    shares = [line["matched"] for line in table if line["method"] == "transport"]
+    assert all(share in (0, 0.25, 0.5, 0.75, 1) for share in shares)

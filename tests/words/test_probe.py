@@ -17,7 +17,6 @@ from helpers import tiny_models
 from otformer.files import write_csv
 from otformer.words.models.attention import read
 from otformer.words.models.models import load
-from otformer.words.models.shipped import folder
 from otformer.words.probe import probe as probing
 from otformer.words.probe.figure import figure
 from otformer.words.probe.probe import ProbeSettings, TableRow, Tally, probe_chunk, rows_of
@@ -282,21 +281,3 @@ def test_files(tally, tmp_path):
     with pytest.raises(ValueError, match=r"cannot be written"):
         write_csv(tmp_path / "nowhere" / "t.csv", table)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["again.svg", "f.png", "f.svg", "t.csv"]
-
-
-def test_the_authors_scores_stand_in_the_table():
-    """The cosine with the identity of gold pairs, by a plain loop; the share matched only in rows of transport."""
-    model, pair = load(folder("en-fr")), Pair("the black cat sleeps", "le chat noir dort")
-    links = [(0, 0), (1, 2), (2, 1), (3, 3)]
-    table = probe(model, [pair], gold=[parse_links("0-0 1-2 2-1 3-3")])
-    (reading,) = read(model, [pair])
-    for line in table:
-        if line["method"] == "attention" and line["head"]:
-            A = reading.matrices[line["reading"]][line["layer"] - 1, line["head"] - 1].T.astype(float)  # source by target
-            A = A / np.linalg.norm(A, axis=1, keepdims=True)
-            K = np.array([[A[i, j] for _, j in links] for i, _ in links])
-            expected = np.trace(K) / np.linalg.norm(K) / 2
-            assert line["identity_cosine"] == pytest.approx(expected, abs=1e-5)
-            assert line["matched"] is None
-    shares = [line["matched"] for line in table if line["method"] == "transport"]
-    assert all(share in (0, 0.25, 0.5, 0.75, 1) for share in shares)
