@@ -54,6 +54,9 @@ def test_every_layer_stands_beside_the_published_number(given, figure, model):
         (["figure-5", "--model", "en-fr", "--text", "a ||| un"], "must have at least 2 pairs"),
         (["figure-8", "--as", "author"], "with --as author, got 'figure-8'"),
         (["figure-3", "--as", "me"], "--as must be"),
+        (["--as", "author"], "--as cannot be combined with all experiments"),
+        (["figure-5", "--model", "en-fr", "--text", "text", "--full"], "--full cannot be combined with --model and --text"),
+        (["figure-3", "--as", "author", "--lemmas", "none"], "--lemmas cannot be combined with experiments"),
     ],
 )
 def test_wrong_input_is_one_line(given, arguments, message):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from otformer.cli.common import Json, bar, interruptible, note, warnings_as_notes
+from otformer.cli.common import Json, bar, interruptible, note, refused, warnings_as_notes
 from otformer.errors import ArgumentError, ConflictError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ SCORED_SIZES = (5, 7, 9, 15, 30)  # points per problem on which a trained networ
 
 
 def reproduce(
+    context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="Experiments, or figure-3, theorem-3.1, …; none: all.")] = None,
     out: Annotated[Path, typer.Option(help="Folder for figures, numbers and index.html.")] = Path("report"),
     seed: Annotated[int, typer.Option(help="Seed of every random problem.")] = 0,
@@ -45,7 +46,11 @@ def reproduce(
     if model is not None or text is not None:
         from otformer.lab.author_command import compare
 
+        refused(context, "--model and --text", "seed", "full", "resume", "check", "show", "version")
         return compare(names or [], model, text, dictionary, lemmas, out, as_json)
+    refused(context, "experiments, only with --model", "dictionary", "lemmas")
+    if not names:
+        refused(context, "all experiments: name a figure", "version")
     from otformer.lab.experiments.registry import chosen, left_out, listing
 
     if show:
