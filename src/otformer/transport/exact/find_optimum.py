@@ -17,6 +17,7 @@ import numpy as np
 from torch import Tensor
 
 from otformer.transport.exact import digits
+from otformer.transport.exact.coarse import from_coarser
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.exact.repeated import places
 from otformer.transport.exact.rounds import Optimum, optimum
@@ -77,7 +78,10 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
     if order is not None:
         problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
     pairs = problem.cost.pairs()
-    v, depth = start(problem, pairs, clock)
+    if problem.start is None and pairs.direct() is not None:
+        v, depth = from_coarser(pairs, to_numpy(problem.a), to_numpy(problem.b), clock), 0
+    else:
+        v, depth = start(problem, pairs, clock)
     few = math.prod(pairs.shape) <= digits.UP_TO
     found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
     if few and not clock.expired and not _is_sure(problem, found, tol):
