@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
 import otformer as of
+from otformer.transport.exact.all_pairs import ALL_PAIRS
 from otformer.transport.exact.flow_graph import Matching, Tree
 from otformer.transport.exact.rounds import NO_TIME
 from otformer.transport.exact.small_assignments import ON_MATRIX
@@ -181,9 +182,10 @@ def test_the_bound_is_below_the_optimum_of_the_weights_given():
 def test_the_method_is_what_ran():
     rng = np.random.default_rng(0)
     C, equal, some = rng.random((600, 600)), np.full(600, 1 / 600), rng.dirichlet(np.ones(600))
-    assert of.solve(C[:300, :300], reg=0).method == ON_MATRIX
-    assert of.solve(C, reg=0).method == of.solve(C, some, reg=0).method == Tree.method
-    assert of.solve(-np.outer(*np.arange(1.0, 1201).reshape(2, 600)), some, reg=0).converged
+    assert of.solve(C[:100, :100], reg=0).method == ON_MATRIX
+    assert of.solve(C, reg=0).method == of.solve(C, some, reg=0).method == ALL_PAIRS
+    C, many = rng.random((1100, 1100)), rng.dirichlet(np.ones(1100))
+    assert of.solve(C, reg=0).method == of.solve(C, many, reg=0).method == Tree.method
     absent = np.where(np.arange(600) < 300, 1 / 300, 0.0)
     r = of.solve(C[:40, :40], absent[280:320] / absent[280:320].sum(), absent[280:320] / absent[280:320].sum(), reg=0)
     assert r.method == ON_MATRIX

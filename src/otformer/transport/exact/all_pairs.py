@@ -21,9 +21,9 @@ import numpy as np
 from otformer.transport.compiled import compiled
 from otformer.transport.costs.cost import Direct
 from otformer.transport.costs.pairs import LANES, golden_step
-from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
+from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints, middle
 from otformer.transport.exact.flow_graph import Clock, Tree
-from otformer.transport.exact.simplex import PARENT, Span, enter, recompute
+from otformer.transport.exact.simplex import PARENT, UP, Span, enlist, enter, recompute
 
 ALL_PAIRS = "a network simplex over all pairs"
 SIEVES = COST_ROUNDING, COST_ROUNDING / 16  # of what a cost is compared with
@@ -61,7 +61,7 @@ class AllPairs:
     def _recompute(self) -> None:
         tree, _, cost, _ = self.graph.on_tree
         recompute(tree, cost, self.graph.p, 0)
-        self.graph.p[-1] -= np.median(self.graph.p)
+        self.graph.p[-1] -= middle(self.graph.p)
         recompute(tree, cost, self.graph.p, 0)
 
     def _sweeps(self, clock: Clock, sieve: float, most: int) -> bool:
@@ -74,6 +74,39 @@ class AllPairs:
             if quiet >= n:
                 return True
         return False
+
+
+def on_matrix(C: Floats, supply: Ints, demand: Ints, clock: Clock) -> Tree:
+    """Solve a small problem by sweeps alone; each row first sends what it has along the cheapest entries it still can."""
+    u = C.min(1)
+    v = (C - u[:, None]).min(0)
+    graph = Tree(supply, demand, u, v)
+    _send(C, v, graph.start, graph.weights, *graph.on_tree)
+    none = np.empty((0, 0))
+    AllPairs(graph, Direct(C, none, none, root=False), float(C.max() - C.min())).run(clock)
+    return graph
+
+
+@compiled
+def _send(C: Floats, v: Floats, dual: Floats, weights: Ints, tree: Span, arc: Ints, cost: Floats, flow: Ints) -> None:
+    """Build a tree: of every pair that carries something one point has nothing left, and hangs on the other."""
+    n, root, left = len(C), len(weights), weights.copy()
+    for i in range(n):
+        while left[i] > 0:
+            least, j = np.inf, -1
+            for k in range(len(v)):
+                if C[i, k] - v[k] < least and left[n + k] > 0:
+                    least, j = C[i, k] - v[k], k
+            sent = min(left[i], left[n + j])
+            left[i] -= sent
+            left[n + j] -= sent
+            # An arc that leads down must carry something, now and later: so the column hangs on the row if both are done.
+            node, above = (n + j, i) if left[n + j] == 0 else (i, n + j)
+            tree[PARENT, node], tree[UP, node], cost[node], flow[node] = above, node < n, C[i, j], sent
+    for node in range(root):
+        if tree[PARENT, node] < 0:
+            tree[PARENT, node], tree[UP, node], cost[node] = root, node < n, dual[node]
+    enlist(tree)
 
 
 @compiled
@@ -148,3 +181,29 @@ def distance(x: Floats, y: Floats, j: int, root: bool) -> float:
         gap = x[k] - y[k, j]
         c += gap * gap
     return np.sqrt(c) if root else c
+
+
+@compiled
+def unclear(C: Floats, x: Floats, y: Floats, root: bool, f: Floats, g: Floats) -> tuple[Ints, Ints]:
+    """Return the pairs whose reduced cost c − f_i − g_j is below 0, or is not above it by more than rounding."""
+    rows, columns, many, m = np.empty(1024, np.int64), np.empty(1024, np.int64), 0, len(g)
+    room, size, c = np.empty(LANES), COST_ROUNDING * np.abs(g), np.empty(m)
+    for i in range(len(f)):
+        if len(C):
+            c = C[i]
+        else:
+            for j in range(m):
+                c[j] = distance(x[i], y, j, root)
+        u, own = f[i], COST_ROUNDING * abs(f[i])
+        for first in range(0, m, LANES):
+            some, v, of_v, below = c[first : first + LANES], g[first : first + LANES], size[first : first + LANES], 0
+            for t in range(len(some)):
+                room[t] = some[t] - u - v[t] - (COST_ROUNDING * abs(some[t]) + own + of_v[t])
+                below += room[t] <= 0
+            for t in range(len(some) if below else 0):
+                if room[t] <= 0:
+                    if many == len(rows):
+                        rows, columns = np.append(rows, np.empty_like(rows)), np.append(columns, np.empty_like(columns))
+                    rows[many], columns[many] = i, first + t
+                    many += 1
+    return rows[:many].copy(), columns[:many].copy()

@@ -34,6 +34,11 @@ COST_ROUNDING = 2.0**-46  # of what a cost is compared with: sums of a few numbe
 ARITY = 4  # children of a node of the heap
 
 
+def middle(p: Floats) -> float:
+    """Return a median, in less time than numpy's takes to look at its arguments."""
+    return float(np.partition(p, len(p) // 2)[len(p) // 2])
+
+
 @compiled
 def _push(lengths: Floats, items: Ints, size: int, length: float, item: int) -> int:
     """Add an item to the heap, in place; return its new size."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from otformer.transport.costs.cost import Cost
-from otformer.transport.exact.assignment import Floats, Ints
+from otformer.transport.exact.assignment import Floats, Ints, middle
 from otformer.transport.exact.flow_graph import Clock
 from otformer.transport.exact.rounds import optimum
 from otformer.transport.exact.units import in_units
@@ -31,7 +31,7 @@ def from_coarser(cost: Cost, a: Floats, b: Floats, clock: Clock) -> Floats:
     v = from_coarser(fewer, s, t, clock)
     units = in_units(s, t, float(s.sum()))
     found = optimum(fewer, units.supply, units.demand, v, cost.spread, clock)
-    u = found.f - np.median(found.f)
+    u = found.f - middle(found.f)
     return cost.take(rows, np.arange(m)).pairs().least(u, 1, rows=False)[0][:, 0]
 
 

@@ -16,17 +16,18 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from otformer.transport.costs.cost import Cost
 from otformer.transport.exact import digits
+from otformer.transport.exact.all_pairs import on_matrix
 from otformer.transport.exact.coarse import from_coarser
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.exact.repeated import places
-from otformer.transport.exact.rounds import Optimum, optimum
+from otformer.transport.exact.rounds import Optimum, of_tree, optimum
 from otformer.transport.exact.small_assignments import ON_MATRIX, assign
 from otformer.transport.exact.start import start, usable
 from otformer.transport.exact.units import Units, in_units
 from otformer.transport.exact.whole_numbers import (
     completed,
-    in_float64,
     is_proved,
     is_rounding,
     least_of_rows,
@@ -36,8 +37,8 @@ from otformer.transport.exact.whole_numbers import (
 )
 from otformer.transport.types import Problem, to_numpy
 
-MATRIX_UP_TO = 512  # points of an assignment that is solved on the matrix
-GRAPH_UP_TO = 1500  # pairs of which all are put on the graph: choosing some takes longer than the flow
+MATRIX_UP_TO = 150  # points of an assignment that is solved by shortest paths on the matrix
+SWEPT_UP_TO = 1024 * 1024  # pairs of a matrix that needs no list of them
 
 
 class Found(NamedTuple):
@@ -84,9 +85,8 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
         v, depth = start(problem, pairs, clock)
     few = math.prod(pairs.shape) <= digits.UP_TO
     found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
-    if few and not clock.expired and not _is_sure(problem, found, tol):
-        better = of_all_pairs(pairs, units, found.f, found.g, clock)
-        found = better if math.isfinite(better.gap) or found.unsent.any() else found  # or time was up
+    if few:
+        found = _made_sure(problem, pairs, found, units, tol, clock)
     if found.unsent.any():
         found = completed(found, pairs, clock)
     if order is not None:
@@ -94,6 +94,14 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
         sent = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j])
         found = found._replace(sent=sent, f=found.f[np.argsort(i)], g=found.g[np.argsort(j)])
     return found, depth
+
+
+def _made_sure(problem: Problem, pairs: Cost, found: Optimum, units: Units, tol: float, clock: Clock) -> Optimum:
+    """Go on in whole numbers if float64 was not enough."""
+    if clock.expired or _is_sure(problem, found, tol):
+        return found
+    better = of_all_pairs(pairs, units, found, clock)
+    return better if math.isfinite(better.gap) or found.unsent.any() else found  # or time was up
 
 
 def _on_graph(problem: Problem, pairs: tuple[np.ndarray, np.ndarray], units: Units, tol: float, clock: Clock) -> Optimum:
@@ -114,16 +122,15 @@ def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
 
 
 def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Optimum | None:
-    """Solve on the full matrix. None if the problem is not small, or float64 is not enough."""
+    """Solve on the full matrix. None if the problem is not small, or costs are forbidden."""
     if problem.cost.dense is None or problem.start is not None:
         return None
     (n, m), C, found = problem.cost.shape, to_numpy(problem.cost.dense), None
-    if n == m and (units.supply == 1).all():
-        found = _assigned(C) if n <= MATRIX_UP_TO else None
-    elif n * m <= GRAPH_UP_TO and float(C.max()) < math.inf:
-        u = C.min(1)
-        found = in_float64(*np.divmod(np.arange(C.size), m), C.ravel(), units, u, (C - u[:, None]).min(0), clock)
-    return found if found is not None and _is_sure(problem, found, tol) else None
+    if n == m <= MATRIX_UP_TO and (units.supply == 1).all():
+        found = _assigned(C)
+    if found is None and n * m <= SWEPT_UP_TO and float(C.max()) < math.inf:
+        found = of_tree(on_matrix(np.ascontiguousarray(C), units.supply, units.demand, clock), problem.cost)
+    return found and _made_sure(problem, problem.cost, found, units, tol, clock)
 
 
 def _is_sure(problem: Problem, found: Optimum, tol: float) -> bool:

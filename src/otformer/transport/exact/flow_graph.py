@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from otformer.transport.compiled import by_row
-from otformer.transport.exact.assignment import Floats, Ints, match, settle
+from otformer.transport.exact.assignment import Floats, Ints, match, middle, settle
 from otformer.transport.exact.simplex import LEVEL, PARENT, Span, no_tree, pivot, plant, recompute
 
 PORTION, FIRST_PORTION = 0.1, 64  # seconds of work between two looks at the clock; rows or pivots of the first
@@ -84,7 +84,7 @@ class Matching:
     def run(self, clock: Clock, far: float) -> None:
         """Find the best flow on all edges. What cannot be sent stays; potentials there are ``far`` from the others."""
         edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
-        self.g -= np.median(self.g)  # most are small then, and have their digits, however far away a few points are
+        self.g -= middle(self.g)  # most are small then, and have their digits, however far away a few points are
         settle(*edges)
         stuck = np.zeros(len(self.to), np.bool_)
         for first, last in clock.portions(len(self.to)):
@@ -164,7 +164,7 @@ class Tree:
     def _renew(self) -> None:
         """Recompute potentials without the rounding of many changes, most of them small (as in `Matching.run`)."""
         recompute(self.tree, self.on_tree[2], self.p, 1)
-        self.p[-1] -= np.median(self.p)
+        self.p[-1] -= middle(self.p)
         recompute(self.tree, self.on_tree[2], self.p, 1)
 
     @property

@@ -38,7 +38,7 @@ import numpy as np
 
 from otformer.transport.costs.cost import Cost
 from otformer.transport.exact.all_pairs import ALL_PAIRS, AllPairs
-from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
+from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints, middle
 from otformer.transport.exact.flow_graph import Clock, Graph, Sent, Tree, empty_graph
 
 PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begins with
@@ -76,7 +76,7 @@ def optimum(
     returned if it is ``handed_over`` to another method.
     """
     direct = pairs.direct()
-    v = v - np.median(v)  # a constant is free, and a large one costs digits
+    v = v - middle(v)  # a constant is free, and a large one costs digits
     values, places = pairs.least(v, 1 if clock.expired else min(PAIRS, pairs.shape[1]), rows=True)
     if clock.expired:  # the bound of v, and nothing sent
         none = np.empty(0, np.int64)
@@ -98,15 +98,15 @@ def optimum(
             least, best = score, Optimum(sent, f, graph.g.copy(), gap, rounds, unsent.copy(), unmet.copy(), graph.method)
         if handed_over and stalled > STALLED_ROUNDS:
             return best._replace(rounds=rounds)
-        middle = float(np.median(graph.g))
-        room = abs(values + middle) + abs(graph.f + middle)[:, None] + abs(graph.g - middle)[places]
+        centre = middle(graph.g)
+        room = abs(values + centre) + abs(graph.f + centre)[:, None] + abs(graph.g - centre)[places]
         below = graph.f[:, None] - values > COST_ROUNDING * room
         i, j = np.nonzero(below)[0], places[below]
         if stalled > STALLED_ROUNDS:
             i, j = _not_among(i, j, *graph.pairs(), pairs.shape[1])
         new = i.tobytes() + j.tobytes() != before  # or they are on the graph, and only rounding, or no way out, is left
         more = (len(i) and new) or (unsent.any() and far < most)
-        if clock.expired or not (more or (gap < last / 2 and not _tight(sent, f + middle, graph.g - middle))):
+        if clock.expired or not (more or (gap < last / 2 and not _tight(sent, f + centre, graph.g - centre))):
             return best._replace(rounds=rounds)
         if direct is not None and isinstance(graph, Tree) and not gap < FALLING * last:
             return _over_all_pairs(pairs, AllPairs(graph, direct, spread), clock, best._replace(rounds=rounds))
@@ -118,12 +118,18 @@ def optimum(
 def _over_all_pairs(pairs: Cost, sweeps: AllPairs, clock: Clock, before: Optimum) -> Optimum:
     """Go on over all pairs; of the potentials then and ``before`` those of the higher bound prove what was found."""
     sweeps.run(clock)
-    graph = sweeps.graph
-    sent, g, (unsent, unmet) = graph.sent(), graph.g, graph.unsent()
-    f, (supply, demand) = pairs.least(g, 1, rows=True)[0][:, 0], np.split(graph.weights, [graph.shape[0]])
+    found, (supply, demand) = of_tree(sweeps.graph, pairs), np.split(sweeps.graph.weights, [len(before.f)])
+    f, g = found.f, found.g
     if clock.expired and supply @ before.f + demand @ before.g > supply @ f + demand @ g:
         f, g = before.f, before.g
-    return Optimum(sent, f, g, sent.gap(f, g), before.rounds + 1, unsent, unmet, ALL_PAIRS)
+    return found._replace(f=f, g=g, gap=found.sent.gap(f, g), rounds=before.rounds + 1)
+
+
+def of_tree(graph: Tree, pairs: Cost) -> Optimum:
+    """Return what sweeps over all pairs have found."""
+    sent, g, (unsent, unmet) = graph.sent(), graph.g, graph.unsent()
+    f = pairs.least(g, 1, rows=True)[0][:, 0]
+    return Optimum(sent, f, g, sent.gap(f, g), 1, unsent, unmet, ALL_PAIRS)
 
 
 def _not_among(i: Ints, j: Ints, rows: Ints, columns: Ints, m: int) -> tuple[Ints, Ints]:
@@ -147,8 +153,8 @@ def _first_graph(
     """
     n, m = pairs.shape
     u, last = values[:, 0].copy(), values[:, -1]
-    i, j = _listed(places)
-    column, row = _listed(pairs.least(u, min(PAIRS, n), rows=False)[1])
+    i, j = listed(places)
+    column, row = listed(pairs.least(u, min(PAIRS, n), rows=False)[1])
     # Where many pairs cost the same, all lists name the same few columns: pairs in the order given do not.
     along = np.arange(max(n, m))
     order, across = along * n // len(along), along * m // len(along)
@@ -161,11 +167,11 @@ def _first_graph(
         np.concatenate([j, column[new], across[as_good]]),
         np.concatenate([pairs.costs(i, j), found[new], tied[as_good]]),
     )
-    listed = np.isfinite(last)
-    return graph, float((last - u)[listed].mean()) if listed.any() else math.inf
+    finite = np.isfinite(last)
+    return graph, float((last - u)[finite].mean()) if finite.any() else math.inf
 
 
-def _listed(places: Ints) -> tuple[Ints, Ints]:
+def listed(places: Ints) -> tuple[Ints, Ints]:
     """Return lists [n, k] as pairs (i, j), [E] each, without places −1."""
     some = places >= 0
     return np.nonzero(some)[0], places[some]

@@ -15,16 +15,18 @@ import numpy as np
 
 from otformer.transport.costs.cost import Cost
 from otformer.transport.exact import digits
+from otformer.transport.exact.all_pairs import unclear
 from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.flow_graph import Clock, Sent, Tree, empty_graph
 from otformer.transport.exact.repeated import staircase
-from otformer.transport.exact.rounds import Optimum
+from otformer.transport.exact.rounds import Optimum, listed
 from otformer.transport.exact.units import Units
 
 MOST_PIVOTS = 2**62
 EPSILON = 2.0**-52
 WEIGHT_ROUNDING = 2.0**-46  # of a weight: sums that float64 calls equal differ by less
 FLOOR = 2.0**-46  # of Σ P |C|: what rounding leaves of a gap, where costs cancel
+FIRST_PAIRS = 4  # pairs of a row that digits begin with, besides those in use
 MARGINAL = 1e-12  # share of the mass that a plan may not carry
 
 
@@ -61,13 +63,29 @@ def is_rounding(found: Optimum) -> bool:
     return int(found.unsent.sum()) <= MARGINAL * found.total
 
 
-def of_all_pairs(pairs: Cost, units: Units, f: Floats, g: Floats, clock: Clock) -> Optimum:
-    """Find the optimum over all allowed pairs in whole numbers, from potentials near it."""
-    n, m = pairs.shape
-    i, j = np.divmod(np.arange(n * m), m)
-    c = pairs.costs(i, j)
-    allowed = np.isfinite(c)
-    return _of_arcs(i[allowed], j[allowed], c[allowed], units.supply, units.demand, f, g, clock, units.rounded)
+def of_all_pairs(pairs: Cost, units: Units, near: Optimum, clock: Clock) -> Optimum:
+    """Find the optimum over all allowed pairs in whole numbers, from a plan and potentials near it.
+
+    Pairs of clearly positive reduced cost need no digits. The graph begins with those in use and a few of every row; pairs
+    of which float64 cannot tell, for the potentials of the graph, are added until there are none.
+    """
+    direct, f, g = pairs.direct(), near.f, near.g
+    if direct is None or near.unsent.any():
+        i, j = np.divmod(np.arange(pairs.shape[0] * pairs.shape[1]), pairs.shape[1])
+        c = pairs.costs(i, j)
+        allowed = np.isfinite(c)
+        return _of_arcs(i[allowed], j[allowed], c[allowed], units.supply, units.demand, f, g, clock, units.rounded)
+    m, found = len(g), near
+    i, j = listed(pairs.least(g, min(FIRST_PAIRS, m), rows=True)[1])
+    key = np.append(near.sent.i * m + near.sent.j, i * m + j)
+    while True:
+        i, j = np.divmod(np.unique(key), m)
+        found = _of_arcs(i, j, pairs.costs(i, j), units.supply, units.demand, found.f, found.g, clock, units.rounded)
+        rows, columns = unclear(*direct, found.f, found.g)
+        more = np.setdiff1d(rows * m + columns, i * m + j)
+        if not len(more) or found.unsent.any() or not math.isfinite(found.gap):
+            return found
+        key = np.append(i * m + j, more)
 
 
 def of_graph(i: Ints, j: Ints, c: Floats, units: Units, f: Floats, g: Floats, tol: float, clock: Clock) -> Optimum:
