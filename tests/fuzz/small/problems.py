@@ -57,7 +57,7 @@ def with_exact_weights(p: Problem, rng: np.random.Generator) -> tuple[Problem, s
     """Weights rounded to whole multiples of a power of 2, so that both sums are equal without rounding; and words for it."""
     if p.a is None or p.b is None:
         return p, "equal weights"
-    bits, scale = one_of(rng, BITS), one_of(rng, (0, 0, 6, -40))
+    bits, scale = max(one_of(rng, BITS), max(p.shape).bit_length()), one_of(rng, (0, 0, 6, -40))
     a, b = (np.ldexp(whole(w, bits), scale - bits) for w in (p.a, p.b))
     return Problem(p.x, p.y, a, b, p.M, p.metric), f"weights of {bits} bits times 2^{scale}"
 
@@ -65,6 +65,7 @@ def with_exact_weights(p: Problem, rng: np.random.Generator) -> tuple[Problem, s
 def whole(w: np.ndarray, bits: int) -> np.ndarray:
     """Whole numbers in proportion to w, of sum 2^bits; a weight that is positive gets 1 at least."""
     w = np.where(w.any(), w, 1.0)
-    units = np.where(w > 0, np.maximum(np.floor(w / w.sum() * 2.0**bits), 1.0), 0.0)
+    one = (w > 0).astype(float)
+    units = one + np.floor(w / w.sum() * (2.0**bits - one.sum()))
     units[units.argmax()] += 2.0**bits - units.sum()
     return units
