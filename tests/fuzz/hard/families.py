@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fuzz.hard import doors, draws, entropic, judge, optimum
+from fuzz.workers import Verdict
 
 MOST = draws.SIZES[1]
 GROUPS = (  # draws × entry points
@@ -27,14 +28,6 @@ KEPT: dict[str, list[str]] = {}  # families of `make fuzz`: one per draw, its en
 for _name, (_draw, _) in FAMILIES.items():
     KEPT.setdefault(_draw.__name__, []).append(_name)
 SMALL = 60  # points of a side in `make fuzz`
-
-
-class Verdict(NamedTuple):
-    kind: str  # of judge.KINDS
-    why: str
-    words: str  # what was drawn
-    seconds: float  # of the call
-    pot: float  # seconds that POT takes
 
 
 class Posed(NamedTuple):

@@ -131,7 +131,7 @@ def judged(case: Case, answer: Answer, known: Truth) -> tuple[str, str]:
         return "not converged", f"value {answer.value!r}, optimum {_shown(known.value)}"
     if answer.plan is None:
         return _by_value(answer, known)
-    wrong = _plan_fault(case, answer, known) or (answer.potentials and _potentials_fault(case, *answer.potentials))
+    wrong = _plan_fault(case, answer, known) or (answer.potentials and potentials_fault(case, *answer.potentials))
     return ("bad plan", wrong) if wrong else _by_plan(case, answer.plan, answer, known)
 
 
@@ -149,7 +149,7 @@ def _by_value(answer: Answer, known: Truth) -> tuple[str, str]:
     sizes = (x * abs(p.best.f[i] + p.best.g[j]) for p, tree in zip(known.parts, trees, strict=True) for i, j, x in tree if x)
     if _near(Fraction(answer.value), known.value, sum(sizes, Fraction(0)), answer, known):  # type: ignore[arg-type]
         return "ok", ""
-    loose = abs(Fraction(answer.value) - known.value) <= _rounding(known)  # type: ignore[arg-type]
+    loose = abs(Fraction(answer.value) - known.value) <= rounding(known)  # type: ignore[arg-type]
     return "undetermined" if loose else "wrong value", f"value {answer.value!r}, optimum {_shown(known.value)}"
 
 
@@ -169,15 +169,15 @@ def _plan_fault(case: Case, answer: Answer, known: Truth) -> str:
     return ""
 
 
-def _potentials_fault(case: Case, f: np.ndarray, g: np.ndarray) -> str:
-    """Where f_i + g_j is above the cost of an allowed pair, by more than rounding of all costs."""
+def potentials_fault(case: Case, f: np.ndarray, g: np.ndarray, parts: float = 0.0) -> str:
+    """Where f_i + g_j is above the cost of an allowed pair, by more than rounding of all costs, and of their parts."""
     a, b = weights_of(case)
     here = np.isfinite(case.M) & (a > 0)[:, None] & (b > 0)
     f, g, C = np.where(a > 0, f, 0.0), np.where(b > 0, g, 0.0), np.where(here, case.M, 0.0)
     if not (np.isfinite(f).all() and np.isfinite(g).all()):
         return "a potential that is not finite"
     over = np.where(here, f[:, None] - C + g, 0.0)
-    size = np.abs(C) + np.abs(f)[:, None] + np.abs(g) + np.abs(C).max()
+    size = np.abs(C) + np.abs(f)[:, None] + np.abs(g) + np.abs(C).max() + parts
     return f"potentials above the cost by {over.max():.3g}" if (over > CLOSE * size).any() else ""
 
 
@@ -193,7 +193,7 @@ def _by_plan(case: Case, P: np.ndarray, answer: Answer, known: Truth) -> tuple[s
         return "ok", ""
     own = _own(case, P, known)
     if not right and not (_close(case, P, answer, known) and _near(total, own, size, answer, known)):
-        loose = _near(total, own, size, answer, known) and abs(total - known.value) <= _rounding(known)
+        loose = _near(total, own, size, answer, known) and abs(total - known.value) <= rounding(known)
         said = f"value {_shown(total)}, optimum {_shown(known.value)}, of its own marginals {_shown(own)}"
         return "undetermined" if loose else "wrong value", said
     if total - own > rest:
@@ -202,7 +202,7 @@ def _by_plan(case: Case, P: np.ndarray, answer: Answer, known: Truth) -> tuple[s
     return "ok", "" if right else "optimal for its own marginals"
 
 
-def _rounding(known: Truth) -> Fraction:
+def rounding(known: Truth) -> Fraction:
     """What rounding of every weight can change of the value: Σ a |f| + Σ b |g| units, f being 0 where a is largest."""
     total = Fraction(0)
     for part in known.parts:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import time
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fuzz.hard import __main__ as campaign
 from fuzz.hard import doors, draws, entropic, judge, optimum
-from fuzz.hard.families import FAMILIES, Verdict, run
+from fuzz.hard.families import run
 
 
 def drawn(seed: int, n: int = 5, m: int = 4, forbidden: float = 0.0) -> draws.Case:
@@ -232,22 +229,3 @@ def test_a_library_that_errs_is_found_through_its_entry_points(monkeypatch, name
 
     monkeypatch.setattr(doors, "of", type("Fake", (), {"linear_sum_assignment": staticmethod(fake)}))
     assert run("must_link linear_sum_assignment", 10, 20).kind == kind  # entries at −1000, which scipy solves
-
-
-def test_a_call_without_end_is_killed_and_the_next_one_runs(monkeypatch):
-    begun = multiprocessing.Value("i", 0)
-
-    def endless(family, seed, most, say):
-        say("calling")
-        begun.value += 1
-        time.sleep(60 if seed == 0 or begun.value == 3 else 0)  # the third call is the first of seed 1, which compiles
-        return Verdict("ok", "", "", 0.0, 0.0)
-
-    monkeypatch.setattr(campaign, "warm", lambda: None)
-    monkeypatch.setattr(campaign, "run", endless)
-    monkeypatch.setattr(campaign, "TRIES", (0.2, 0.4, 0.2))
-    family = next(iter(FAMILIES))
-    found = campaign.campaign([(family, 0), (family, 1)], 1, 20, 60.0)
-    assert [found[family, k].kind for k in (0, 1)] == ["hang", "ok"]
-    assert begun.value == 4
-    assert f"| {family} | 2 | 1 |  | 1 |" in campaign.table(found)

@@ -2,35 +2,39 @@
 
 Every peer is a process of its own per problem. It is warmed up on a small problem, called once, and then timed: the least
 of a few calls, of many if they are short, of the first alone if that took over ten seconds and nothing was compiled in it.
-Costs are squared Euclidean. Peers that take a matrix get it for nothing: making it is not timed. Ours is
-``of.solve_sample(x, y, reg=0)``, from points, and ``of.solve(M, reg=0)``, from the matrix.
+Peers that take a matrix get it for nothing: making it is not timed. Ours is ``of.solve_sample(x, y, reg=0)``, from points,
+and ``of.solve(M, reg=0)``, from the matrix; where a problem has no points, the matrix is all there is.
 
 Nothing a peer says of itself is used. Value, marginals and the gap to the bound are computed here in float64, from the plan
-and the potentials g of the columns: with f_i = min_j (C_ij − g_j) over all pairs no plan costs less than Σ a f + Σ b g,
-and this one costs Σ P (C − f − g) more.
+and the potentials g of the columns: with f_i = min_j (C_ij − g_j) over all columns that have mass no plan costs less than
+Σ a f + Σ b g, and this one costs Σ P (C − f − g) more, and what its marginals are off times their prices.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
 from otformer.files import output_folder, write_csv, written
-from otformer.lab.benchmarks.exact_peers import FAMILIES, PEERS, Plan, Problem, make
-from otformer.lab.benchmarks.harness import OURS, SLOW, Row, TurnSettings, by_problem, earlier, with_ratios
+from otformer.lab.benchmarks.exact_families import FAMILIES, expanded, make, order
+from otformer.lab.benchmarks.exact_peers import PEERS, Plan
+from otformer.lab.benchmarks.exact_problem import Problem
+from otformer.lab.benchmarks.exact_report import ExactRow, claims, table
+from otformer.lab.benchmarks.harness import SLOW, TurnSettings, by_problem, earlier, with_ratios
 from otformer.lab.benchmarks.measure import WARM, timed
+from otformer.lab.benchmarks.problems import Array
 from otformer.lab.benchmarks.process import outside
-from otformer.lab.benchmarks.report import machine, markdown, number, shown, speeds, versions
+from otformer.lab.benchmarks.report import machine, versions
 
 SHORT = 0.1  # seconds; a call that takes less is repeated ten times as often
 OFF = 1e-9  # L1 error of the marginals, of mass 1, above which a plan is none
+NOTHING = 1e-9  # of what the plan a bᵀ costs; a value below it counts as 0
 LIBRARIES = ("scipy", "numba", "lapx", "torch-linear-assignment")  # versions that the report adds
 
 
@@ -48,28 +52,38 @@ def single(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def judged(p: Problem, plan: Plan, rows: int = 512) -> dict[str, Any]:
-    """Value, L1 error of the marginals, and value minus bound relative to the value (None without potentials)."""
+    """Value, L1 error of the marginals, value minus bound (None without potentials), and the cost that counts as nothing.
+
+    The gap is relative to the value; where the value is nothing beside what the plan a bᵀ costs, relative to ``floor``.
+    """
     i, j, masses = (np.asarray(t) for t in plan[:3])
-    cost, (a, b) = np.square(p.x[i] - p.y[j]).sum(1), p.weights()
+    if not (masses >= 0).all():
+        raise RuntimeError(f"a mass is {masses.min():.2g}")
+    i, j, masses = (t[masses > 0] for t in (i, j, masses))
+    cost, (a, b) = p.costs(i, j), p.weights()
     value = float(masses @ cost)
-    error = sum(float(abs(np.bincount(at, masses, len(w)) - w).sum()) for at, w in ((i, a), (j, b)))
+    off = [np.bincount(at, masses, len(w)) - w for at, w in ((i, a), (j, b))]
+    error = float(sum(abs(each).sum() for each in off))
     if not error < OFF:
         raise RuntimeError(f"marginals are off by {error:.2g}")
+    floor = NOTHING * sum(float(w @ abs(p.rows(part)) @ b) for part, w in _parts(a, rows))
+    found = {"value": value, "error": error, "floor": floor}
     if plan.g is None:
-        return {"value": value, "error": error, "gap": None}
-    g, parts = np.asarray(plan.g), np.split(p.x, range(rows, len(a), rows))
-    f = np.concatenate([(cdist(part, p.y, "sqeuclidean") - g).min(1) for part in parts])
-    gap = float(masses @ (cost - f[i] - g[j]))
-    return {"value": value, "error": error, "gap": gap / max(abs(value), 1e-300)}
+        return found | {"gap": None}
+    carried, g = b > 0, np.where(b > 0, np.asarray(plan.g), 0.0)
+    f = np.concatenate([(p.rows(part) - g)[:, carried].min(1) for part, _ in _parts(a, rows)])
+    gap = float(masses @ (cost - f[i] - g[j]) + abs(off[0] @ f + off[1] @ g))
+    return found | {"gap": gap / _size(value, floor)}
 
 
-@dataclass(frozen=True)
-class ExactRow(Row):
-    """A `Row` of the harness, with the value, its difference from the least one found, and the gap, both relative."""
+def _parts(a: Array, rows: int) -> Iterator[tuple[slice, Array]]:
+    """Some rows at a time, and their weights."""
+    return ((slice(k, k + rows), a[k : k + rows]) for k in range(0, len(a), rows))
 
-    value: float = math.nan
-    difference: float = math.nan
-    gap: float | None = None
+
+def _size(value: float, floor: float) -> float:
+    """What differences are relative to."""
+    return max(abs(value), floor, 1e-300)
 
 
 @dataclass(frozen=True)
@@ -79,7 +93,11 @@ class ExactSettings(TurnSettings):
     n: Sequence[int] = (100, 500, 2000, 5000, 10_000)
     families: Sequence[str] = tuple(FAMILIES)
     peers: Sequence[str] = tuple(PEERS)
-    known: ClassVar[Mapping[str, Mapping[str, Any]]] = {"families": FAMILIES, "peers": PEERS}
+    known: ClassVar[Mapping[str, Mapping[str, Any]]] = {"peers": PEERS}
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "families", expanded(self.families))
+        super().__post_init__()
 
 
 def bench(out: str | Path, settings: ExactSettings | None = None, append: bool = False) -> list[ExactRow]:
@@ -105,7 +123,7 @@ def bench(out: str | Path, settings: ExactSettings | None = None, append: bool =
 
 
 def _takes(name: str, family: str) -> bool:
-    return family != "weights" or not PEERS[name].assigns
+    return PEERS[name].takes(make(family, WARM))
 
 
 def _row(family: str, n: int, name: str, s: ExactSettings) -> ExactRow:
@@ -127,25 +145,10 @@ def compared(rows: Iterable[ExactRow]) -> list[ExactRow]:
     rows = with_ratios(sorted(rows, key=_place))
     groups = by_problem(rows).items()
     least = {key: min((row.value for row in group if row.arrived), default=math.nan) for key, group in groups}
-    differences = ((row.value - least[row.problem]) / max(abs(least[row.problem]), 1e-300) for row in rows)
+    differences = ((row.value - least[row.problem]) / _size(least[row.problem], row.floor) for row in rows)
     return [replace(row, difference=difference) for row, difference in zip(rows, differences, strict=True)]
 
 
-def _place(row: ExactRow) -> tuple[int, int, int]:
+def _place(row: ExactRow) -> tuple[int, tuple[int, ...], int]:
     """Where a row stands in the table; no two rows share it."""
-    return row.n, list(FAMILIES).index(row.family), list(PEERS).index(row.peer)
-
-
-def table(rows: Iterable[ExactRow]) -> list[str]:
-    """A Markdown table, one line per row; what did not arrive is a lower bound and says why."""
-    lines = [["family", "n", "peer", "time, s", "value", "above the least", "gap", "ratio to best peer", ""]]
-    for r in rows:
-        value, above = (f"{r.value:.9g}", f"{r.difference:.1e}") if r.arrived else ("", "")
-        name, time, ratio = shown(r)
-        lines.append([r.family, str(r.n), name, time, value, above, number(r.gap, ".1e"), ratio, r.note])
-    return markdown(lines)
-
-
-def claims(rows: Sequence[ExactRow]) -> list[str]:
-    """Our speed, from points, against every other, problem by problem: sentences that can be false."""
-    return speeds(rows, lambda group: [r for r in group if r.library != OURS and r.timed])
+    return row.n, order(row.family), list(PEERS).index(row.peer)
