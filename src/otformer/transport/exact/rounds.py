@@ -67,18 +67,41 @@ class Optimum(NamedTuple):
         return int(self.sent.units.sum() + self.unsent.sum())
 
 
+class _Proof:
+    """Keep, of potentials that are feasible for all pairs, those of the highest bound so far."""
+
+    def __init__(self, supply: Ints, demand: Ints) -> None:
+        self.supply, self.demand, self.bound = supply, demand, -math.inf
+
+    def offer(self, f: Floats, g: Floats) -> None:
+        bound = float(self.supply @ f + self.demand @ g)
+        if bound > self.bound:
+            self.bound, self.f, self.g = bound, f.copy(), g.copy()
+
+
 def optimum(
     pairs: Cost, supply: Ints, demand: Ints, v: Floats, spread: float, clock: Clock, handed_over: bool = False
 ) -> Optimum:
     """Find the best plan that sends ``supply`` [n] to ``demand`` [m], whole numbers of the same sum, from potentials v [m].
 
     ``spread`` bounds the range of all costs that are not infinite. Where this gets stuck, a plan that is not the best is
-    returned if it is ``handed_over`` to another method.
+    returned if it is ``handed_over`` to another method. Once time is up, the best bound so far comes with the plan.
     """
+    proof = _Proof(supply, demand)
+    found = _search(pairs, supply, demand, v, spread, clock, handed_over, proof)
+    if not clock.expired:
+        return found
+    return found._replace(f=proof.f, g=proof.g, gap=found.sent.gap(proof.f, proof.g))
+
+
+def _search(
+    pairs: Cost, supply: Ints, demand: Ints, v: Floats, spread: float, clock: Clock, handed_over: bool, proof: _Proof
+) -> Optimum:
     direct = pairs.direct()
     v = v - middle(v)  # a constant is free, and a large one costs digits
     values, places = pairs.least(v, 1 if clock.expired else min(PAIRS, pairs.shape[1]), rows=True)
-    if clock.expired:  # the bound of v, and nothing sent
+    proof.offer(values[:, 0], v)
+    if clock.expired:  # nothing sent
         none = np.empty(0, np.int64)
         return Optimum(Sent(none, none, none, np.empty(0)), values[:, 0], v, 0.0, 1, supply, demand, NO_TIME)
     graph, far = _first_graph(pairs, supply, demand, v, values, places, Tree if direct is not None else empty_graph)
@@ -91,6 +114,7 @@ def optimum(
         rounds += 1
         values, places = pairs.least(graph.g, min(ADDED, pairs.shape[1]), rows=True)
         (unsent, unmet), sent, f = graph.unsent(), graph.sent(), values[:, 0]
+        proof.offer(f, graph.g)
         gap, last = sent.gap(f, graph.g), gap
         score = unsent.sum(), gap
         stalled = 0 if score[0] < least[0] or gap < PROGRESS * least[1] else stalled + 1
@@ -109,20 +133,13 @@ def optimum(
         if clock.expired or not (more or (gap < last / 2 and not _tight(sent, f + centre, graph.g - centre))):
             return best._replace(rounds=rounds)
         if direct is not None and isinstance(graph, Tree) and not gap < FALLING * last:
-            return _over_all_pairs(pairs, AllPairs(graph, direct, spread), clock, best._replace(rounds=rounds))
+            AllPairs(graph, direct, spread).run(clock)
+            found = of_tree(graph, pairs)
+            proof.offer(found.f, found.g)
+            return found._replace(rounds=rounds + 1)
         far, before = far * FARTHER if unsent.any() else far, i.tobytes() + j.tobytes()
         if new:
             graph.add(i, j, pairs.costs(i, j))
-
-
-def _over_all_pairs(pairs: Cost, sweeps: AllPairs, clock: Clock, before: Optimum) -> Optimum:
-    """Go on over all pairs; of the potentials then and ``before`` those of the higher bound prove what was found."""
-    sweeps.run(clock)
-    found, (supply, demand) = of_tree(sweeps.graph, pairs), np.split(sweeps.graph.weights, [len(before.f)])
-    f, g = found.f, found.g
-    if clock.expired and supply @ before.f + demand @ before.g > supply @ f + demand @ g:
-        f, g = before.f, before.g
-    return found._replace(f=f, g=g, gap=found.sent.gap(f, g), rounds=before.rounds + 1)
 
 
 def of_tree(graph: Tree, pairs: Cost) -> Optimum:
