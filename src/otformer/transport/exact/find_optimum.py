@@ -19,7 +19,7 @@ from torch import Tensor
 from otformer.transport.costs.cost import Cost
 from otformer.transport.exact import digits
 from otformer.transport.exact.all_pairs import on_matrix
-from otformer.transport.exact.coarse import from_coarser
+from otformer.transport.exact.coarse_to_fine import from_coarser
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.exact.repeated import places
 from otformer.transport.exact.rounds import Optimum, of_tree, optimum
