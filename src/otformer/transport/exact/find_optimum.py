@@ -18,6 +18,7 @@ from torch import Tensor
 
 from otformer.transport.exact import digits
 from otformer.transport.exact.flow_graph import Clock, Sent
+from otformer.transport.exact.monge import is_tight, monge_plan
 from otformer.transport.exact.repeated import places
 from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.small_assignments import ON_MATRIX, assign
@@ -59,12 +60,13 @@ def find_optimum(problem: Problem, tol: float, max_time: float | None = None) ->
     allowed = problem.cost.allowed()
     if allowed is not None:
         return Found(_on_graph(problem, allowed, units, tol, clock), units, 0, clock)
-    found, depth, at = _on_matrix(problem, units, tol, clock), 0, places(problem.cost)
-    if at is not None:
-        found, depth = _in_rounds(*at.merged(problem, units), tol, clock)
-        found = at.shared(found, units)
-    elif found is None:
-        found, depth = _in_rounds(problem, units, tol, clock)
+    found, depth = _on_matrix(problem, units, tol, clock), 0
+    if found is None:
+        at = places(problem.cost)
+        found, depth = _in_rounds(*((problem, units) if at is None else at.merged(problem, units)), tol, clock)
+        found = found if at is None else at.shared(found, units)
+    if found.unsent.any():
+        found = completed(found, problem.cost, clock)
     return Found(found, units, depth, clock)
 
 
@@ -77,18 +79,19 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
     if order is not None:
         problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
     pairs = problem.cost.pairs()
-    v, depth = start(problem, pairs, clock)
-    few = math.prod(pairs.shape) <= digits.UP_TO
-    found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
+    few, depth = math.prod(pairs.shape) <= digits.UP_TO, 0
+    found = None if clock.expired else monge_plan(pairs, units)
+    if found is None or not (is_tight(found) and _is_sure(problem, found, tol)):
+        v, depth = start(problem, pairs, clock) if found is None else (found.g, 0)
+        found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
     if few and not clock.expired and not _is_sure(problem, found, tol):
         better = of_all_pairs(pairs, units, found.f, found.g, clock)
         found = better if math.isfinite(better.gap) or found.unsent.any() else found  # or time was up
-    if found.unsent.any():
-        found = completed(found, pairs, clock)
     if order is not None:
         i, j = map(to_numpy, order)
-        sent = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j])
-        found = found._replace(sent=sent, f=found.f[np.argsort(i)], g=found.g[np.argsort(j)])
+        sent, row, column = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j]), np.argsort(i), np.argsort(j)
+        rest = {"unsent": found.unsent[row], "unmet": found.unmet[column]}
+        found = found._replace(sent=sent, f=found.f[row], g=found.g[column], **rest)
     return found, depth
 
 

@@ -1,6 +1,6 @@
 r"""Points given several times: one point with the weight of all of them, and the plan between these places shared out again.
 
-Pairs between equal points cost the same, so there are as many optimal plans as ways to share: shortest paths see all of
+Equal rows of a matrix, and equal columns, are points given several times. Pairs between equal points cost the same, so there are as many optimal plans as ways to share: shortest paths see all of
 these ties. Merged, the points of a place have one potential and nothing is tied. Let U_IJ units go from place I to place J,
 in whole numbers. Put the units of all pairs (I, J) on a line, place after place, and on the same line the units of the
 points, in the same order of their places: each piece of the line between two ends belongs to one point and to one pair
@@ -49,6 +49,7 @@ class Places(NamedTuple):
 
     def merged(self, problem: Problem, units: Units) -> tuple[Problem, Units]:
         """Return the problem between places."""
+        problem = problem.as_tensors()
         i, j = (torch.as_tensor(side.first, device=problem.cost.device) for side in self)
         weights = {
             name: w.new_zeros(len(side.first)).index_add(0, torch.as_tensor(side.place, device=w.device), w)
