@@ -18,11 +18,11 @@ from torch import Tensor
 
 from otformer.transport.exact import digits
 from otformer.transport.exact.flow_graph import Clock, Sent
-from otformer.transport.exact.monge import is_tight, monge_plan
 from otformer.transport.exact.repeated import places
 from otformer.transport.exact.rounds import Optimum, optimum
 from otformer.transport.exact.small_assignments import ON_MATRIX, assign
 from otformer.transport.exact.start import start, usable
+from otformer.transport.exact.structure import is_tight, structured
 from otformer.transport.exact.units import Units, in_units
 from otformer.transport.exact.whole_numbers import (
     completed,
@@ -80,7 +80,7 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
         problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
     pairs = problem.cost.pairs()
     few, depth = math.prod(pairs.shape) <= digits.UP_TO, 0
-    found = None if clock.expired else monge_plan(pairs, units)
+    found = structured(problem, pairs, units, clock)
     if found is None or not (is_tight(found) and _is_sure(problem, found, tol)):
         v, depth = start(problem, pairs, clock) if found is None else (found.g, 0)
         found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
@@ -90,8 +90,8 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
     if order is not None:
         i, j = map(to_numpy, order)
         sent, row, column = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j]), np.argsort(i), np.argsort(j)
-        rest = {"unsent": found.unsent[row], "unmet": found.unmet[column]}
-        found = found._replace(sent=sent, f=found.f[row], g=found.g[column], **rest)
+        found = found._replace(sent=sent, f=found.f[row], g=found.g[column])
+        found = found._replace(unsent=found.unsent[row], unmet=found.unmet[column])
     return found, depth
 
 

@@ -21,9 +21,7 @@ columns: all costs are never looked at.
 **Rejection.** Any part of such costs is of the same kind. In a part of SAMPLES rows and columns the ends are found by
 looking at all of it, and X ≥ 0 is tested between all neighbours: costs without that order do not pass, but for a rare one.
 
-**Proof.** Costs are rounded, and samples tell little of costs that are nearly Monge. So the staircase is a proposal. With its
-potentials g, f*_i = min_j (c_ij − g_j) over all pairs, and the gap, prove it or do not, as in rounds.py, which goes on
-from g if not.
+Costs are rounded, and samples tell little of costs that are nearly Monge: the staircase is a proposal (structure.py).
 """
 
 from __future__ import annotations
@@ -35,41 +33,26 @@ from otformer.transport.costs.cost import Cost
 from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.flow_graph import Sent
 from otformer.transport.exact.one_dimension import Stairs, stairs
-from otformer.transport.exact.rounds import Optimum
 from otformer.transport.exact.units import Units
 
-METHOD = "a staircase, for the costs are Monge"
 SAMPLES = 8, 96  # rows and columns of a part that is tested
 UNSURE = 2.0**-20  # of costs that are compared: those that are Monge but for this are worth a proposal
 ROUNDED = 2.0**-46  # of what is compared: differences within it are ties
 MOST_TURNS, PATIENCE = 64, 8  # of looks for the ends; of those without finding more
-NEAR = 2.0**-4  # of Σ P |C|: a proposal that misses the optimum by less is a start
 
 
-def monge_plan(pairs: Cost, units: Units) -> Optimum | None:
-    """Propose a plan and potentials for costs that look Monge in some order; otherwise return None."""
+def staircase_plan(pairs: Cost, units: Units) -> tuple[Sent, Floats] | None:
+    """Return the staircase of costs that look Monge in some order, and potentials g [m]; None if they do not."""
     order = _order(pairs)
     if order is None:
         return None
     rows, columns = order
     steps = stairs(*(torch.from_numpy(w[:, None]) for w in (units.supply[rows], units.demand[columns])))
-    i, j = rows[steps.rows[:, 0].numpy()], columns[steps.columns[:, 0].numpy()]
-    cost, masses = pairs.costs(i, j), steps.masses[:, 0].numpy()
+    i, j, masses = rows[steps.rows[:, 0]], columns[steps.columns[:, 0]], steps.masses[:, 0].numpy()
+    cost, used = pairs.costs(i, j), masses > 0
     if not np.isfinite(cost).all():
         return None
-    g = _potentials(steps, cost)[np.argsort(columns)]
-    f, used = pairs.least(g, 1, rows=True)[0][:, 0], masses > 0
-    sent = Sent(i[used], j[used], masses[used], cost[used])
-    gap, none = sent.gap(f, g), (np.zeros_like(w) for w in units[:2])
-    if not gap <= NEAR * float(sent.units @ abs(sent.cost)):
-        return None
-    return Optimum(sent, f, g, gap, 1, *none, METHOD)
-
-
-def is_tight(found: Optimum) -> bool:
-    """Return whether the gap is no more than the rounding of numbers as large as those that it is summed from."""
-    i, j, units, cost = found.sent
-    return found.gap <= ROUNDED * float(units @ (abs(cost) + abs(found.f[i]) + abs(found.g[j])))
+    return Sent(i[used], j[used], masses[used], cost[used]), _potentials(steps, cost)[np.argsort(columns)]
 
 
 def _potentials(steps: Stairs, cost: Floats) -> Floats:
@@ -77,7 +60,7 @@ def _potentials(steps: Stairs, cost: Floats) -> Floats:
     right, columns = ~steps.down[:, 0].numpy(), steps.columns[:, 0].numpy()
     g = np.zeros(columns[-1] + 1, np.longdouble)
     g[columns[1:]] = np.cumsum(right * np.diff(cost.astype(np.longdouble)))
-    return (g - np.median(g)).astype(np.float64)
+    return (g - np.median(g)).astype(np.float64)  # small, and so rounded little
 
 
 def _order(pairs: Cost) -> tuple[Ints, Ints] | None:
@@ -118,7 +101,7 @@ def _ends(C: Floats) -> tuple[int, int] | None:
     C = C[np.argsort(C[:, 0] - C[:, -1])]
     X = C[:-1, 1:] + C[1:, :-1] - C[:-1, :-1] - C[1:, 1:]
     size = abs(C[:-1, 1:]) + abs(C[1:, :-1]) + abs(C[:-1, :-1]) + abs(C[1:, 1:])
-    return (first, last) if (X >= -UNSURE * size).all() else None
+    return (first, last) if (X + UNSURE * size >= 0).all() else None
 
 
 def _differences(pairs: Cost, first: int, last: int, rows: bool) -> tuple[Floats, float]:

@@ -1,0 +1,51 @@
+r"""Structure that is seen before anything is solved: a plan and potentials are proposed, and all pairs prove them or do not.
+
+    costs that are Monge in some order of rows and columns      a staircase                                        monge.py
+    equal weights and costs that are small whole numbers        paths from all free rows at once       tied_assignment.py
+
+Both are rejected by a few entries where a problem has neither. What is proposed has potentials g of the columns. With
+f*_i = min_j (c_ij − g_j) over all pairs the gap Σ P (c − f* − g) is a proof, whatever made the plan (rounds.py). Where it is
+more than rounding leaves, because costs are of that structure only nearly, rounds go on from g.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otformer.transport.costs.cost import Cost
+from otformer.transport.exact.assignment import COST_ROUNDING, Floats
+from otformer.transport.exact.flow_graph import Clock, Sent
+from otformer.transport.exact.monge import staircase_plan
+from otformer.transport.exact.rounds import Optimum
+from otformer.transport.exact.tied_assignment import tied_assignment
+from otformer.transport.exact.units import Units
+from otformer.transport.types import Problem
+
+NEAR = 2.0**-4  # of Σ P |C|: a proposal that misses the optimum by less is a start
+
+
+def structured(problem: Problem, pairs: Cost, units: Units, clock: Clock) -> Optimum | None:
+    """Propose a plan and potentials where the problem has structure; otherwise, or if time is up, return None."""
+    if clock.expired:
+        return None
+    plan, method = staircase_plan(pairs, units), "a staircase, for the costs are Monge"
+    if plan is None and (units.supply == 1).all() and (units.demand == 1).all():
+        plan, method = tied_assignment(problem.cost, clock), "augmenting paths from all rows at once"
+    return None if plan is None else _proved(*plan, method, pairs, units)
+
+
+def is_tight(found: Optimum) -> bool:
+    """Return whether the gap is no more than the rounding of numbers as large as those that it is summed from."""
+    i, j, units, cost = found.sent
+    return found.gap <= COST_ROUNDING * float(units @ (abs(cost) + abs(found.f[i]) + abs(found.g[j])))
+
+
+def _proved(sent: Sent, g: Floats, method: str, pairs: Cost, units: Units) -> Optimum | None:
+    """Return a plan with its gap; None if that is too large to be of use."""
+    g = g - np.median(g)  # a constant is free, and a large one costs digits
+    f = pairs.least(g, 1, rows=True)[0][:, 0]
+    gap, unsent, unmet = sent.gap(f, g), units.supply.copy(), units.demand.copy()
+    np.subtract.at(unsent, sent.i, sent.units)
+    np.subtract.at(unmet, sent.j, sent.units)
+    found = Optimum(sent, f, g, gap, 1, unsent, unmet, method)
+    return found if is_tight(found) or gap <= NEAR * float(sent.units @ abs(sent.cost)) else None
