@@ -182,13 +182,14 @@ def test_the_method_is_what_ran():
     rng = np.random.default_rng(0)
     C, equal, some = rng.random((600, 600)), np.full(600, 1 / 600), rng.dirichlet(np.ones(600))
     assert of.solve(C[:300, :300], reg=0).method == ON_MATRIX
-    assert of.solve(C, reg=0).method.endswith(f"layers, then {Matching.method}")
-    assert of.solve(C, some, reg=0).method.endswith(f"layers, then {Tree.method}")
+    assert of.solve(C, reg=0).method == of.solve(C, some, reg=0).method == Tree.method
+    assert of.solve(-np.outer(*np.arange(1.0, 1201).reshape(2, 600)), some, reg=0).converged
     absent = np.where(np.arange(600) < 300, 1 / 300, 0.0)
     r = of.solve(C[:40, :40], absent[280:320] / absent[280:320].sum(), absent[280:320] / absent[280:320].sum(), reg=0)
     assert r.method == ON_MATRIX
     x, y = rng.random((2, 600, 2))
-    assert of.solve_sample(x, y, absent, absent, reg=0).method == Matching.method
+    labels = np.tile(np.arange(600) % 2, (2, 1))
+    assert of.solve_sample(x, y, reg=0, labels=tuple(labels), executor="stream").method.endswith(Matching.method)
     assert of.solve_sample(x, y, absent, equal, reg=0).method == Tree.method
     with pytest.warns(RuntimeWarning, match="raise max_time"):
         assert of.solve(C, reg=0, max_time=1e-9).method == NO_TIME

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 import otformer as of
 from otformer.transport.costs.matrix import MatrixCost
 from otformer.transport.exact import digits, rounds, whole_numbers
-from otformer.transport.exact.flow_graph import Clock
+from otformer.transport.exact.flow_graph import Clock, Sent
 
 
 def value_of(row: np.ndarray, exponent: int) -> Fraction:
@@ -177,15 +177,29 @@ def test_points_far_apart_keep_the_digits_of_near_ones():
     assert float(r.value) == pytest.approx(wanted, rel=1e-6)  # coordinates near 1e9 have seven digits
 
 
-def test_what_float64_cannot_prove_is_not_called_optimal(monkeypatch):
-    """The same where whole numbers would take too much room: the rounding of large potentials counts."""
-    monkeypatch.setattr(digits, "UP_TO", 0)
+def test_large_potentials_prove_nothing():
+    """The same plan and gap: what a constant of 1e12 takes from the digits of potentials counts."""
+    C = np.random.default_rng(0).random((30, 30))
+    i, j = linear_sum_assignment(C)
+    r = of.solve(C, reg=0)
+    f, g = r.potentials
+    sent, none = Sent(i, j, np.ones(30, np.int64), C[i, j]), np.zeros(30, np.int64)
+    for far, proved in ((0.0, True), (1e6, True), (1e12, False)):
+        found = rounds.Optimum(sent, f + far, g - far, 0.0, 1, none, none, "")
+        assert whole_numbers.is_proved(found, 1e-6) == proved
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_two_groups_far_apart_keep_their_digits(d):
+    """Potentials that prove the plan are as small as the costs in use; points about the origin of both groups keep 1e-6."""
     rng = np.random.default_rng(0)
-    x, y = rng.random((600, 1)), rng.random((600, 1))
-    x[::2] += 1e10
-    y[::2] += 1e10
-    with pytest.warns(RuntimeWarning, match="not proved optimal"):
-        assert not of.solve_sample(x, y, reg=0).converged
+    x, y = rng.random((2, 600, d))
+    x[::2, 0] += 1e10
+    y[::2, 0] += 1e10
+    r = of.solve_sample(x, y, reg=0)
+    assert r.converged
+    C = ((x[:, None] - y) ** 2).sum(-1)
+    assert float(r.value) == pytest.approx(C[linear_sum_assignment(C)].mean(), rel=1e-5)
 
 
 def test_time_that_is_up_keeps_what_float64_has_proved():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,15 @@ REFUSED = "value has gradients; plan, value_linear and potentials of this proble
 
 
 VERBS = ("shape", "spread", "log_sums", "products", "cost_sums", "least", "costs", "take")  # those without a default
+
+
+class Direct(NamedTuple):
+    """Hold costs as arrays for compiled loops: entries C [n, m], or points x [n, d] and y [d, m], whichever is not empty."""
+
+    C: np.ndarray
+    x: np.ndarray
+    y: np.ndarray
+    root: bool  # plain distances, not their squares
 
 
 class Cost:
@@ -99,6 +108,10 @@ class Cost:
     def pairs(self) -> Any:
         """What answers `least` and `costs`: the cost itself, or an index of it."""
         return self
+
+    def direct(self) -> Direct | None:
+        """All costs, finite ones, for compiled loops; None where loops cannot have them one by one."""
+        return None
 
     def allowed(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Rows and columns of the pairs that are allowed, where the others are forbidden; None: all are."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.transport.costs.absorbed import Absorbed
-from otformer.transport.costs.cost import Cost, CostKernel
+from otformer.transport.costs.cost import Cost, CostKernel, Direct
 from otformer.transport.costs.equal_rows import equal_rows
 from otformer.transport.costs.kernel import Kernel, reach
 from otformer.transport.costs.pairs import least_of_matrix
@@ -61,6 +61,9 @@ class MatrixCost(Cost):
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         found: np.ndarray = self._array[i, j]
         return found
+
+    def direct(self) -> Direct:
+        return Direct(self._array, np.empty((0, 0)), np.empty((0, 0)), root=False)
 
     def gauge(self) -> tuple[float, float]:
         return self.low, 0.0

@@ -136,6 +136,27 @@ class PointPairs:
         in_threads(lambda first, last: _costs(self.x, self.y, i, j, self.root, found, first, last), len(i), len(i))
         return np.where(may_match, found, np.inf)
 
+    def matrix(self) -> np.ndarray:
+        """All costs [n, m], of pairs that are all allowed."""
+        y, C = np.ascontiguousarray(self.y.T), np.zeros(self.shape)
+        in_threads(lambda first, last: _fill(self.x, y, self.root, C, first, last), len(C), C.size)
+        return C
+
+
+@compiled
+def _fill(x: np.ndarray, y: np.ndarray, root: bool, C: np.ndarray, first: int, last: int) -> None:
+    """Summed in the order of `_costs`; y is [d, m]."""
+    for i in range(first, last):
+        c = C[i]
+        for k in range(x.shape[1]):
+            at, some = x[i, k], y[k]
+            for j in range(len(c)):
+                gap = at - some[j]
+                c[j] += gap * gap
+        if root:
+            for j in range(len(c)):
+                c[j] = np.sqrt(c[j])
+
 
 @compiled
 def _costs(

@@ -19,7 +19,7 @@ from otformer import callers
 from otformer.extras import absence
 from otformer.network.features import Features
 from otformer.transport.costs.clouds import Rule, morton
-from otformer.transport.costs.cost import Cost, linear
+from otformer.transport.costs.cost import Cost, Direct, linear
 from otformer.transport.costs.distances import root_of
 from otformer.transport.costs.entries import Entries, EntriesProducts
 from otformer.transport.costs.kernel import Kernel
@@ -33,6 +33,7 @@ from otformer.transport.derivatives.implicit import CG_RESIDUAL
 from otformer.transport.types import Answer, Problem, Solved, to_numpy
 
 INTERPRETED = False  # whether kernels run on CPU tensors too, in Triton's interpreter: tests set it
+FEW, FORMED = 4, 2**25  # dimensions up to where a cost takes no longer than its entry; entries that are formed in others
 MOST_ORDERED = 8  # dimensions in which neighbours along a curve are near
 
 
@@ -110,6 +111,18 @@ class PointsCost(Cost):
     def costs(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         found: np.ndarray = to_numpy(self._pairs.costs(self._placed(i), self._placed(j)))
         return found
+
+    def pairs(self) -> Cost:
+        """A matrix, where looking its entries up takes less time than computing them."""
+        if self.direct() is None or self.x.shape[1] <= FEW or len(self.x) * len(self.y) > FORMED:
+            return self
+        return MatrixCost(self._pairs.matrix(), 0.0, self.spread)
+
+    def direct(self) -> Direct | None:
+        if self.x.is_cuda or self.rule.labels is not None:
+            return None
+        y = np.ascontiguousarray(self.y.numpy().T)
+        return Direct(np.empty((0, 0)), np.ascontiguousarray(self.x.numpy()), y, bool(self.rule.root))
 
     @property
     def near(self) -> bool:  # type: ignore[override]

@@ -22,7 +22,7 @@ import numpy as np
 
 from otformer.transport.compiled import compiled
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
-from otformer.transport.exact.simplex import ARC, DEPTH, LEVEL, PARENT, UP, Span, following, turn
+from otformer.transport.exact.simplex import LEVEL, NEXT, PARENT, SIZE, UP, Span, turn
 from otformer.transport.problem.read import FEW_BITS_LEFT
 
 IN_WHOLE_NUMBERS = "a network simplex in whole numbers"
@@ -125,53 +125,54 @@ def is_negative(digits: Ints, arc: int, p: Ints, i: int, j: int) -> bool:
 
 
 @compiled
-def recompute(tree: Span, p: Ints, rounded: Floats, digits: Ints, units: Floats) -> None:
-    """Compute potentials p [nodes, K], their float64 values, levels and depths of all nodes from the tree, in place."""
+def recompute(tree: Span, arc: Ints, p: Ints, rounded: Floats, digits: Ints, units: Floats) -> None:
+    """Compute potentials p [nodes, K], their float64 values and levels of all nodes from the tree, in place.
+
+    Artificial arcs, which have the number −1, cost nothing but a level.
+    """
     root = len(p) - 1
-    node = following(tree, root, root)
-    while node >= 0:
-        above, arc, sign = tree[node, PARENT], tree[node, ARC], 1 if tree[node, UP] else -1
+    tree[LEVEL, root] = 0
+    node = tree[NEXT, root]
+    while node != root:
+        above, new, sign = tree[PARENT, node], arc[node], 1 if tree[UP, node] else -1
         for t in range(len(units)):
-            p[node, t] = p[above, t] + sign * digits[arc, t]
+            p[node, t] = p[above, t] + (sign * digits[new, t] if new >= 0 else 0)
         rounded[node] = carry(p, node, units)
-        tree[node, LEVEL] = tree[above, LEVEL] + sign * (arc < root)
-        tree[node, DEPTH] = tree[above, DEPTH] + 1
-        node = following(tree, node, root)
+        tree[LEVEL, node] = tree[LEVEL, above] + (sign if new < 0 else 0)
+        node = tree[NEXT, node]
 
 
 @compiled
 def pivot(
-    source: Ints, target: Ints, cost: Floats, digits: Ints, flow: Ints, tree: Span, p: Ints, rounded: Floats, units: Floats,
-    at: int, block: int, most: int,
+    source: Ints, target: Ints, costs: Floats, digits: Ints, tree: Span, arc: Ints, cost: Floats, flow: Ints, p: Ints,
+    rounded: Floats, units: Floats, at: int, block: int, most: int,
 ) -> tuple[int, int]:  # fmt: skip
     """Make up to ``most`` pivots, in place; return how many (fewer: it is optimal), and the arc to go on from."""
-    first, arcs, shift = len(p) - 1, len(source), np.empty(len(units), np.int64)
+    arcs, shift = len(source), np.empty(len(units), np.int64)
     for made in range(most):
         best, least, lowest, looked = -1, np.inf, 0, 0
-        while looked < arcs - first and best < 0:
-            for _ in range(min(block, arcs - first - looked)):
-                at = at + 1 if at + 1 < arcs else first
+        while looked < arcs and best < 0:
+            for _ in range(min(block, arcs - looked)):
+                at = at + 1 if at + 1 < arcs else 0
                 i, j = source[at], target[at]
-                level = tree[j, LEVEL] - tree[i, LEVEL]
-                reduced = cost[at] - rounded[i] + rounded[j]
+                level = tree[LEVEL, j] - tree[LEVEL, i]
+                reduced = costs[at] - rounded[i] + rounded[j]
                 if level < lowest or (level == lowest and reduced < least):
-                    unclear = COST_ROUNDING * (abs(cost[at]) + abs(rounded[i]) + abs(rounded[j]))
+                    unclear = COST_ROUNDING * (abs(costs[at]) + abs(rounded[i]) + abs(rounded[j]))
                     if level < 0 or reduced < -unclear or (reduced <= unclear and is_negative(digits, at, p, i, j)):
                         best, lowest, least = at, level, reduced
                 looked += 1
         if best < 0:
             return made, at
         i, j = source[best], target[best]
-        level = tree[j, LEVEL] - tree[i, LEVEL]
+        level = tree[LEVEL, j] - tree[LEVEL, i]
         for t in range(len(units)):
             shift[t] = digits[best, t] - p[i, t] + p[j, t]
-        top, sign = turn(source, target, flow, tree, best)
-        node = top
-        while node >= 0:
+        node, sign = turn(tree, arc, cost, flow, i, j, best, costs[best])
+        for _ in range(tree[SIZE, node]):
             for t in range(len(units)):
                 p[node, t] += sign * shift[t]
             rounded[node] = carry(p, node, units)
-            tree[node, LEVEL] += sign * level
-            tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
-            node = following(tree, node, top)
+            tree[LEVEL, node] += sign * level
+            node = tree[NEXT, node]
     return most, at

@@ -16,7 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from torch import Tensor
 
+from otformer.transport.costs.cost import Cost
 from otformer.transport.exact import digits
+from otformer.transport.exact.coarse import from_coarser
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.exact.repeated import places
 from otformer.transport.exact.rounds import Optimum, optimum
@@ -82,7 +84,7 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
     few, depth = math.prod(pairs.shape) <= digits.UP_TO, 0
     found = structured(problem, pairs, units, clock)
     if found is None or not (is_tight(found) and _is_sure(problem, found, tol)):
-        v, depth = start(problem, pairs, clock) if found is None else (found.g, 0)
+        v, depth = _potentials(problem, pairs, clock) if found is None else (found.g, 0)
         found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
     if few and not clock.expired and not _is_sure(problem, found, tol):
         better = of_all_pairs(pairs, units, found.f, found.g, clock)
@@ -93,6 +95,13 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
         found = found._replace(sent=sent, f=found.f[row], g=found.g[column])
         found = found._replace(unsent=found.unsent[row], unmet=found.unmet[column])
     return found, depth
+
+
+def _potentials(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]:
+    """Return potentials of the columns [m] to begin with, and the layers that led to them."""
+    if problem.start is None and pairs.direct() is not None:
+        return from_coarser(pairs, to_numpy(problem.a), to_numpy(problem.b), clock), 0
+    return start(problem, pairs, clock)
 
 
 def _on_graph(problem: Problem, pairs: tuple[np.ndarray, np.ndarray], units: Units, tol: float, clock: Clock) -> Optimum:

@@ -14,7 +14,7 @@ import numpy as np
 
 from otformer.transport.compiled import by_row
 from otformer.transport.exact.assignment import Floats, Ints, match, settle
-from otformer.transport.exact.simplex import LEVEL, Span, pivot, plant, recompute
+from otformer.transport.exact.simplex import LEVEL, PARENT, Span, no_tree, pivot, plant, recompute
 
 PORTION, FIRST_PORTION = 0.1, 64  # seconds of work between two looks at the clock; rows or pivots of the first
 SURE_PIVOTS, PIVOTS_PER_NODE = 10**5, 100  # of a simplex in float64, whose rounding may lead it around in a circle
@@ -108,30 +108,32 @@ class Matching:
 class Tree:
     """A spanning tree of arcs and its flow, for any weights in whole numbers (simplex.py). Methods are those of `Matching`.
 
-    Nodes are the rows, the columns and a root, arcs one artificial per node and then those that are added. Potentials u [n]
-    and v [m] to begin with are the costs of the artificial arcs.
+    Nodes are the rows, the columns and a root. Potentials u [n] and v [m] to begin with are the costs of the artificial
+    arcs, one for every node, which are on the tree alone.
     """
 
     method = "a network simplex"
 
     def __init__(self, supply: Ints, demand: Ints, u: Floats, v: Floats) -> None:
         n, m = self.shape = len(supply), len(demand)
-        root = self.root = n + m
-        self.source = np.concatenate([np.arange(n), np.full(m, root)])
-        self.target = np.concatenate([np.full(n, root), np.arange(n, root)])
-        self.cost, self.flow = np.concatenate([u, v]), np.zeros(root, np.int64)
-        self.weights = np.concatenate([supply, demand])
-        self.tree: Span = np.empty((0, 8), np.int32)  # not planted yet
-        self.p, self.far = np.zeros(root + 1), 0.0
+        self.root = n + m
+        self.source, self.target, self.cost = np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
+        self.start, self.weights = np.concatenate([u, v]), np.concatenate([supply, demand])
+        self.planted, self.on_tree = False, no_tree(self.root)
+        self.p, self.far = np.zeros(self.root + 1), 0.0
+
+    @property
+    def tree(self) -> Span:
+        return self.on_tree[0]
 
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         self.source, self.target = np.append(self.source, i), np.append(self.target, j + self.shape[0])
-        self.cost, self.flow = np.append(self.cost, cost), np.append(self.flow, np.zeros(len(i), np.int64))
+        self.cost = np.append(self.cost, cost)
 
     def run(self, clock: Clock, far: float) -> None:
         self.far = far
-        if not len(self.tree):
-            self.plant(*np.split(self.cost[: self.root], [self.shape[0]]))
+        if not self.planted:
+            self.plant(*np.split(self.start, [self.shape[0]]))
         for _ in range(AGAIN):
             self._renew()
             made, _ = self.pivot(clock, SURE_PIVOTS + PIVOTS_PER_NODE * self.root)
@@ -142,12 +144,12 @@ class Tree:
     def plant(self, f: Floats, g: Floats) -> None:
         """Make a tree of the arcs that are nearly tight for these potentials, and send along it what it can carry."""
         i, j = self.pairs()
-        order = self.root + np.argsort(self.cost[self.root :] - f[i] - g[j], kind="stable")
-        self.tree = plant(self.source, self.target, order, self.cost, self.flow, self.weights, self.shape[0])
+        order, self.planted = np.argsort(self.cost - f[i] - g[j], kind="stable"), True
+        plant(self.source, self.target, self.cost, order, self.start, self.weights, self.shape[0], *self.on_tree)
 
     def pivot(self, clock: Clock, most: int) -> tuple[int, bool]:
         """Make up to ``most`` pivots, until time is up; return how many, and whether the flow is optimal now."""
-        total, at, block = 0, self.root - 1, 2 * math.isqrt(len(self.cost)) + 1
+        total, at, block = 0, -1, 2 * math.isqrt(len(self.cost)) + 1
         for first, last in clock.portions(most):
             made, at = self._pivot(at, block, last - first)
             total += made
@@ -157,35 +159,43 @@ class Tree:
 
     def _pivot(self, at: int, block: int, most: int) -> tuple[int, int]:
         """Make up to ``most`` pivots, pricing blocks of arcs after the arc ``at``; return how many, and the last arc."""
-        return pivot(self.source, self.target, self.cost, self.flow, self.tree, self.p, at, block, most)
+        return pivot(self.source, self.target, self.cost, *self.on_tree, self.p, at, block, most)
 
     def _renew(self) -> None:
         """Recompute potentials without the rounding of many changes, most of them small (as in `Matching.run`)."""
-        recompute(self.tree, self.p, self.cost)
+        recompute(self.tree, self.on_tree[2], self.p, 1)
         self.p[-1] -= np.median(self.p)
-        recompute(self.tree, self.p, self.cost)
+        recompute(self.tree, self.on_tree[2], self.p, 1)
 
     @property
     def f(self) -> Floats:
         n = self.shape[0]
-        return self.p[:n] + self.far * (self.tree[:n, LEVEL] - 1)
+        return self.p[:n] + self.far * (self.tree[LEVEL, :n] - 1)
 
     @property
     def g(self) -> Floats:
         columns = slice(self.shape[0], self.root)
-        return -self.p[columns] - self.far * (self.tree[columns, LEVEL] - 1)
+        return -self.p[columns] - self.far * (self.tree[LEVEL, columns] - 1)
 
     def pairs(self) -> tuple[Ints, Ints]:
-        return self.source[self.root :], self.target[self.root :] - self.shape[0]
+        return self.source, self.target - self.shape[0]
+
+    def artificial(self) -> Ints:
+        """Return what artificial arcs carry."""
+        tree, _, _, flow = self.on_tree
+        return flow[tree[PARENT, :-1] == self.root]
 
     def sent(self) -> Sent:
         """As long as artificial arcs carry something a node may pass on more than it has: then only so much counts."""
-        e = self.root + np.flatnonzero(self.flow[self.root :])
-        i, j, units = self.source[e], self.target[e] - self.shape[0], self.flow[e]
-        if self.flow[: self.root].any():
+        tree, _, cost, flow = self.on_tree
+        above = tree[PARENT, :-1]
+        at = np.flatnonzero((above < self.root) & (flow > 0))
+        i, j = np.minimum(at, above[at]), np.maximum(at, above[at]) - self.shape[0]
+        units = flow[at]
+        if self.artificial().any():
             supply, demand = np.split(self.weights, [self.shape[0]])
             units = within(j, within(i, units, supply), demand)
-        return Sent(i, j, units, self.cost[e])
+        return Sent(i, j, units, cost[at])
 
     def unsent(self) -> tuple[Ints, Ints]:
         sent, (out, into) = self.sent(), np.split(self.weights.copy(), [self.shape[0]])
@@ -198,7 +208,7 @@ Graph = Matching | Tree
 
 
 def empty_graph(supply: Ints, demand: Ints, u: Floats, v: Floats) -> Graph:
-    """Return a graph without edges; u [n] and v [m] are the potentials to begin with."""
+    """Return the graph that suits these weights, without edges; u [n] and v [m] are the potentials to begin with."""
     one_to_one = len(supply) == len(demand) and (supply == 1).all() and (demand == 1).all()
     return Matching(len(supply), v) if one_to_one else Tree(supply, demand, u, v)
 

@@ -16,6 +16,10 @@ have lost digits the pairs may be on the graph already, and two rounds could und
 STALLED_ROUNDS without progress, either whole numbers take over (whole_numbers.py), or only pairs that are not on the graph
 count: of these there are finitely many.
 
+**All pairs.** Rounds are cheap while little is wrong. Where costs can be had one by one (`Cost.direct`), they go on only as
+long as each leaves a third of the gap at most. Otherwise, because of ties or of mass that goes far, a network simplex over
+all pairs goes on from the tree at hand (all_pairs.py), and ends it.
+
 **The certificate.** (f*, g) satisfy f*_i + g_j ≤ c_ij for every pair, by definition of the minimum. So for every plan P
 
     Σ P_ij c_ij ≥ Σ P_ij (f*_i + g_j) = Σ a_i f*_i + Σ b_j g_j,
@@ -27,18 +31,21 @@ negative: it has no cancellation, and whatever went wrong in the layers, on the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from otformer.transport.costs.cost import Cost
+from otformer.transport.exact.all_pairs import ALL_PAIRS, AllPairs
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
-from otformer.transport.exact.flow_graph import Clock, Graph, Sent, empty_graph
+from otformer.transport.exact.flow_graph import Clock, Graph, Sent, Tree, empty_graph
 
 PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begins with
 ADDED = 4  # pairs of a row that may be added in a round
 NO_TIME = "any plan: time was up"
 FARTHER = 4.0  # from one round to the next, as long as something cannot be sent
+FALLING = 1 / 3  # the share of the gap that a round leaves, while rounds are better than sweeps over all pairs
 STALLED_ROUNDS, PROGRESS = 32, 0.99  # rounds without progress; the share of the gap that is left after some
 
 
@@ -68,12 +75,13 @@ def optimum(
     ``spread`` bounds the range of all costs that are not infinite. Where this gets stuck, a plan that is not the best is
     returned if it is ``handed_over`` to another method.
     """
+    direct = pairs.direct()
     v = v - np.median(v)  # a constant is free, and a large one costs digits
     values, places = pairs.least(v, 1 if clock.expired else min(PAIRS, pairs.shape[1]), rows=True)
     if clock.expired:  # the bound of v, and nothing sent
         none = np.empty(0, np.int64)
         return Optimum(Sent(none, none, none, np.empty(0)), values[:, 0], v, 0.0, 1, supply, demand, NO_TIME)
-    graph, far = _first_graph(pairs, supply, demand, v, values, places)
+    graph, far = _first_graph(pairs, supply, demand, v, values, places, Tree if direct is not None else empty_graph)
     # Where pairs are forbidden, potentials of a plan may differ by as much as a path through all points costs.
     rounds, best, most, before, gap = 0, None, sum(pairs.shape) * spread + (spread == 0), b"", math.inf
     least, stalled = (demand.sum() + 1, math.inf), 0  # units that are not sent, and the gap of the rest
@@ -100,9 +108,22 @@ def optimum(
         more = (len(i) and new) or (unsent.any() and far < most)
         if clock.expired or not (more or (gap < last / 2 and not _tight(sent, f + middle, graph.g - middle))):
             return best._replace(rounds=rounds)
+        if direct is not None and isinstance(graph, Tree) and not gap < FALLING * last:
+            return _over_all_pairs(pairs, AllPairs(graph, direct, spread), clock, best._replace(rounds=rounds))
         far, before = far * FARTHER if unsent.any() else far, i.tobytes() + j.tobytes()
         if new:
             graph.add(i, j, pairs.costs(i, j))
+
+
+def _over_all_pairs(pairs: Cost, sweeps: AllPairs, clock: Clock, before: Optimum) -> Optimum:
+    """Go on over all pairs; of the potentials then and ``before`` those of the higher bound prove what was found."""
+    sweeps.run(clock)
+    graph = sweeps.graph
+    sent, g, (unsent, unmet) = graph.sent(), graph.g, graph.unsent()
+    f, (supply, demand) = pairs.least(g, 1, rows=True)[0][:, 0], np.split(graph.weights, [graph.shape[0]])
+    if clock.expired and supply @ before.f + demand @ before.g > supply @ f + demand @ g:
+        f, g = before.f, before.g
+    return Optimum(sent, f, g, sent.gap(f, g), before.rounds + 1, unsent, unmet, ALL_PAIRS)
 
 
 def _not_among(i: Ints, j: Ints, rows: Ints, columns: Ints, m: int) -> tuple[Ints, Ints]:
@@ -117,7 +138,9 @@ def _tight(sent: Sent, f: Floats, g: Floats) -> bool:
     return bool((sent.cost - g[sent.j] - f[sent.i] <= COST_ROUNDING * room).all())
 
 
-def _first_graph(pairs: Cost, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints) -> tuple[Graph, float]:
+def _first_graph(
+    pairs: Cost, supply: Ints, demand: Ints, v: Floats, values: Floats, places: Ints, empty: Callable[..., Graph]
+) -> tuple[Graph, float]:
     """Build the graph of the pairs of least reduced cost of every point, those of the rows being ``places`` [n, k].
 
     Return also how much dearer the last pair of a row is than its first, on average.
@@ -132,7 +155,7 @@ def _first_graph(pairs: Cost, supply: Ints, demand: Ints, v: Floats, values: Flo
     found, tied = pairs.costs(row, column), pairs.costs(order, across)
     new = found - v[column] > last[row]  # others are on the lists of the rows already
     as_good = np.isfinite(tied) & (tied - v[across] <= last[order])
-    graph = empty_graph(supply, demand, u, v)
+    graph = empty(supply, demand, u, v)
     graph.add(
         np.concatenate([i, row[new], order[as_good]]),
         np.concatenate([j, column[new], across[as_good]]),

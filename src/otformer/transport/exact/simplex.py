@@ -20,9 +20,14 @@ this tree are those of the optimum.
 on the way around from the top of the cycle does, and this stays so [1]. In the end, when no artificial arc carries flow, all
 that are left go up, at the same level, and p are potentials of the whole graph.
 
+**The list.** Nodes stand in a list in which every subtree is one piece, its top first. A subtree that is hung up by another
+node v_0, below its old top v_k, becomes v_0 with all below it, then v_1 with what else was below that, … up to v_k: each of
+these is two old pieces at most, so the list is put together again in as many steps as the path is long. Potentials of the
+part cut off move, or those of all others the other way, whichever are fewer: only differences count.
+
 **Its parts.** `plant` makes a tree, `pivot` prices arcs by the block and lets the best one `enter`, which exchanges any arc
 for one of the tree, wherever it came from. Costs are float64 here; where these are too coarse, digits.py has `pivot` in
-whole numbers on the same tree.
+whole numbers on the same tree, and all_pairs.py prices pairs that are on no list.
 
 [1] W. H. Cunningham: A network simplex method. Mathematical Programming, 1976.
 """
@@ -36,66 +41,67 @@ import numpy as np
 from otformer.transport.compiled import by_row, compiled
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
 
-Span = np.ndarray[Any, np.dtype[np.int32]]  # a tree, [nodes, 8]
-# Columns of the array that is the tree: for each node its parent, the arc to it, whether that goes up, the level of its
-# potential, its depth, its first child, and the neighbours among its siblings; −1 where there is none.
-PARENT, ARC, UP, LEVEL, DEPTH, CHILD, NEXT, BEFORE = range(8)
+Span = np.ndarray[Any, np.dtype[np.int32]]  # a tree, [7, nodes]
+# Rows of the array that is the tree: of each node its parent (−1 of the root), whether the arc between them goes up, the
+# level of its potential, the nodes of its subtree, its neighbours in the list, and the last of its subtree in the list.
+PARENT, UP, LEVEL, SIZE, NEXT, BACK, LAST = range(7)
+
+
+def no_tree(nodes: int) -> tuple[Span, Ints, Floats, Ints]:
+    """Return a tree without arcs; and for every node but the root the arc to its parent, its cost, and its flow."""
+    return np.full((7, nodes + 1), -1, np.int32), np.full(nodes, -1), np.zeros(nodes), np.zeros(nodes, np.int64)
 
 
 @compiled
-def _attach(tree: Span, node: int, parent: int, arc: int, up: int) -> None:
-    """Make ``node`` the first child of ``parent``."""
-    tree[node, PARENT], tree[node, ARC], tree[node, UP] = parent, arc, up
-    child = tree[parent, CHILD]
-    tree[node, NEXT], tree[node, BEFORE], tree[parent, CHILD] = child, -1, node
-    if child >= 0:
-        tree[child, BEFORE] = node
+def enlist(tree: Span) -> None:
+    """Put the nodes of a tree that is known by its parents into the list."""
+    nodes = tree.shape[1]
+    root, child, beside = nodes - 1, np.full(nodes, -1, np.int32), np.full(nodes, -1, np.int32)
+    for node in range(root):
+        above = tree[PARENT, node]
+        beside[node], child[above] = child[above], node
+    order, node = np.empty(nodes, np.int32), root
+    for k in range(nodes):
+        order[k] = node
+        if child[node] >= 0:
+            node = child[node]
+        else:
+            while node != root and beside[node] < 0:
+                node = tree[PARENT, node]
+            node = beside[node]
+    tree[SIZE] = 1
+    for k in range(nodes - 1, 0, -1):
+        tree[SIZE, tree[PARENT, order[k]]] += tree[SIZE, order[k]]
+    for k in range(nodes):
+        node, after = order[k], order[(k + 1) % nodes]
+        tree[NEXT, node], tree[BACK, after] = after, node
+        tree[LAST, node] = order[k + tree[SIZE, node] - 1]
 
 
 @compiled
-def _detach(tree: Span, node: int) -> None:
-    """Take ``node`` out of the children of its parent."""
-    after, before = tree[node, NEXT], tree[node, BEFORE]
-    if before >= 0:
-        tree[before, NEXT] = after
-    else:
-        tree[tree[node, PARENT], CHILD] = after
-    if after >= 0:
-        tree[after, BEFORE] = before
-
-
-@compiled
-def following(tree: Span, node: int, top: int) -> int:
-    """Return the next node of the subtree of ``top``, parents before children; −1 after the last."""
-    if tree[node, CHILD] >= 0:
-        return tree[node, CHILD]
-    while node != top and tree[node, NEXT] < 0:
-        node = tree[node, PARENT]
-    return -1 if node == top else tree[node, NEXT]
-
-
-@compiled
-def recompute(tree: Span, p: Floats, cost: Floats) -> None:
-    """Compute potentials, levels and depths of all nodes from the tree and the potential of its root, in place."""
+def recompute(tree: Span, cost: Floats, p: Floats, lift: int) -> None:
+    """Compute potentials and levels of all nodes from those of the root; artificial arcs are ``lift`` levels high."""
     root = len(p) - 1
-    node = following(tree, root, root)
-    while node >= 0:
-        above, arc, sign = tree[node, PARENT], tree[node, ARC], 1 if tree[node, UP] else -1
-        p[node] = p[above] + sign * cost[arc]
-        tree[node, LEVEL] = tree[above, LEVEL] + sign * (arc < root)
-        tree[node, DEPTH] = tree[above, DEPTH] + 1
-        node = following(tree, node, root)
+    tree[LEVEL, root] = 0
+    node = tree[NEXT, root]
+    while node != root:
+        above, sign = tree[PARENT, node], 1 if tree[UP, node] else -1
+        p[node] = p[above] + sign * cost[node]
+        tree[LEVEL, node] = tree[LEVEL, above] + (sign * lift if above == root else 0)
+        node = tree[NEXT, node]
 
 
 @compiled
-def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, weights: Ints, rows: int) -> Span:
-    """Build a tree of the arcs in this ``order`` that close no cycle; write its flow, and on artificial arcs what it cannot
-    carry.
+def plant(
+    source: Ints, target: Ints, costs: Floats, order: Ints, dual: Floats, weights: Ints, rows: int,
+    tree: Span, arc: Ints, cost: Floats, flow: Ints,
+) -> None:  # fmt: skip
+    """Build a tree of the arcs in this ``order`` that close no cycle, with its flow; what it cannot carry hangs on the root.
 
-    ``weights`` [nodes] is what every node has to send or to receive. Arcs 0 … nodes − 1 are the artificial ones.
+    ``weights`` [nodes] is what every node has to send or to receive, ``dual`` [nodes] its potential at the root.
     """
     nodes = len(weights)
-    tree, taken = np.full((nodes + 1, 8), -1, np.int32), _forest(source, target, order, nodes)
+    taken = _forest(source, target, order, nodes)
     ends = np.concatenate((source[taken], target[taken]))
     start, order_of_ends = by_row(ends, nodes)
     beside = taken[order_of_ends % max(1, len(taken))]
@@ -117,23 +123,16 @@ def plant(source: Ints, target: Ints, order: Ints, cost: Floats, flow: Ints, wei
     has[rows:] *= -1
     for k in range(nodes - 1, -1, -1):  # from the leaves on, what a node has in all; columns want it
         node = queue[k]
+        flow[node] = abs(has[node])
+        tree[UP, node] = node < rows
         if above[node] < nodes and (has[node] >= 0 if node < rows else has[node] < 0):
             has[above[node]] += has[node]
-            flow[arc_of[node]] = abs(has[node])
-        else:
-            above[node] = nodes
-    for k in range(nodes):
-        node = queue[k]
-        if above[node] < nodes:
-            _attach(tree, node, above[node], arc_of[node], 1 if node < rows else 0)
+            tree[PARENT, node], arc[node], cost[node] = above[node], arc_of[node], costs[arc_of[node]]
         else:
             up = has[node] >= 0
-            _attach(tree, node, nodes, node, 1 if up else 0)
-            flow[node] = abs(has[node])
-            if up != (node < rows):  # the arc goes the other way
-                cost[node] *= -1
-    tree[nodes, LEVEL], tree[nodes, DEPTH] = 0, 0
-    return tree
+            tree[PARENT, node], tree[UP, node] = nodes, up
+            cost[node] = dual[node] if up == (node < rows) else -dual[node]  # if the arc goes the other way
+    enlist(tree)
 
 
 @compiled
@@ -157,86 +156,134 @@ def _forest(source: Ints, target: Ints, order: Ints, nodes: int) -> Ints:
 
 @compiled
 def pivot(
-    source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, at: int, block: int, most: int
-) -> tuple[int, int]:
+    source: Ints, target: Ints, costs: Floats, tree: Span, arc: Ints, cost: Floats, flow: Ints, p: Floats,
+    at: int, block: int, most: int,
+) -> tuple[int, int]:  # fmt: skip
     """Make up to ``most`` pivots, in place; return how many (fewer: it is optimal), and the arc to go on from.
 
     An arc enters only if its reduced cost is below 0 by more than rounding.
     """
-    first, arcs = len(p) - 1, len(source)
+    arcs, levels = len(source), tree[LEVEL]
     for made in range(most):
-        best, least, lowest, seen, looked = -1, 0.0, 0, 0, 0
-        while looked < arcs - first and best < 0:
-            for _ in range(min(block, arcs - first - looked)):
-                at = at + 1 if at + 1 < arcs else first
+        best, least, lowest, looked = -1, 0.0, 0, 0
+        while looked < arcs and best < 0:
+            many = min(block, arcs - looked)
+            for _ in range(many):
+                at = at + 1 if at + 1 < arcs else 0
                 i, j = source[at], target[at]
-                level = tree[j, LEVEL] - tree[i, LEVEL]
-                if level <= lowest:
-                    reduced = cost[at] - p[i] + p[j]
-                    sure = level < 0 or reduced < -COST_ROUNDING * (abs(cost[at]) + abs(p[i]) + abs(p[j]))
-                    if level < lowest or (reduced < least and sure):
-                        best, lowest, least = at, level, reduced
-                seen += 1
-            looked = seen
+                level, reduced = levels[j] - levels[i], costs[at] - p[i] + p[j]
+                if (level < lowest or (level == lowest and reduced < least)) and (
+                    level < 0 or reduced < -COST_ROUNDING * (abs(costs[at]) + abs(p[i]) + abs(p[j]))
+                ):
+                    best, lowest, least = at, level, reduced
+            looked += many
         if best < 0:
             return made, at
-        enter(source, target, cost, flow, tree, p, best)
+        enter(tree, arc, cost, flow, p, source[best], target[best], best, costs[best])
     return most, at
 
 
 @compiled
-def enter(source: Ints, target: Ints, cost: Floats, flow: Ints, tree: Span, p: Floats, arc: int) -> None:
-    """Make ``arc`` an arc of the tree in place of the one that it drives out; flow, potentials and levels follow."""
-    i, j = source[arc], target[arc]
-    shift, level = cost[arc] - p[i] + p[j], tree[j, LEVEL] - tree[i, LEVEL]
-    top, sign = turn(source, target, flow, tree, arc)
-    node = top
-    while node >= 0:
-        p[node] += sign * shift
-        tree[node, LEVEL] += sign * level
-        tree[node, DEPTH] = tree[tree[node, PARENT], DEPTH] + 1
-        node = following(tree, node, top)
+def enter(tree: Span, arc: Ints, cost: Floats, flow: Ints, p: Floats, i: int, j: int, new: int, price: float) -> None:
+    """Make the arc ``new`` from i to j at this ``price`` one of the tree; flow, potentials and levels follow."""
+    shift, level = price - p[i] + p[j], tree[LEVEL, j] - tree[LEVEL, i]
+    top, sign = turn(tree, arc, cost, flow, i, j, new, price)
+    nodes, size = len(p), tree[SIZE, top]
+    if level != 0:
+        node = top
+        for _ in range(size):
+            tree[LEVEL, node] += sign * level
+            node = tree[NEXT, node]
+    if 2 * size > nodes:
+        top, size, sign = tree[NEXT, tree[LAST, top]], nodes - size, -sign
+    after, shift = tree[NEXT], sign * shift
+    for _ in range(size):
+        p[top] += shift
+        top = after[top]
 
 
 @compiled
-def turn(source: Ints, target: Ints, flow: Ints, tree: Span, arc: int) -> tuple[int, int]:
-    """Send flow around the cycle that ``arc`` closes, and exchange it for the arc that leaves the tree.
+def turn(tree: Span, arc: Ints, cost: Floats, flow: Ints, i: int, j: int, new: int, price: float) -> tuple[int, int]:
+    """Send flow around the cycle that the arc ``new`` from i to j closes, and exchange it for the arc that leaves the tree.
 
-    Return the top of the part of the tree that hangs on ``arc`` now, and the sign by which the reduced cost of the arc moves
-    the potentials of that part. The depths of its nodes are not up to date.
+    Return the top of the part of the tree that hangs on the new arc, and the sign by which its reduced cost moves the
+    potentials there.
     """
-    i, j = source[arc], target[arc]
     # Around from the top: down to i, over the arc to j, up again. Flow falls on arcs that go up to i's side, down to j's.
-    least, out, of_row = np.int64(2**62), -1, True
-    a, b = i, j
+    least, out, of_row, a, b = np.int64(2**62), i, True, i, j
     while a != b:
-        if tree[a, DEPTH] >= tree[b, DEPTH]:
-            if tree[a, UP] and flow[tree[a, ARC]] < least:
-                least, out, of_row = flow[tree[a, ARC]], a, True
-            a = tree[a, PARENT]
+        if tree[SIZE, a] <= tree[SIZE, b]:  # it is not above b then
+            if tree[UP, a] and flow[a] < least:
+                least, out = flow[a], a
+            a = tree[PARENT, a]
         else:
-            b = tree[b, PARENT]
+            b = tree[PARENT, b]
     top, b = a, j
     while b != top:
-        if not tree[b, UP] and flow[tree[b, ARC]] <= least:
-            least, out, of_row = flow[tree[b, ARC]], b, False
-        b = tree[b, PARENT]
+        if not tree[UP, b] and flow[b] <= least:
+            least, out, of_row = flow[b], b, False
+        b = tree[PARENT, b]
     if least > 0:
-        flow[arc] += least
         a, b = i, j
         while a != top:
-            flow[tree[a, ARC]] += -least if tree[a, UP] else least
-            a = tree[a, PARENT]
+            flow[a] += -least if tree[UP, a] else least
+            a = tree[PARENT, a]
         while b != top:
-            flow[tree[b, ARC]] += least if tree[b, UP] else -least
-            b = tree[b, PARENT]
-    node, parent, by, up = (i, j, arc, 1) if of_row else (j, i, arc, 0)
-    start = node
+            flow[b] += least if tree[UP, b] else -least
+            b = tree[PARENT, b]
+    moved, above = tree[SIZE, out], tree[PARENT, out]
+    start, parent = (i, j) if of_row else (j, i)
+    a, b = above, parent
+    while a != top:
+        tree[SIZE, a] -= moved
+        a = tree[PARENT, a]
+    while b != top:
+        tree[SIZE, b] += moved
+        b = tree[PARENT, b]
+    _rehang(tree, arc, cost, flow, start, out, parent, 1 if of_row else 0, new, price, least)
+    return start, 1 if of_row else -1
+
+
+@compiled
+def _rehang(
+    tree: Span, arc: Ints, cost: Floats, flow: Ints, start: int, out: int, parent: int, up: int, new: int, price: float,
+    units: Any,
+) -> None:  # fmt: skip
+    """Hang the subtree of ``out`` on ``parent``, by its node ``start``; the path between them turns around."""
+    above, last, size, before, moved = tree[PARENT, out], tree[LAST, out], 0, tree[BACK, out], tree[SIZE, out]
+    # What is left of a subtree when that of the node below is taken out: up to ``left``, and from ``beyond`` up to its end.
+    node, to, end = start, parent, tree[LAST, start]
+    tail, left, beyond = end, tree[BACK, start], tree[NEXT, end]
     while True:
-        above, old, old_up = tree[node, PARENT], tree[node, ARC], tree[node, UP]
-        _detach(tree, node)
-        _attach(tree, node, parent, by, up)
+        over, own = tree[PARENT, node], (arc[node], cost[node], flow[node], tree[UP, node], tree[SIZE, node])
+        tree[PARENT, node], tree[UP, node], tree[SIZE, node] = to, up, moved - size
+        arc[node], cost[node], flow[node] = new, price, units
         if node == out:
             break
-        parent, by, up, node = node, old, 1 - old_up, above
-    return start, 1 if of_row else -1
+        to, new, price, units, up, size = node, own[0], own[1], own[2], 1 - own[3], own[4]
+        back, over_end = tree[BACK, over], tree[LAST, over]
+        tree[NEXT, tail], tree[BACK, over] = over, tail
+        tail = left
+        if over_end != end:
+            tree[NEXT, left], tree[BACK, beyond] = beyond, left
+            tail = end = over_end
+            beyond = tree[NEXT, end]
+        left, node = back, over
+    # The piece leaves the list, and comes back behind its new parent.
+    tree[NEXT, before], tree[BACK, beyond] = beyond, before
+    _set_last(tree, above, last, before)
+    while node != start:
+        tree[LAST, node] = tail
+        node = tree[PARENT, node]
+    tree[LAST, start] = tail
+    after = tree[NEXT, parent]
+    tree[NEXT, parent], tree[BACK, start], tree[NEXT, tail], tree[BACK, after] = start, parent, after, tail
+    _set_last(tree, parent, parent, tail)
+
+
+@compiled
+def _set_last(tree: Span, node: int, old: int, new: int) -> None:
+    """Let subtrees that ended with ``old``, from that of ``node`` upwards, end with ``new``."""
+    while node >= 0 and tree[LAST, node] == old:
+        tree[LAST, node] = new
+        node = tree[PARENT, node]

@@ -44,8 +44,6 @@ def _proved(sent: Sent, g: Floats, method: str, pairs: Cost, units: Units) -> Op
     """Return a plan with its gap; None if that is too large to be of use."""
     g = g - np.median(g)  # a constant is free, and a large one costs digits
     f = pairs.least(g, 1, rows=True)[0][:, 0]
-    gap, unsent, unmet = sent.gap(f, g), units.supply.copy(), units.demand.copy()
-    np.subtract.at(unsent, sent.i, sent.units)
-    np.subtract.at(unmet, sent.j, sent.units)
-    found = Optimum(sent, f, g, gap, 1, unsent, unmet, method)
+    gap, none = sent.gap(f, g), (np.zeros_like(w) for w in units[:2])
+    found = Optimum(sent, f, g, gap, 1, *none, method)
     return found if is_tight(found) or gap <= NEAR * float(sent.units @ abs(sent.cost)) else None

@@ -25,16 +25,16 @@ from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.types import to_numpy
 
-SMALL = 128.0  # range of costs, up to which
+SMALL = 16.0  # range of costs, up to which
 EXACT = 2.0**40  # costs up to here: sums of them are exact in float64
-MOST_PHASES = 200
+MOST_PHASES = 64
 LOOK = 64  # entries that say no for most matrices
 
 
 def tied_assignment(cost: Cost, clock: Clock) -> tuple[Sent, Floats] | None:
-    """Return an assignment of a matrix [n, n] of small whole numbers and potentials g [n]; None if it is none.
+    """Return an assignment of a matrix [n, n] of small whole numbers and potentials g [n].
 
-    Some rows may be left out: time was up, or there is no assignment, or too many phases would have been needed.
+    None if the matrix is none, or allows no assignment, or time is up, or it takes too many phases.
     """
     n, along = cost.shape[0], np.arange(LOOK)
     if cost.dense is None or not cost.spread <= SMALL or not _is_whole(cost.costs(along % n, along * along % n)[None]):
@@ -47,8 +47,8 @@ def tied_assignment(cost: Cost, clock: Clock) -> tuple[Sent, Floats] | None:
     for _ in range(MOST_PHASES):
         if (to >= 0).all() or clock.expired or not _phase(C, f, g, to, back):
             break
-    i = np.flatnonzero(to >= 0)
-    return Sent(i, to[i], np.ones(len(i), np.int64), C[i, to[i]]), g
+    i = np.arange(n)
+    return (Sent(i, to, np.ones(n, np.int64), C[i, to]), g) if (to >= 0).all() else None
 
 
 @compiled

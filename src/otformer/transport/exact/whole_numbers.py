@@ -133,7 +133,7 @@ def _solved(i: Ints, j: Ints, c: Floats, supply: Ints, demand: Ints, f: Floats, 
         if float(c.max()) > cap:
             tree.price(np.minimum(c, cap))
             optimal = tree.pivot(clock, MOST_PIVOTS)[1] and optimal
-            tree.cost[tree.root :] = c  # what is sent costs what was given
+            tree.give_costs(c)
     gap = 0.0 if optimal else math.inf
     return Optimum(tree.sent(), *tree.rounded(), gap, 1, *tree.unsent(), digits.IN_WHOLE_NUMBERS)
 
@@ -142,18 +142,22 @@ class _WholeTree(Tree):
     """A tree whose costs and potentials have digits. Artificial arcs cost nothing but a level."""
 
     def price(self, c: Floats) -> None:
-        """Set the costs [E] of all arcs that were added."""
-        self.cost = np.concatenate([np.zeros(self.root), c])
-        self.digits, self.exponent = digits.split(self.cost)
+        """Set the costs [E] of all arcs."""
+        self.cost, (self.digits, self.exponent) = c, digits.split(c)
         count = self.digits.shape[1]
         with np.errstate(over="ignore"):  # of digits that are 0
             self.units = np.ldexp(1.0, self.exponent + digits.BITS * np.arange(count))
         self.p, self.p_digits = np.zeros(self.root + 1), np.zeros((self.root + 1, count), np.int64)
-        digits.recompute(self.tree, self.p_digits, self.p, self.digits, self.units)
+        digits.recompute(self.tree, self.on_tree[1], self.p_digits, self.p, self.digits, self.units)
+
+    def give_costs(self, c: Floats) -> None:
+        """Let what is sent cost c [E], with the tree and the potentials that there are."""
+        _, arc, cost, _ = self.on_tree
+        cost[:] = np.where(arc >= 0, np.append(c, 0.0)[arc], 0.0)
 
     def _pivot(self, at: int, block: int, most: int) -> tuple[int, int]:
         arcs, potentials = (self.source, self.target, self.cost, self.digits), (self.p_digits, self.p, self.units)
-        return digits.pivot(*arcs, self.flow, self.tree, *potentials, at, block, most)
+        return digits.pivot(*arcs, *self.on_tree, *potentials, at, block, most)
 
     def rounded(self) -> tuple[Floats, Floats]:
         """Return f [n] and g [m], moved by a constant so that most are small, each rounded once."""

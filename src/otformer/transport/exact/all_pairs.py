@@ -1,0 +1,150 @@
+r"""A network simplex over all pairs, whose costs are on no list: it goes on from the tree of a sparse graph.
+
+A pair that is not on the tree carries nothing, so the tree of n + m arcs (simplex.py) is all that has to be kept. The pair
+that enters is the least c_ij − g_j of a row i, if that is below f_i: one look at m pairs, of a matrix or of points. Rows
+come in turn, in steps of a golden section of all, so that neighbours do not undo each other. When no row has one, the tree
+is optimal for all pairs.
+
+**Artificial arcs** cost M more than the potential of their node. A row and a column that both hang on the root with
+something left have a pair of reduced cost c_ij − u_i − v_j − 2M, if they may match: with 2M above the largest c_ij − u_i −
+v_j nothing is left in the end. This M is no larger than costs and potentials are, and takes no digits from them. Where pairs
+are forbidden it has to grow to what a path through all points costs.
+
+**Rounding.** The first sweeps leave alone what is below 0 by no more than the rounding of potentials that have moved often.
+Then potentials are recomputed from the tree, and sweeps with a finer sieve go on, for a limited number of pivots.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from otformer.transport.compiled import compiled
+from otformer.transport.costs.cost import Direct
+from otformer.transport.costs.pairs import LANES, golden_step
+from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
+from otformer.transport.exact.flow_graph import Clock, Tree
+from otformer.transport.exact.simplex import PARENT, Span, enter, recompute
+
+ALL_PAIRS = "a network simplex over all pairs"
+SIEVES = COST_ROUNDING, COST_ROUNDING / 16  # of what a cost is compared with
+PIVOTS = 200, 4  # per node, with each of them; a dozen are needed
+FARTHER = 4.0  # M from one time to the next
+
+
+class AllPairs:
+    """Sweeps over the rows of a cost that let pairs enter the tree of a graph."""
+
+    def __init__(self, graph: Tree, direct: Direct, spread: float) -> None:
+        self.graph, self.direct = graph, direct
+        self.step, self.at = golden_step(graph.shape[0]), 0
+        self.far, self.farthest = 0.0, sum(graph.shape) * spread
+        self._lift(spread + 2 * float(abs(graph.start).max()))
+        graph.far = 0.0
+
+    def run(self, clock: Clock) -> None:
+        """Pivot until no pair can enter, time is up, or there were more pivots than rounding explains."""
+        for sieve, most in zip(SIEVES, PIVOTS, strict=True):
+            while True:
+                self._recompute()
+                done = self._sweeps(clock, sieve, most * self.graph.root)
+                if not (done and self.far < self.farthest and self.graph.artificial().any()):
+                    break
+                self._lift(FARTHER * self.far)
+        self._recompute()
+
+    def _lift(self, far: float) -> None:
+        """Let M be ``far``."""
+        tree, _, cost, _ = self.graph.on_tree
+        cost[tree[PARENT, :-1] == self.graph.root] += far - self.far
+        self.far = far
+
+    def _recompute(self) -> None:
+        tree, _, cost, _ = self.graph.on_tree
+        recompute(tree, cost, self.graph.p, 0)
+        self.graph.p[-1] -= np.median(self.graph.p)
+        recompute(tree, cost, self.graph.p, 0)
+
+    def _sweeps(self, clock: Clock, sieve: float, most: int) -> bool:
+        """Go through the rows until none has a pair that can enter; return whether none has."""
+        n, quiet = self.graph.shape[0], 0
+        for first, last in clock.portions(most):
+            self.at, quiet = _sweep(
+                *self.direct, *self.graph.on_tree, self.graph.p, self.step, sieve, self.at, quiet, last - first
+            )
+            if quiet >= n:
+                return True
+        return False
+
+
+@compiled
+def _sweep(
+    C: Floats, x: Floats, y: Floats, root: bool, tree: Span, arc: Ints, cost: Floats, flow: Ints, p: Floats,
+    step: int, sieve: float, i: int, quiet: int, most: int,
+) -> tuple[int, int]:  # fmt: skip
+    """Let the least pair of each row enter, up to ``most`` in all or until no row has one.
+
+    Return the row to go on with, and how many rows in turn have had none.
+    """
+    n = max(len(C), len(x))
+    made, h, room = 0, p[n:-1], np.empty(LANES)
+    while quiet < n and made < most:
+        j = _least_entry(C[i], h) if len(C) else _least_point(x[i], y, h, root, room)
+        c = C[i, j] if len(C) else distance(x[i], y, j, root)
+        if c - p[i] + h[j] < -sieve * (abs(c) + abs(p[i]) + abs(h[j])):
+            enter(tree, arc, cost, flow, p, i, n + j, 0, c)
+            made, quiet = made + 1, 0
+        else:
+            quiet += 1
+        i = i + step if i + step < n else i + step - n
+    return i, quiet
+
+
+@compiled
+def _least_entry(c: Floats, h: Floats) -> int:
+    """Return the place of the least c_j + h_j."""
+    least, place = np.inf, 0
+    for first in range(0, len(c), LANES):
+        some, own, below = c[first : first + LANES], h[first : first + LANES], 0
+        for t in range(len(some)):
+            below += some[t] + own[t] < least
+        if below:
+            for t in range(len(some)):
+                if some[t] + own[t] < least:
+                    least, place = some[t] + own[t], first + t
+    return place
+
+
+@compiled
+def _least_point(x: Floats, y: Floats, h: Floats, root: bool, c: Floats) -> int:
+    """Return the place of the least distance from x [d] to a column of y [d, m], plus h."""
+    least, place, m = np.inf, 0, len(h)
+    for first in range(0, m, LANES):
+        many, below = min(LANES, m - first), 0
+        own = h[first : first + many]
+        for t in range(many):
+            c[t] = 0.0
+        for k in range(len(x)):
+            some, at = y[k, first : first + many], x[k]
+            for t in range(many):
+                gap = at - some[t]
+                c[t] += gap * gap
+        if root:
+            for t in range(many):
+                c[t] = np.sqrt(c[t])
+        for t in range(many):
+            below += c[t] + own[t] < least
+        if below:
+            for t in range(many):
+                if c[t] + own[t] < least:
+                    least, place = c[t] + own[t], first + t
+    return place
+
+
+@compiled
+def distance(x: Floats, y: Floats, j: int, root: bool) -> float:
+    """Return the cost of x [d] and column j of y [d, m], summed as everywhere."""
+    c = 0.0
+    for k in range(len(x)):
+        gap = x[k] - y[k, j]
+        c += gap * gap
+    return np.sqrt(c) if root else c
