@@ -1,7 +1,7 @@
 r"""Structure that is seen before anything is solved: a plan and potentials are proposed, and all pairs prove them or do not.
 
-    costs that are Monge in some order of rows and columns      a staircase                                        monge.py
     equal weights and costs that are small whole numbers        paths from all free rows at once       tied_assignment.py
+    costs that are Monge in some order of rows and columns      a staircase                                      monge.py
 
 Both are rejected by a few entries where a problem has neither. What is proposed has potentials g of the columns. With
 f*_i = min_j (c_ij − g_j) over all pairs the gap Σ P (c − f* − g) is a proof, whatever made the plan (rounds.py). Where it is
@@ -28,10 +28,12 @@ def structured(problem: Problem, pairs: Cost, units: Units, clock: Clock) -> Opt
     """Propose a plan and potentials where the problem has structure; otherwise, or if time is up, return None."""
     if clock.expired:
         return None
-    plan, method = staircase_plan(pairs, units), "a staircase, for the costs are Monge"
-    if plan is None and (units.supply == 1).all() and (units.demand == 1).all():
-        plan, method = tied_assignment(problem.cost, clock), "augmenting paths from all rows at once"
-    return None if plan is None else _proved(*plan, method, pairs, units)
+    plan, method = None, "augmenting paths from all rows at once"
+    if (units.supply == 1).all() and (units.demand == 1).all():
+        plan = tied_assignment(problem.cost, clock)
+    if plan is None:
+        plan, method = staircase_plan(pairs, units), "a staircase, for the costs are Monge"
+    return None if plan is None else _proved(*plan, method, pairs)
 
 
 def is_tight(found: Optimum) -> bool:
@@ -40,10 +42,10 @@ def is_tight(found: Optimum) -> bool:
     return found.gap <= COST_ROUNDING * float(units @ (abs(cost) + abs(found.f[i]) + abs(found.g[j])))
 
 
-def _proved(sent: Sent, g: Floats, method: str, pairs: Cost, units: Units) -> Optimum | None:
-    """Return a plan with its gap; None if that is too large to be of use."""
+def _proved(sent: Sent, g: Floats, method: str, pairs: Cost) -> Optimum | None:
+    """Return a plan that sends all, with its gap; None if that is too large to be of use."""
     g = g - np.median(g)  # a constant is free, and a large one costs digits
     f = pairs.least(g, 1, rows=True)[0][:, 0]
-    gap, none = sent.gap(f, g), (np.zeros_like(w) for w in units[:2])
-    found = Optimum(sent, f, g, gap, 1, *none, method)
-    return found if is_tight(found) or gap <= NEAR * float(sent.units @ abs(sent.cost)) else None
+    unsent, unmet = np.zeros(len(f), np.int64), np.zeros(len(g), np.int64)
+    found = Optimum(sent, f, g, sent.gap(f, g), 1, unsent, unmet, method)
+    return found if is_tight(found) or found.gap <= NEAR * float(sent.units @ abs(sent.cost)) else None

@@ -25,16 +25,16 @@ from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.types import to_numpy
 
-SMALL = 16.0  # range of costs, up to which
+SMALL = 128.0  # range of costs, up to which
 EXACT = 2.0**40  # costs up to here: sums of them are exact in float64
-MOST_PHASES = 64
+PHASES = 8  # in which half of the free rows, or more, must be matched; otherwise a simplex is faster
 LOOK = 64  # entries that say no for most matrices
 
 
 def tied_assignment(cost: Cost, clock: Clock) -> tuple[Sent, Floats] | None:
     """Return an assignment of a matrix [n, n] of small whole numbers and potentials g [n].
 
-    None if the matrix is none, or allows no assignment, or time is up, or it takes too many phases.
+    None if the matrix is none, or allows no assignment, or time is up, or phases do not match enough.
     """
     n, along = cost.shape[0], np.arange(LOOK)
     if cost.dense is None or not cost.spread <= SMALL or not _is_whole(cost.costs(along % n, along * along % n)[None]):
@@ -44,11 +44,16 @@ def tied_assignment(cost: Cost, clock: Clock) -> tuple[Sent, Floats] | None:
         return None
     f, g, to, back = np.empty(n), np.empty(n), np.full(n, -1), np.full(n, -1)
     _start(C, f, g, to, back)
-    for _ in range(MOST_PHASES):
-        if (to >= 0).all() or clock.expired or not _phase(C, f, g, to, back):
-            break
+    free = int(np.count_nonzero(to < 0))
+    while free:
+        for _ in range(PHASES):
+            if clock.expired or not _phase(C, f, g, to, back):
+                return None
+        before, free = free, int(np.count_nonzero(to < 0))
+        if 2 * free > before:
+            return None
     i = np.arange(n)
-    return (Sent(i, to, np.ones(n, np.int64), C[i, to]), g) if (to >= 0).all() else None
+    return Sent(i, to, np.ones(n, np.int64), C[i, to]), g
 
 
 @compiled
@@ -84,12 +89,12 @@ def _start(C: Floats, f: Floats, g: Floats, to: Ints, back: Ints) -> None:
 
 @compiled
 def _phase(C: Floats, f: Floats, g: Floats, to: Ints, back: Ints) -> bool:
-    """Move the potentials, and match more rows, in place; return False if no free column can be reached."""
+    """Move the potentials, and match more rows, in place; return False if no free column can be reached from those left."""
     n = len(C)
     at, row_at, level = np.full(n, np.inf), np.full(n, np.inf), np.zeros(n, np.int64)
     nearest = _distances(C, f, g, to, back, at, row_at, level)
     if nearest == np.inf:
-        return False
+        return bool((to >= 0).all())
     for k in range(n):
         if row_at[k] < nearest:
             f[k] += nearest - row_at[k]
