@@ -48,7 +48,8 @@ def staircase_plan(pairs: Cost, units: Units) -> tuple[Sent, Floats] | None:
         return None
     rows, columns = order
     steps = stairs(*(torch.from_numpy(w[:, None]) for w in (units.supply[rows], units.demand[columns])))
-    i, j, masses = rows[steps.rows[:, 0]], columns[steps.columns[:, 0]], steps.masses[:, 0].numpy()
+    i, j, masses = (t[:, 0].numpy() for t in steps[:3])
+    i, j = rows[i], columns[j]
     cost, used = pairs.costs(i, j), masses > 0
     if not np.isfinite(cost).all():
         return None
