@@ -11,7 +11,7 @@ import numpy as np
 
 OFTEN = 2  # times a row is given, on average, from where on it is of use
 LOOK = 64  # columns that are enough to say no for most matrices
-CHUNK = 2**20  # entries that are hashed, or compared, at once
+HASHED = 2**20  # entries that are hashed, or compared, at once
 
 
 def equal_rows(C: np.ndarray) -> np.ndarray | None:
@@ -52,5 +52,5 @@ def _chunks(n: int, width: int) -> list[slice]:
     >>> _chunks(5, 2**19)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 6, None)]
     """
-    rows = max(1, CHUNK // width)
+    rows = max(1, HASHED // width)
     return [slice(k, k + rows) for k in range(0, n, rows)]

@@ -30,15 +30,14 @@ import numpy as np
 import torch
 
 from otformer.transport.costs.cost import Cost
-from otformer.transport.exact.assignment import Floats, Ints
+from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints
 from otformer.transport.exact.flow_graph import Sent
 from otformer.transport.exact.one_dimension import Stairs, stairs
 from otformer.transport.exact.units import Units
 
 SAMPLES = 8, 96  # rows and columns of a part that is tested
-UNSURE = 2.0**-20  # of costs that are compared: those that are Monge but for this are worth a proposal
-ROUNDED = 2.0**-46  # of what is compared: differences within it are ties
-MOST_TURNS, PATIENCE = 64, 8  # of looks for the ends; of those without finding more
+NEARLY = 2.0**-20  # of costs that are compared: those that are Monge but for this are worth a proposal
+MOST_TURNS, IN_VAIN = 64, 8  # of looks for the ends; of those without finding more
 
 
 def staircase_plan(pairs: Cost, units: Units) -> tuple[Sent, Floats] | None:
@@ -74,14 +73,14 @@ def _order(pairs: Cost) -> tuple[Ints, Ints] | None:
             return None
     assert ends is not None
     first, last = rows[ends[0]], rows[ends[1]]
-    rng, best, patience = np.random.default_rng(0), -np.inf, PATIENCE
+    rng, best, patience = np.random.default_rng(0), -np.inf, IN_VAIN
     with np.errstate(invalid="ignore"):
         for _ in range(MOST_TURNS):
             by_column, room = _differences(pairs, first, last, rows=True)
             by_row, room = _differences(pairs, *_drawn_ends(by_column, room, rng), rows=False)
             first, last = _drawn_ends(by_row, room, rng)
             grown = float(np.ptp(by_row))
-            patience = PATIENCE if grown > best + room else patience - 1
+            patience = IN_VAIN if grown > best + room else patience - 1
             best = max(best, grown)
             if not patience or not np.isfinite(grown):
                 break
@@ -102,7 +101,7 @@ def _ends(C: Floats) -> tuple[int, int] | None:
     C = C[np.argsort(C[:, 0] - C[:, -1])]
     X = C[:-1, 1:] + C[1:, :-1] - C[:-1, :-1] - C[1:, 1:]
     size = abs(C[:-1, 1:]) + abs(C[1:, :-1]) + abs(C[:-1, :-1]) + abs(C[1:, 1:])
-    return (first, last) if (X + UNSURE * size >= 0).all() else None
+    return (first, last) if (X + NEARLY * size >= 0).all() else None
 
 
 def _differences(pairs: Cost, first: int, last: int, rows: bool) -> tuple[Floats, float]:
@@ -110,7 +109,7 @@ def _differences(pairs: Cost, first: int, last: int, rows: bool) -> tuple[Floats
     others = np.arange(pairs.shape[rows])
     both = np.full(len(others), first), np.full(len(others), last)
     one, other = (pairs.costs(at, others) if rows else pairs.costs(others, at) for at in both)
-    return one - other, ROUNDED * float(max(abs(one).max(), abs(other).max()))
+    return one - other, COST_ROUNDING * float(max(abs(one).max(), abs(other).max()))
 
 
 def _drawn_ends(differences: Floats, room: float, rng: np.random.Generator) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from otformer.transport.exact.tied_assignment import tied_assignment
 from otformer.transport.exact.units import Units
 from otformer.transport.types import Problem
 
-NEAR = 2.0**-4  # of Σ P |C|: a proposal that misses the optimum by less is a start
+WORTH_A_START = 2.0**-4  # of Σ P |C|: a proposal that misses the optimum by less is a start
 
 
 def structured(problem: Problem, pairs: Cost, units: Units, clock: Clock) -> Optimum | None:
@@ -48,4 +48,4 @@ def _proved(sent: Sent, g: Floats, method: str, pairs: Cost) -> Optimum | None:
     f = pairs.least(g, 1, rows=True)[0][:, 0]
     unsent, unmet = np.zeros(len(f), np.int64), np.zeros(len(g), np.int64)
     found = Optimum(sent, f, g, sent.gap(f, g), 1, unsent, unmet, method)
-    return found if is_tight(found) or found.gap <= NEAR * float(sent.units @ abs(sent.cost)) else None
+    return found if is_tight(found) or found.gap <= WORTH_A_START * float(sent.units @ abs(sent.cost)) else None

@@ -25,7 +25,7 @@ from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.types import to_numpy
 
-SMALL = 128.0  # range of costs, up to which
+SMALL_RANGE = 128.0  # of costs: larger ones take too many phases
 EXACT = 2.0**40  # costs up to here: sums of them are exact in float64
 PHASES = 8  # in which half of the free rows, or more, must be matched; otherwise a simplex is faster
 LOOK = 64  # entries that say no for most matrices
@@ -37,7 +37,7 @@ def tied_assignment(cost: Cost, clock: Clock) -> tuple[Sent, Floats] | None:
     None if the matrix is none, or allows no assignment, or time is up, or phases do not match enough.
     """
     n, along = cost.shape[0], np.arange(LOOK)
-    if cost.dense is None or not cost.spread <= SMALL or not _is_whole(cost.costs(along % n, along * along % n)[None]):
+    if cost.dense is None or not cost.spread <= SMALL_RANGE or not _is_whole(cost.costs(along % n, along * along % n)[None]):
         return None
     C = np.ascontiguousarray(to_numpy(cost.dense))
     if not _is_whole(C):
