@@ -65,29 +65,33 @@ def _potentials(steps: Stairs, cost: Floats) -> Floats:
 
 def _order(pairs: Cost) -> tuple[Ints, Ints] | None:
     """Return an order of rows [n] and one of columns [m] in which the costs may be Monge."""
-    (n, m), ends = pairs.shape, None
+    ends = _sampled(pairs)
+    if ends is None:
+        return None
+    rng, best, patience, turns = np.random.default_rng(0), -np.inf, IN_VAIN, MOST_TURNS
+    while patience and turns:
+        by_column, room = _differences(pairs, *ends, rows=True)
+        if not np.isfinite(by_column).all():
+            return None
+        by_row, room = _differences(pairs, *_drawn_ends(by_column, room, rng), rows=False)
+        if not np.isfinite(by_row).all():
+            return None
+        ends, grown = _drawn_ends(by_row, room, rng), float(np.ptp(by_row))
+        patience, turns = IN_VAIN if grown > best + room else patience - 1, turns - 1
+        best = max(best, grown)
+    return np.argsort(by_row, kind="stable"), np.argsort(_differences(pairs, *ends, rows=True)[0], kind="stable")
+
+
+def _sampled(pairs: Cost) -> tuple[int, int] | None:
+    """Return the ends of a sample of the rows; None if a part of the costs is not Monge in any order."""
+    ends = None
     for many in SAMPLES:
-        rows, columns = np.arange(many) * n // many, np.arange(many) * m // many
+        rows, columns = (np.arange(many) * size // many for size in pairs.shape)
         ends = _ends(pairs.costs(np.repeat(rows, many), np.tile(columns, many)).reshape(many, many))
         if ends is None:
             return None
-    assert ends is not None
-    first, last = rows[ends[0]], rows[ends[1]]
-    rng, best, patience = np.random.default_rng(0), -np.inf, IN_VAIN
-    with np.errstate(invalid="ignore"):
-        for _ in range(MOST_TURNS):
-            by_column, room = _differences(pairs, first, last, rows=True)
-            by_row, room = _differences(pairs, *_drawn_ends(by_column, room, rng), rows=False)
-            first, last = _drawn_ends(by_row, room, rng)
-            grown = float(np.ptp(by_row))
-            patience = IN_VAIN if grown > best + room else patience - 1
-            best = max(best, grown)
-            if not patience or not np.isfinite(grown):
-                break
-        by_column, _ = _differences(pairs, first, last, rows=True)
-    if not (np.isfinite(by_column).all() and np.isfinite(by_row).all()):
-        return None
-    return np.argsort(by_row, kind="stable"), np.argsort(by_column, kind="stable")
+        ends = int(rows[ends[0]]), int(rows[ends[1]])
+    return ends
 
 
 def _ends(C: Floats) -> tuple[int, int] | None:
@@ -109,7 +113,8 @@ def _differences(pairs: Cost, first: int, last: int, rows: bool) -> tuple[Floats
     others = np.arange(pairs.shape[rows])
     both = np.full(len(others), first), np.full(len(others), last)
     one, other = (pairs.costs(at, others) if rows else pairs.costs(others, at) for at in both)
-    return one - other, COST_ROUNDING * float(max(abs(one).max(), abs(other).max()))
+    with np.errstate(invalid="ignore"):  # inf less inf, of forbidden pairs
+        return one - other, COST_ROUNDING * float(max(abs(one).max(), abs(other).max()))
 
 
 def _drawn_ends(differences: Floats, room: float, rng: np.random.Generator) -> tuple[int, int]:
