@@ -73,7 +73,7 @@ def test_hidden_orders(name, columns):
     a, b = masses(N, rng), masses(columns, rng)
     r = of.solve(C, a, b, reg=0)
     check(r, C, a, b)
-    assert r.method == STAIRCASE or name in ("constant", "heavy tails")  # one place; costs too different in size
+    assert r.method == STAIRCASE or name in ("constant", "whole", "heavy tails")  # few places; too wide
     r = of.solve(C[:, ::-1], reg=0)
     check(r, C[:, ::-1], np.full(N, 1 / N), np.full(columns, 1 / columns))
     if columns == N:
@@ -105,10 +105,11 @@ def test_small_ones_of_every_kind_are_proposed_right(seed):
 
 def test_whole_numbers_are_proved_in_fractions():
     rng = np.random.default_rng(3)
-    C = hidden(density(rng.integers(0, 3, (40, 45)) * 1.0), rng)
-    a, b = rng.integers(1, 90, 40) * 1.0, np.ones(45)
-    b[0] += a.sum() - 45
+    C = hidden(density(rng.integers(0, 3, (260, 270)) * 1.0), rng)
+    a, b = rng.integers(2, 90, 260) * 1.0, np.ones(270)
+    b[0] += a.sum() - 270
     r = of.solve(C, a, b, reg=0)
+    assert r.method == STAIRCASE
     proof = exact(C, a, b, r.dense(), *r.potentials)
     assert (proof.gap, proof.infeasible, proof.slack, proof.marginal_error, proof.negative) == (0, 0, 0, 0, False)
 

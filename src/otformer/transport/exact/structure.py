@@ -10,6 +10,8 @@ more than rounding leaves, because costs are of that structure only nearly, roun
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from otformer.transport.costs.cost import Cost
@@ -21,12 +23,13 @@ from otformer.transport.exact.tied_assignment import tied_assignment
 from otformer.transport.exact.units import Units
 from otformer.transport.types import Problem
 
+FEW_PAIRS = 2**16  # up to here anything else takes no longer than a look for structure
 WORTH_A_START = 2.0**-4  # of Σ P |C|: a proposal that misses the optimum by less is a start
 
 
 def structured(problem: Problem, pairs: Cost, units: Units, clock: Clock) -> Optimum | None:
-    """Propose a plan and potentials where the problem has structure; otherwise, or if time is up, return None."""
-    if clock.expired:
+    """Propose a plan and potentials where a problem has structure; otherwise, if it is small or time is up, return None."""
+    if clock.expired or math.prod(pairs.shape) <= FEW_PAIRS:
         return None
     plan, method = None, "augmenting paths from all rows at once"
     if (units.supply == 1).all() and (units.demand == 1).all():
