@@ -13,6 +13,8 @@ from scipy.spatial.distance import cdist
 
 import otformer as of
 from helpers.certificates import EPS
+from otformer.transport.costs.equal_rows import equal_rows
+from otformer.transport.costs.matrix import MatrixCost
 from otformer.transport.exact import repeated
 
 
@@ -102,6 +104,49 @@ def test_points_that_differ_are_not_merged():
         assert repeated._side(t).first.size == 600
         r = of.solve_sample(points, points[::-1] + 0.3, reg=0)
         np.testing.assert_array_equal(r.permutation, np.arange(600)[::-1])  # a shift
+
+
+@pytest.mark.parametrize(("n", "m", "k", "l"), [(600, 600, 5, 5), (600, 600, 600, 7), (700, 500, 3, 40), (650, 700, 1, 1)])
+@pytest.mark.parametrize("equal", [True, False])
+def test_equal_rows_and_columns_of_a_matrix(n, m, k, l, equal):
+    rng = np.random.default_rng(15)
+    C = rng.random((k, l))[rng.integers(k, size=n)][:, rng.integers(l, size=m)]
+    a, b = (np.full(n, 1 / n), np.full(m, 1 / m)) if equal else (masses(16, n), masses(17, m))
+    merged = repeated.places(MatrixCost(C))
+    assert merged is not None
+    assert [len(side.first) for side in merged] == [min(k, n), min(l, m)]
+    r = of.solve(C, *((None, None) if equal else (a, b)), reg=0)
+    check(r, C, a, b)
+    assert r.value == pytest.approx(ot.emd2(a, b, C, numItermax=10**6), rel=1e-9, abs=1e-12)
+    if equal and n == m:
+        assert sorted(r.permutation.tolist()) == list(range(n))
+
+
+def test_equal_rows_with_forbidden_pairs_and_none_that_are_equal():
+    rng = np.random.default_rng(18)
+    few = rng.random((5, 600))
+    few[np.arange(5), 100 * np.arange(5)] = np.inf
+    few[0, 599], few[1, 599] = 0.0, -0.0  # these are equal numbers
+    which = rng.integers(5, size=600)
+    C = few[which]
+    np.testing.assert_array_equal(which[equal_rows(C)], which)
+    r = of.solve(C, reg=0)
+    big = np.where(np.isinf(C), 1e3, C)
+    assert r.converged
+    assert r.value == pytest.approx(ot.emd2([], [], big), rel=1e-9)
+    C[:, 1] += 1e-12 * np.arange(600)  # one column tells all rows apart
+    assert equal_rows(C) is None
+    assert equal_rows(rng.random((600, 600))) is None
+    assert equal_rows((rng.random((600, 600)) < 0.5) * 1.0) is None
+    assert MatrixCost(C).places() is None
+
+
+def test_a_row_that_cannot_send_is_named_among_all():
+    """Rows 300 … 599 may only send to columns 0 … 99."""
+    C = np.zeros((600, 600))
+    C[300:, 100:] = np.inf
+    with pytest.raises(ValueError, match=r"row (3|4|5)\d\d and others"):
+        of.solve(C, reg=0)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from torch import Tensor
 from otformer import checks
 from otformer.transport.costs.absorbed import Absorbed
 from otformer.transport.costs.cost import Cost, CostKernel, Direct
+from otformer.transport.costs.equal_rows import equal_rows
 from otformer.transport.costs.kernel import Kernel, reach
 from otformer.transport.costs.pairs import least_of_matrix
 from otformer.transport.costs.plan import PlanProducts
@@ -79,6 +80,14 @@ class MatrixCost(Cost):
     def without_costs(self) -> MatrixCost | None:
         C = checks.local(self.dense)
         return MatrixCost(torch.where(C.isinf(), C, 0.0), 0.0, 0.0) if bool(C.isinf().any()) else None
+
+    def places(self) -> tuple[Tensor, Tensor] | None:
+        """A number for every row and column, that equal ones share; None if neither are given often."""
+        sides = equal_rows(self._array), equal_rows(self._array.T)
+        if sides[0] is sides[1] is None:
+            return None
+        rows, columns = (np.arange(n) if known is None else known for n, known in zip(self.shape, sides, strict=True))
+        return torch.from_numpy(rows[:, None]), torch.from_numpy(columns[:, None])
 
     def kernel(
         self, log_a: Tensor, log_b: Tensor, reg: float, mass: float | None = None, damped: float | None = None

@@ -1,10 +1,12 @@
 r"""Exact transport: min Σ P C over plans with marginals a and b, with a certificate.
 
-    rough layers  ─▶  potentials v  ─▶  rounds of "best on a sparse graph" and "look at all pairs"  ─▶  plan, potentials, gap
-    start.py                            rounds.py
-                      costs too different in size for float64, and rounds that do not end:  whole_numbers.py
+    small matrices                      shortest paths, or sweeps over all pairs         small_assignments.py, all_pairs.py
+    costs of known structure            a plan is proposed, and proved                                         structure.py
+    all others                          potentials v from fewer points, or from rough layers    coarse_to_fine.py, start.py
+         └─▶ rounds of "best on a sparse graph" and "look at all pairs", then sweeps over all pairs   rounds.py, all_pairs.py
+    costs of very different size        whole numbers, once float64 has done what it can                   whole_numbers.py
 
-Layers only save time: whatever they give, the rounds end at the optimum, after fewer looks at all pairs if v is good.
+Potentials only save time: from any v the end is the optimum.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from otformer.transport.exact.repeated import places
 from otformer.transport.exact.rounds import Optimum, of_tree, optimum
 from otformer.transport.exact.small_assignments import ON_MATRIX, assign
 from otformer.transport.exact.start import start, usable
+from otformer.transport.exact.structure import is_tight, structured
 from otformer.transport.exact.units import Units, in_units
 from otformer.transport.exact.whole_numbers import (
     completed,
@@ -37,7 +40,7 @@ from otformer.transport.exact.whole_numbers import (
 )
 from otformer.transport.types import Problem, to_numpy
 
-MATRIX_UP_TO = 150  # points of an assignment that is solved by shortest paths on the matrix
+MATRIX_UP_TO = 128  # points of an assignment that is solved by shortest paths on the matrix
 SWEPT_UP_TO = 1024 * 1024  # pairs of a matrix that needs no list of them
 
 
@@ -61,12 +64,13 @@ def find_optimum(problem: Problem, tol: float, max_time: float | None = None) ->
     allowed = problem.cost.allowed()
     if allowed is not None:
         return Found(_on_graph(problem, allowed, units, tol, clock), units, 0, clock)
-    found, depth, at = _on_matrix(problem, units, tol, clock), 0, places(problem.cost)
-    if at is not None:
-        found, depth = _in_rounds(*at.merged(problem, units), tol, clock)
-        found = at.shared(found, units)
-    elif found is None:
-        found, depth = _in_rounds(problem, units, tol, clock)
+    found, depth = _on_matrix(problem, units, tol, clock), 0
+    if found is None:
+        at = places(problem.cost)
+        found, depth = _in_rounds(*((problem, units) if at is None else at.merged(problem, units)), tol, clock)
+        found = found if at is None else at.shared(found, units)
+    if found.unsent.any():
+        found = completed(found, problem.cost, clock)
     return Found(found, units, depth, clock)
 
 
@@ -79,21 +83,26 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
     if order is not None:
         problem, units = _reordered(problem, *order), units.reordered(*map(to_numpy, order))
     pairs = problem.cost.pairs()
-    if problem.start is None and pairs.direct() is not None:
-        v, depth = from_coarser(pairs, to_numpy(problem.a), to_numpy(problem.b), clock), 0
-    else:
-        v, depth = start(problem, pairs, clock)
+    found, depth = structured(problem, pairs, units, clock), 0
     few = math.prod(pairs.shape) <= digits.UP_TO
-    found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
+    if found is None or not is_tight(found):
+        v, depth = _potentials(problem, pairs, clock) if found is None else (found.g, 0)
+        found = optimum(pairs, units.supply, units.demand, v, problem.cost.spread, clock, handed_over=few)
     if few:
         found = _made_sure(problem, pairs, found, units, tol, clock)
-    if found.unsent.any():
-        found = completed(found, pairs, clock)
     if order is not None:
         i, j = map(to_numpy, order)
-        sent = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j])
-        found = found._replace(sent=sent, f=found.f[np.argsort(i)], g=found.g[np.argsort(j)])
+        sent, row, column = found.sent._replace(i=i[found.sent.i], j=j[found.sent.j]), np.argsort(i), np.argsort(j)
+        found = found._replace(sent=sent, f=found.f[row], g=found.g[column])
+        found = found._replace(unsent=found.unsent[row], unmet=found.unmet[column])
     return found, depth
+
+
+def _potentials(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]:
+    """Return potentials of the columns [m] to begin with, and the layers that led to them."""
+    if problem.start is None and pairs.direct() is not None:
+        return from_coarser(pairs, to_numpy(problem.a), to_numpy(problem.b), clock), 0
+    return start(problem, pairs, clock)
 
 
 def _made_sure(problem: Problem, pairs: Cost, found: Optimum, units: Units, tol: float, clock: Clock) -> Optimum:
@@ -129,8 +138,10 @@ def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Opti
     if n == m <= MATRIX_UP_TO and (units.supply == 1).all():
         found = _assigned(C)
     if found is None and n * m <= SWEPT_UP_TO and float(C.max()) < math.inf:
-        found = of_tree(on_matrix(np.ascontiguousarray(C), units.supply, units.demand, clock), problem.cost)
-    return found and _made_sure(problem, problem.cost, found, units, tol, clock)
+        found = structured(problem, problem.cost, units, clock)
+        if found is None or not is_tight(found):
+            found = of_tree(on_matrix(np.ascontiguousarray(C), units.supply, units.demand, clock), problem.cost)
+    return None if found is None else _made_sure(problem, problem.cost, found, units, tol, clock)
 
 
 def _is_sure(problem: Problem, found: Optimum, tol: float) -> bool:

@@ -84,15 +84,15 @@ def wasserstein_1d(
     x, x_order = _sorted("u_values", x, require_sort)
     y, y_order = _sorted("v_values", y, require_sort)
     a, b = a.gather(0, x_order), b.gather(0, y_order)
-    stairs = _staircase(a, b)
-    costs = _costs(stairs, x, y, power)
-    value = (stairs.masses * costs).sum(0)
+    steps = _staircase(a, b)
+    costs = _costs(steps, x, y, power)
+    value = (steps.masses * costs).sum(0)
     if not bool(value.to(form.dtype).isfinite().all()):
         most = f"below {torch.finfo(form.dtype).max:.2g}"
         raise checks.ArgumentError("u_values and v_values", f"be so near, and weights so small, that the distance is {most}")
     if checks.derivative_wanted(a, b):
         b = b * (a.sum(0) / b.sum(0))
-        f, g = _potentials(stairs, costs)
+        f, g = _potentials(steps, costs)
         value = value + ((a - a.detach()) * f).sum(0) + ((b - b.detach()) * g).sum(0)
     return form.give(value.reshape(checks.unseen("u_values", u_values).shape[1:]))[()]
 
@@ -139,55 +139,61 @@ def plan_1d(x: Any, y: Any, a: Any = None, b: Any = None, p: float = 1) -> Monot
         first, second, a, b, power, form = _read(x, y, a, b, p, ("x", "y", "a", "b"))
         first, x_order = _sorted("x", first)
         second, y_order = _sorted("y", second)
-        stairs = _staircase(a.gather(0, x_order), b.gather(0, y_order))
-        costs = _costs(stairs, first, second, power)
-        f, g = _potentials(stairs, costs)
+        steps = _staircase(a.gather(0, x_order), b.gather(0, y_order))
+        costs = _costs(steps, first, second, power)
+        f, g = _potentials(steps, costs)
         f, g = torch.empty_like(f).scatter(0, x_order, f), torch.empty_like(g).scatter(0, y_order, g)
-        used = stairs.masses > 0
-        rows, columns = x_order[stairs.rows[used], 0], y_order[stairs.columns[used], 0]
-        arrays = rows, columns, stairs.masses[used], f[:, 0], g[:, 0]
+        used = steps.masses > 0
+        rows, columns = x_order[steps.rows[used], 0], y_order[steps.columns[used], 0]
+        arrays = rows, columns, steps.masses[used], f[:, 0], g[:, 0]
     return MonotonePlan(*(t.numpy() if form.device is None else t for t in arrays))
 
 
-class _Stairs(NamedTuple):
+class Stairs(NamedTuple):
     """Hold pairs of places in sorted lists, from the first to the last, every column a problem."""
 
     rows: Tensor  # [n + m − 1, K]
     columns: Tensor
-    masses: Tensor
+    masses: Tensor  # some of them 0
     down: Tensor  # [n + m − 2, K], which steps go to the next row; others to the next column
 
 
-def _staircase(a: Tensor, b: Tensor) -> _Stairs:
+def _staircase(a: Tensor, b: Tensor) -> Stairs:
     """Build the staircase of weights [n, K] and [m, K] of sorted points."""
     a, b, total = a.detach(), b.detach(), a.detach().sum(0)
     first, second = ((w / w.sum(0) * UNITS).long() for w in (a, b))
     second.scatter_add_(0, b.argmax(0, keepdim=True), (first.sum(0) - second.sum(0))[None])
+    steps = stairs(first, second)
+    return steps._replace(masses=steps.masses.double() * (total / first.sum(0)))
+
+
+def stairs(first: Tensor, second: Tensor) -> Stairs:
+    """Build the staircase of whole numbers [n, K] and [m, K] of the same sums; its masses are whole numbers too."""
     ends = torch.cat([first.cumsum(0)[:-1], second.cumsum(0)[:-1]])
     ends, order = ends.sort(dim=0, stable=True)
-    down = order < len(a) - 1
+    down = order < len(first) - 1
     none = torch.zeros_like(order[:1]) if len(order) else first.new_zeros(1, first.shape[1])
     rows, columns = (torch.cat([none, step.long().cumsum(0)]) for step in (down, ~down))
     units = torch.cat([none, ends, first.sum(0, keepdim=True)]).diff(dim=0)
-    return _Stairs(rows, columns, units.double() * (total / first.sum(0)), down)
+    return Stairs(rows, columns, units, down)
 
 
-def _costs(stairs: _Stairs, x: Tensor, y: Tensor, p: float) -> Tensor:
+def _costs(steps: Stairs, x: Tensor, y: Tensor, p: float) -> Tensor:
     """Return |x_i − y_j|^p of the pairs, [n + m − 1, K]."""
-    apart = (x.gather(0, stairs.rows) - y.gather(0, stairs.columns)).abs()
+    apart = (x.gather(0, steps.rows) - y.gather(0, steps.columns)).abs()
     costs = apart if p == 1 else apart**p
     if not bool(costs.isfinite().all()):
         raise ValueError(f"p is too large for these values: they are up to {float(apart.max()):g} apart, to the power {p:g}")
     return costs
 
 
-def _potentials(stairs: _Stairs, costs: Tensor) -> tuple[Tensor, Tensor]:
+def _potentials(steps: Stairs, costs: Tensor) -> tuple[Tensor, Tensor]:
     """Return f [n, K] and g [m, K] of the sorted points, with f_i + g_j the cost of every pair of the staircase."""
-    steps, n, m = costs.diff(dim=0), int(stairs.rows[-1, 0]) + 1, int(stairs.columns[-1, 0]) + 1
+    rises, n, m = costs.diff(dim=0), int(steps.rows[-1, 0]) + 1, int(steps.columns[-1, 0]) + 1
     f, g = costs.new_zeros(n, costs.shape[1]), costs.new_zeros(m, costs.shape[1])
     # Every step ends in a new row or a new column; the other kind of step adds 0 to where it already is.
-    f = f.scatter_add(0, stairs.rows[1:], torch.where(stairs.down, steps, 0.0)).cumsum(0) + costs[:1]
-    g = g.scatter_add(0, stairs.columns[1:], torch.where(stairs.down, 0.0, steps)).cumsum(0)
+    f = f.scatter_add(0, steps.rows[1:], torch.where(steps.down, rises, 0.0)).cumsum(0) + costs[:1]
+    g = g.scatter_add(0, steps.columns[1:], torch.where(steps.down, 0.0, rises)).cumsum(0)
     return f, g
 
 

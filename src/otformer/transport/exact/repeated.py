@@ -1,10 +1,11 @@
 r"""Points given several times: one point with the weight of all of them, and the plan between these places shared out again.
 
-Pairs between equal points cost the same, so there are as many optimal plans as ways to share: shortest paths see all of
-these ties. Merged, the points of a place have one potential and nothing is tied. Let U_IJ units go from place I to place J,
-in whole numbers. Put the units of all pairs (I, J) on a line, place after place, and on the same line the units of the
-points, in the same order of their places: each piece of the line between two ends belongs to one point and to one pair
-(`staircase`). So the pairs are shared out among the rows, and the pieces, in the order of J, among the columns.
+Equal rows of a matrix are points given several times too, and equal columns. Pairs between equal points cost the same, so
+there are as many optimal plans as ways to share: shortest paths see all of these ties. Merged, the points of a place have
+one potential and nothing is tied. Let U_IJ units go from place I to place J, in whole numbers. Put the units of all pairs
+(I, J) on a line, place after place, and on the same line the units of the points, in the same order of their places: each
+piece of the line between two ends belongs to one point and to one pair (`staircase`). So the pairs are shared out among the
+rows, and the pieces, in the order of J, among the columns.
 
 - Whole numbers stay whole: where every point has one unit, every piece is one unit, and the plan is a permutation.
 - With K and L places a plan of K + L − 1 pairs becomes one of n + L − 1 pieces at most, then of n + m − 1.
@@ -49,6 +50,7 @@ class Places(NamedTuple):
 
     def merged(self, problem: Problem, units: Units) -> tuple[Problem, Units]:
         """Return the problem between places."""
+        problem = problem.as_tensors()
         i, j = (torch.as_tensor(side.first, device=problem.cost.device) for side in self)
         weights = {
             name: w.new_zeros(len(side.first)).index_add(0, torch.as_tensor(side.place, device=w.device), w)

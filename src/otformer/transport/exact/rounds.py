@@ -16,8 +16,8 @@ have lost digits the pairs may be on the graph already, and two rounds could und
 STALLED_ROUNDS without progress, either whole numbers take over (whole_numbers.py), or only pairs that are not on the graph
 count: of these there are finitely many.
 
-**All pairs.** Rounds are cheap while little is wrong. Where costs can be had one by one (`Cost.direct`), they go on only as
-long as each leaves seven tenths of the gap at most. Otherwise, because of ties or of mass that goes far, a network simplex over
+**All pairs.** Rounds are cheap while little is wrong. Where costs can be had one by one (`Cost.direct`), they go on only
+while each takes a third of the gap away. Where they do not, because of ties or of mass that goes far, a network simplex over
 all pairs goes on from the tree at hand (all_pairs.py), and ends it.
 
 **The certificate.** (f*, g) satisfy f*_i + g_j ≤ c_ij for every pair, by definition of the minimum. So for every plan P
@@ -45,7 +45,7 @@ PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begi
 ADDED = 4  # pairs of a row that may be added in a round
 NO_TIME = "any plan: time was up"
 FARTHER = 4.0  # from one round to the next, as long as something cannot be sent
-FALLING = 0.7  # the share of the gap that a round leaves, while rounds are better than sweeps over all pairs
+FALLING = 2 / 3  # the share of the gap that a round leaves, while rounds are better than sweeps over all pairs
 STALLED_ROUNDS, PROGRESS = 32, 0.99  # rounds without progress; the share of the gap that is left after some
 
 
