@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -115,6 +117,37 @@ def bar(name: str, total: float) -> Iterator[Bar]:
             yield made
         finally:
             done.set()
+
+
+@contextmanager
+def told_by_the_library() -> Iterator[None]:
+    """Show what the library logs of its progress: on the last line of a terminal, else as a line every half minute."""
+    from rich.console import Console
+    from rich.status import Status
+
+    console = Console(stderr=True)
+    status, said = Status("", console=console), time.monotonic()
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            nonlocal said
+            if console.is_terminal:
+                status.update(record.getMessage())
+                status.start()
+            elif time.monotonic() > said + LINE_EVERY:
+                said = time.monotonic()
+                note(record.getMessage())
+
+    logger, handler = logging.getLogger("otformer"), Shown(logging.INFO)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+        status.stop()
 
 
 @contextmanager

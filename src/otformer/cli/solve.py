@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from otformer.cli.common import Json, note, refused, warnings_as_notes
+from otformer.cli.common import Json, note, refused, told_by_the_library, warnings_as_notes
 from otformer.errors import ArgumentError, ConflictError
 
 PLAN_ENTRIES = 10**8  # entries of the largest plan that is written: 0.8 GB
@@ -110,7 +110,7 @@ def _solved(source: _Source, given: dict[str, Any], asked: dict[str, Any]) -> tu
     call: Any = of.solve if "M" in given else of.solve_sample
     start = time.perf_counter()
     try:
-        with source.named(), compilation(lambda: note(COMPILING)) as compiling:
+        with source.named(), told_by_the_library(), compilation(lambda: note(COMPILING)) as compiling:
             result = call(**given, **asked)
     except ImportError as error:  # numba is absent or broken
         raise ValueError(str(error)) from None

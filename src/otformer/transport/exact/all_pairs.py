@@ -22,7 +22,7 @@ from otformer.transport.compiled import compiled
 from otformer.transport.costs.cost import Direct
 from otformer.transport.costs.pairs import LANES, golden_step
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints, middle
-from otformer.transport.exact.flow_graph import Clock, Tree
+from otformer.transport.exact.flow_graph import Clock, Graph, Tree
 from otformer.transport.exact.simplex import PARENT, UP, Span, enlist, enter, recompute
 
 ALL_PAIRS = "a network simplex over all pairs"
@@ -41,12 +41,15 @@ class AllPairs:
         self._lift(spread + 2 * float(abs(graph.start).max()))
         graph.far = 0.0
 
-    def run(self, clock: Clock) -> None:
-        """Pivot until no pair can enter, time is up, or there were more pivots than rounding explains."""
+    def run(self, clock: Clock, bound: float) -> None:
+        """Pivot until no pair can enter, time is up, or there were more pivots than rounding explains.
+
+        ``bound`` is of the value, to be told of.
+        """
         for sieve, most in zip(SIEVES, PIVOTS, strict=True):
             while True:
                 self._recompute()
-                done = self._sweeps(clock, sieve, most * self.graph.root)
+                done = self._sweeps(clock, bound, sieve, most * self.graph.root)
                 if not (done and self.far < self.farthest and self.graph.artificial().any()):
                     break
                 self._lift(FARTHER * self.far)
@@ -64,16 +67,27 @@ class AllPairs:
         self.graph.p[-1] -= middle(self.graph.p)
         recompute(tree, cost, self.graph.p, 0)
 
-    def _sweeps(self, clock: Clock, sieve: float, most: int) -> bool:
+    def _sweeps(self, clock: Clock, bound: float, sieve: float, most: int) -> bool:
         """Go through the rows until none has a pair that can enter; return whether none has."""
         n, quiet = self.graph.shape[0], 0
         for first, last in clock.portions(most):
             self.at, quiet = _sweep(
                 *self.direct, *self.graph.on_tree, self.graph.p, self.step, sieve, self.at, quiet, last - first
             )
+            clock.tell(lambda: reached(bound, self.graph))
             if quiet >= n:
                 return True
         return False
+
+
+def reached(bound: float, graph: Graph) -> str:
+    """Return in words how near the plan so far is to a bound of the optimum, in units of weight."""
+    unsent = int(graph.unsent()[0].sum())
+    if unsent:
+        return f"{unsent / (unsent + int(graph.sent().units.sum())):.1%} of the mass has no way yet"
+    units, cost = graph.sent()[2:]
+    value = float(units @ cost)
+    return f"{max(0.0, value - bound) / max(abs(value), 5e-324):.2g} of the value above the bound"
 
 
 def on_matrix(C: Floats, supply: Ints, demand: Ints, clock: Clock) -> Tree:
@@ -83,7 +97,7 @@ def on_matrix(C: Floats, supply: Ints, demand: Ints, clock: Clock) -> Tree:
     graph = Tree(supply, demand, u, v)
     _send(C, v, graph.start, graph.weights, *graph.on_tree)
     none = np.empty((0, 0))
-    AllPairs(graph, Direct(C, none, none, root=False), float(C.max() - C.min())).run(clock)
+    AllPairs(graph, Direct(C, none, none, root=False), float(C.max() - C.min())).run(clock, -np.inf)
     return graph
 
 

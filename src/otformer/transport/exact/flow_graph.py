@@ -5,9 +5,10 @@ Matchings serve equal weights, trees all others; both have the same methods, and
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,16 +17,26 @@ from otformer.transport.compiled import by_row
 from otformer.transport.exact.assignment import Floats, Ints, match, middle, settle
 from otformer.transport.exact.simplex import LEVEL, PARENT, Span, no_tree, pivot, plant, recompute
 
+logger = logging.getLogger("otformer")
+TELL_EVERY = 1.0  # seconds
 PORTION, FIRST_PORTION = 0.1, 64  # seconds of work between two looks at the clock; rows or pivots of the first
 SURE_PIVOTS, PIVOTS_PER_NODE = 10**5, 100  # of a simplex in float64, whose rounding may lead it around in a circle
 AGAIN = 3  # times that pivots go on from recomputed potentials
 
 
 class Clock:
-    """Track a time limit in seconds; None means no limit."""
+    """Track a time limit in seconds, None means no limit; and tell the logger ``otformer`` how a long solve goes."""
 
     def __init__(self, seconds: float | None) -> None:
-        self.end = math.inf if seconds is None else time.monotonic() + seconds
+        self.start = self.told = time.monotonic()
+        self.end = math.inf if seconds is None else self.start + seconds
+
+    def tell(self, what: Callable[[], str]) -> None:
+        """Log what has been reached, once a second, at level INFO."""
+        now = time.monotonic()
+        if now >= self.told + TELL_EVERY and logger.isEnabledFor(logging.INFO):
+            self.told = now
+            logger.info("exact transport, %.0f s: %s", now - self.start, what())
 
     @property
     def expired(self) -> bool:

@@ -37,7 +37,7 @@ from typing import NamedTuple
 import numpy as np
 
 from otformer.transport.costs.cost import Cost
-from otformer.transport.exact.all_pairs import ALL_PAIRS, AllPairs
+from otformer.transport.exact.all_pairs import ALL_PAIRS, AllPairs, reached
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints, middle
 from otformer.transport.exact.flow_graph import Clock, Graph, Sent, Tree, empty_graph
 
@@ -115,6 +115,7 @@ def _search(
         values, places = pairs.least(graph.g, min(ADDED, pairs.shape[1]), rows=True)
         (unsent, unmet), sent, f = graph.unsent(), graph.sent(), values[:, 0]
         proof.offer(f, graph.g)
+        clock.tell(lambda: reached(proof.bound, graph))
         gap, last = sent.gap(f, graph.g), gap
         score = unsent.sum(), gap
         stalled = 0 if score[0] < least[0] or gap < PROGRESS * least[1] else stalled + 1
@@ -133,7 +134,7 @@ def _search(
         if clock.expired or not (more or (gap < last / 2 and not _tight(sent, f + centre, graph.g - centre))):
             return best._replace(rounds=rounds)
         if direct is not None and isinstance(graph, Tree) and not gap < FALLING * last:
-            AllPairs(graph, direct, spread).run(clock)
+            AllPairs(graph, direct, spread).run(clock, proof.bound)
             found = of_tree(graph, pairs)
             proof.offer(found.f, found.g)
             return found._replace(rounds=rounds + 1)
