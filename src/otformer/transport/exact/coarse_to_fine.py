@@ -18,7 +18,7 @@ from otformer.transport.exact.units import in_units
 
 STRIDE = 4  # points of which one stays
 COARSEST = 300  # points of a side from which on all of them begin with v = 0
-MOST_POINTS = 2500  # points of a side that one level has at most, but for the problem itself
+MOST_POINTS = 12_500  # points of a side that one level has at most, but for the problem itself
 
 
 def from_coarser(cost: Cost, a: Floats, b: Floats, clock: Clock) -> Floats:

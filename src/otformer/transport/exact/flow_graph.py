@@ -224,6 +224,14 @@ def empty_graph(supply: Ints, demand: Ints, u: Floats, v: Floats) -> Graph:
     return Matching(len(supply), v) if one_to_one else Tree(supply, demand, u, v)
 
 
+def tree_of(matching: Matching, supply: Ints, demand: Ints, clock: Clock) -> Tree:
+    """Return a tree with the edges of a matching, and the best flow on them."""
+    tree = Tree(supply, demand, matching.f, matching.g)
+    tree.add(*matching.pairs(), matching.cost)
+    tree.run(clock, 0.0)
+    return tree
+
+
 def within(at: Ints, units: Ints, most: Ints) -> Ints:
     """Return as much of ``units`` [E] as every node can have, first come first served.
 

@@ -39,13 +39,15 @@ import numpy as np
 from otformer.transport.costs.cost import Cost
 from otformer.transport.exact.all_pairs import ALL_PAIRS, AllPairs, reached
 from otformer.transport.exact.assignment import COST_ROUNDING, Floats, Ints, middle
-from otformer.transport.exact.flow_graph import Clock, Graph, Sent, Tree, empty_graph
+from otformer.transport.exact.flow_graph import Clock, Graph, Sent, Tree, empty_graph, tree_of
 
 PAIRS = 12  # of least reduced cost, by rows and by columns, that the graph begins with
 ADDED = 4  # pairs of a row that may be added in a round
 NO_TIME = "any plan: time was up"
 FARTHER = 4.0  # from one round to the next, as long as something cannot be sent
 FALLING = 2 / 3  # the share of the gap that a round leaves, while rounds are better than sweeps over all pairs
+SWEPT = 20_000**2  # pairs up to where sweeps over all of them take less time than a few rounds more
+STALLED_BEFORE_SWEEPS = 4  # rounds without progress, where there are more pairs
 STALLED_ROUNDS, PROGRESS = 32, 0.99  # rounds without progress; the share of the gap that is left after some
 
 
@@ -104,7 +106,8 @@ def _search(
     if clock.expired:  # nothing sent
         none = np.empty(0, np.int64)
         return Optimum(Sent(none, none, none, np.empty(0)), values[:, 0], v, 0.0, 1, supply, demand, NO_TIME)
-    graph, far = _first_graph(pairs, supply, demand, v, values, places, Tree if direct is not None else empty_graph)
+    swept = direct is not None and math.prod(pairs.shape) <= SWEPT
+    graph, far = _first_graph(pairs, supply, demand, v, values, places, Tree if swept else empty_graph)
     # Where pairs are forbidden, potentials of a plan may differ by as much as a path through all points costs.
     rounds, best, most, before, gap = 0, None, sum(pairs.shape) * spread + (spread == 0), b"", math.inf
     least, stalled = (demand.sum() + 1, math.inf), 0  # units that are not sent, and the gap of the rest
@@ -133,9 +136,10 @@ def _search(
         more = (len(i) and new) or (unsent.any() and far < most)
         if clock.expired or not (more or (gap < last / 2 and not _tight(sent, f + centre, graph.g - centre))):
             return best._replace(rounds=rounds)
-        if direct is not None and isinstance(graph, Tree) and not gap < FALLING * last:
-            AllPairs(graph, direct, spread).run(clock, proof.bound)
-            found = of_tree(graph, pairs)
+        if direct is not None and (not gap < FALLING * last if swept else stalled > STALLED_BEFORE_SWEEPS):
+            tree = graph if isinstance(graph, Tree) else tree_of(graph, supply, demand, clock)
+            AllPairs(tree, direct, spread).run(clock, proof.bound)
+            found = of_tree(tree, pairs)
             proof.offer(found.f, found.g)
             return found._replace(rounds=rounds + 1)
         far, before = far * FARTHER if unsent.any() else far, i.tobytes() + j.tobytes()
