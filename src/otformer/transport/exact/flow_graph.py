@@ -35,6 +35,10 @@ class Clock:
     def remaining(self) -> float:
         return max(0.0, self.end - time.monotonic())
 
+    def half(self) -> Clock:
+        """Return a clock for half of what remains."""
+        return Clock(None if self.end == math.inf else self.remaining / 2)
+
     def portions(self, many: int) -> Iterator[tuple[int, int]]:
         """Yield parts of range(many) in order, each of about PORTION seconds of work, until time is up; one at least.
 

@@ -1,8 +1,9 @@
-r"""Potentials to begin with: rough layers of the network.
+r"""Potentials to begin with: from coarse to fine for points on a GPU, rough layers of the network for all else.
 
-Rounds end at the optimum from any v, sooner from a good one (rounds.py). On a GPU layers on all points take less time than
-anything else. On a CPU they take more than the rounds of an easy problem: v = 0 is tried first, which is nearly right where
-both sides are alike, beside what layers on a sample of the points say, extended to all columns by one more of them,
+Rounds end at the optimum from any v, sooner from a good one (rounds.py). On a GPU a look at all pairs takes less time than
+anything else, and points go from coarse to fine (coarse.py). What that has no means for, labels, has layers on all points.
+On a CPU they take more than the rounds of an easy problem: v = 0 is tried first, which is nearly right where both sides are
+alike, beside what layers on a sample of the points say, extended to all columns by one more of them,
 
     v_j = −λ log Σ_i exp((u_i − c_ij)/λ)      over the rows i of the sample.
 
@@ -22,6 +23,8 @@ import torch
 from scipy.special import logsumexp
 
 from otformer.transport.costs.cost import Cost
+from otformer.transport.costs.points import PointsCost
+from otformer.transport.exact.coarse import from_coarse
 from otformer.transport.exact.flow_graph import Clock
 from otformer.transport.problem.read import read_cost
 from otformer.transport.solvers.blocks import LAYERS
@@ -35,6 +38,7 @@ REG_SAMPLE, REG_CPU = 3e-3, 1e-3  # λ of the sample, and of all points on a CPU
 REG_GPU, REG_FAR = 1e-5, 3e-4  # on a GPU, in few dimensions and in many, where a layer costs more
 ROUGH = {"cpu": 0.1, "cuda": 0.02}  # marginal error, as a share of the mass, at which layers have done enough
 MOST_LAYERS = 600
+BY_LEVELS = ["cuda"]  # devices on which points go from coarse to fine
 
 
 def start(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]:
@@ -48,6 +52,8 @@ def start(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]
     zero = np.zeros(m)
     if n * m <= EASY or problem.cost.spread == 0 or clock.expired:
         return zero, 0
+    if problem.cost.device.type in BY_LEVELS and isinstance(problem.cost, PointsCost) and problem.cost.rule.labels is None:
+        return from_coarse(problem.cost, problem.a, problem.b, clock.half()), 0
     if problem.cost.device.type == "cuda" and problem.cost.dense is None:
         return _layers(problem, None, REG_GPU if problem.cost.near else REG_FAR, clock)
     a, b = to_numpy(problem.a), to_numpy(problem.b)
