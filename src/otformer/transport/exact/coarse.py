@@ -19,6 +19,7 @@ What comes out are potentials only; the rounds start from them (rounds.py), and 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,8 +36,8 @@ from otformer.transport.types import to_numpy
 if TYPE_CHECKING:
     from otformer.transport.costs.points import PointsCost
 
-COARSEST, PARTS = 512, 4  # particles of the first level, and parts of one on the next
-FEWEST, FEWEST_WEIGHTED = 2.0, 0.5  # points for a particle of the last level
+COARSEST, PARTS = 1024, 4  # particles of the first level at most, and parts of one on the next
+LAST, LAST_WEIGHTED = 0.5, 0.7  # particles of the last level, for every point
 PAIRS, ADDED = 8, 6  # of least reduced cost for every point in the graph, and added by a look at all pairs
 AXES, POWERS = 8, 6  # of the tree in many dimensions, and steps that find them
 LOOKS = 12  # at all pairs, for one level
@@ -104,9 +105,9 @@ def from_coarse(cost: PointsCost, a: Tensor, b: Tensor, clock: Clock) -> Floats:
     axes = None if cost.near else main_axes(torch.cat([cost.x, cost.y]))
     sides = [Side.build(points, weights, axes) for points, weights in ((cost.x, a), (cost.y, b))]
     one_to_one = cost.shape[0] == cost.shape[1] and all(bool((w == w[0]).all()) for w in (a, b))
-    fewest = FEWEST if one_to_one else FEWEST_WEIGHTED
-    many, level = COARSEST, None
-    while fewest * many <= max(cost.shape) and not clock.expired:
+    last, level = int(max(cost.shape) * (LAST if one_to_one else LAST_WEIGHTED)), None
+    many = last // PARTS ** max(0, math.ceil(math.log(last / COARSEST, PARTS)))
+    while many <= last and not clock.expired:
         x, y = (side.particles(many) for side in sides)
         here = replace(cost, x=x, y=y, p=x[:, 0] * 0, q=y[:, 0] * 0)
         level = _level(here, *_prices(here, level), *_parts(level, many), clock)
@@ -115,7 +116,7 @@ def from_coarse(cost: PointsCost, a: Tensor, b: Tensor, clock: Clock) -> Floats:
     if one_to_one:
         i, j = (to_numpy(side.order) for side in sides)
         first, second = _parts_of_points(len(i), level)
-        g, levels = _level(cost, f, g, i[first], j[second], clock).g
+        g = _level(cost, f, g, i[first], j[second], clock).g
     return g
 
 

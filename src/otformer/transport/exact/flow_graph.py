@@ -14,6 +14,7 @@ import numpy as np
 
 from otformer.transport.compiled import by_row
 from otformer.transport.exact.assignment import Floats, Ints, match, settle
+from otformer.transport.exact.blocks import NODES, by_blocks
 from otformer.transport.exact.simplex import LEVEL, Span, pivot, plant, recompute
 
 PORTION, FIRST_PORTION = 0.1, 64  # seconds of work between two looks at the clock; rows or pivots of the first
@@ -135,7 +136,14 @@ class Tree:
     def run(self, clock: Clock, far: float) -> None:
         self.far = far
         if not len(self.tree):
-            self.plant(*np.split(self.cost[: self.root], [self.shape[0]]))
+            f, g = np.split(self.cost[: self.root].copy(), [self.shape[0]])
+            if self.root > NODES:
+                f, g, self.flow[self.root :] = by_blocks(self, Tree, clock)
+            self.plant_around(f, g)
+        self.settle(clock)
+
+    def settle(self, clock: Clock) -> None:
+        """Make pivots until the flow is the best, or time is up."""
         for _ in range(AGAIN):
             self._renew()
             made, _ = self.pivot(clock, SURE_PIVOTS + PIVOTS_PER_NODE * self.root)
@@ -145,9 +153,21 @@ class Tree:
 
     def plant(self, f: Floats, g: Floats) -> None:
         """Make a tree of the arcs that are nearly tight for these potentials, and send along it what it can carry."""
+        self.flow[:] = 0
+        self.plant_around(f, g)
+
+    def plant_around(self, f: Floats, g: Floats) -> None:
+        """The same, but for arcs that carry something, which come first."""
         i, j = self.pairs()
-        order = self.root + np.argsort(self.cost[self.root :] - f[i] - g[j], kind="stable")
+        order = self.root + np.lexsort((self.cost[self.root :] - f[i] - g[j], self.flow[self.root :] == 0))
+        self.flow[:] = 0
         self.tree = plant(self.source, self.target, order, self.cost, self.flow, self.weights, self.shape[0])
+
+    def anchored(self, f: Floats, g: Floats) -> tuple[Floats, Floats]:
+        """Return potentials, moved by a constant to where these are."""
+        p = np.append(f, -g)
+        now = self.p[:-1] + float(np.median(p - self.p[:-1]))
+        return now[: len(f)], -now[len(f) :]
 
     def pivot(self, clock: Clock, most: int) -> tuple[int, bool]:
         """Make up to ``most`` pivots, until time is up; return how many, and whether the flow is optimal now."""
