@@ -9,7 +9,7 @@ and a run with --keep goes on from there; the table comes at the end. --help lis
 Times are of the second call (the first compiles), from points on the device in float64 until value, gap and permutation or
 pairs have been read; ``first`` is the call before it, compilation included. ``gap`` is relative to the value, over all pairs
 in float64; ``GiB`` is the most that was allocated on the device, points included. With --parts a third call says where the
-time goes: the start, all looks at all pairs, the flow on the sparse graph. --check recomputes the certificate from the points.
+time goes: the start, all looks at all pairs, the flow on the sparse graph. --check recomputes the certificate.
 
 Exact transport needs numba, also on a GPU: pip install numba.
 

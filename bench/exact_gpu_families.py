@@ -1,7 +1,7 @@
 """Problems of bench/exact_gpu.py that are hard for exact transport, written down before anything was tuned on them.
 
-Each is a function of the number of points and of a generator; costs are squared Euclidean. ``TARGETS`` are the sizes, and the
-seconds on one H200 that were set as the aim (issue 28), not limits.
+Each is a function of the number of points and of a generator; costs are squared Euclidean. ``TARGETS`` are the sizes, and
+the seconds on one H200 that were set as the aim (issue 28), not limits.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def densities(n: int, rng: np.random.Generator) -> Problem:
 
 
 def embeddings(n: int, rng: np.random.Generator) -> Problem:
-    """2,048 coordinates on a 64-dimensional plane and noise, 100 clusters whose masses differ between the sides, unit length."""
+    """Unit vectors in 2,048-D near a 64-dimensional plane, in 100 clusters whose masses differ between the sides."""
     d, inner = 2048, 64
     basis, centre = rng.standard_normal((inner, d)) / d**0.5, 1.5 * rng.standard_normal((100, inner))
 
@@ -131,7 +131,7 @@ def certificate(p: Problem, result: Any, device: str) -> dict[str, float]:
 
 
 def _slack(x: torch.Tensor, y: torch.Tensor, f: torch.Tensor, g: torch.Tensor, some: torch.Tensor) -> torch.Tensor:
-    """c_ij − f_i − g_j of some rows with all columns: by differences, or in many dimensions and for 10¹¹ pairs by products."""
+    """c_ij − f_i − g_j of some rows: by differences, or in many dimensions and for 10¹¹ pairs by products."""
     first, last = int(some[0]), int(some[-1]) + 1
     own = x[first:last]
     if x.shape[1] > 8 or len(x) * len(y) > 2e11:

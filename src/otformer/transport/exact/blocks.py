@@ -1,7 +1,7 @@
 r"""A simplex block by block: what neighbours send each other is settled where the tree is small.
 
-A pivot moves a part of the tree, so one of 100,000 nodes takes a hundred times as long as one of 1,000, and most of them
-are local. Rows that are neighbours in the order given are a *block*, with the columns whose cheapest row, by reduced cost, is
+A pivot moves a part of the tree, so one of 100,000 nodes takes a hundred times as long as one of 1,000, and most are
+local. Rows that are neighbours in the order given are a *block*, with the columns whose cheapest row, by reduced cost, is
 one of them. Blocks are solved alone, on the arcs within, in threads; then four neighbours are one block, which starts from a
 tree of the arcs that carry something, and so on until all is one. Where potentials are good, little crosses the border of a
 block, and later trees need few pivots. Blocks need not be balanced: what one cannot send waits on its artificial arcs.

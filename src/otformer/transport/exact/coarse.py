@@ -8,11 +8,11 @@ Segments of 4K lie within those of K, so particle 4p + r of one level is a part 
 
     f_i = min_J (‖x_i − Y_J‖² − g_J),      g_j = min_i (c_ij − f_i)
 
-are feasible, and the parts of p can be sent to those of π(p): with these pairs a graph of pairs of small reduced cost carries
-all mass. An auction (scaling.py) finds the best assignment on it to within a share of what near pairs differ by. Then all
-pairs are looked at, those that undercut it are added, and it goes on, a few times. After the last particles come the points
-themselves, where they are to be matched one to one. Other weights have more particles than points instead: then their
-potentials are nearly those of the points.
+are feasible, and the parts of p can be sent to those of π(p): with these pairs a graph of pairs of small reduced cost
+carries all mass. An auction (scaling.py) finds the best assignment on it to within a share of what near pairs differ by.
+Then all pairs are looked at, those that undercut it are added, and it goes on, a few times. After the last particles come
+the points themselves, where they are to be matched one to one. For other weights the last particles are nearly as many as
+the points, and their potentials nearly those of the points.
 
 What comes out are potentials only; the rounds start from them (rounds.py), and their proof rests on nothing here.
 """
@@ -165,12 +165,10 @@ def _level(cost: PointsCost, f: Floats, g: Floats, i: Ints, j: Ints, clock: Cloc
     n = cost.shape[0]
     along = np.arange(n)[:, None]
     values, near = cost.least(g, min(PAIRS, n), rows=True)
-    first, last = (
-        START * float((cost.costs(i, j) - f[i] - g[j]).mean()),
-        END * float(np.median(values[:, -1] - values[:, 0])),
-    )
+    last = END * float(np.median(values[:, -1] - values[:, 0]))
+    first = START * float((cost.costs(i, j) - f[i] - g[j]).mean())
     back = cost.least(f, min(PAIRS, n), rows=False)[1]
-    places = np.unique(np.concatenate([i * n + j, (along * n + near).ravel(), (back * n + along).ravel()]))
+    places = _union(cost, i * n + j, along * n + near, back * n + along)
     to, free = np.full((2, n), -1)
     for look in range(LOOKS):
         i, j = np.divmod(places, n)
@@ -182,6 +180,12 @@ def _level(cost: PointsCost, f: Floats, g: Floats, i: Ints, j: Ints, clock: Cloc
         if below[:, 0].mean() <= ENOUGH or look == LOOKS - 1 or clock.expired:
             break
         first = float((on.f - values[:, 0])[below[:, 0]].mean())
-        places = np.union1d(places, (along * n + near)[below])
+        places = _union(cost, places, (along * n + near)[below])
     to[to < 0] = np.flatnonzero(free < 0)[: (to < 0).sum()]
     return Level(cost.y, g, to)
+
+
+def _union(cost: PointsCost, *places: Ints) -> Ints:
+    """Return all of these numbers once, ascending; sorted where the points are."""
+    parts = [torch.from_numpy(np.ascontiguousarray(p).reshape(-1)).to(cost.device) for p in places]
+    return to_numpy(torch.unique(torch.cat(parts)))

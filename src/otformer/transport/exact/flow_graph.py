@@ -1,6 +1,7 @@
 """A sparse graph that grows, with the best flow on it and the potentials that prove it.
 
-Matchings serve equal weights, trees all others; both have the same methods, and `empty_graph` chooses.
+Matchings serve equal weights, trees all others; both have the same methods, and `empty_graph` chooses. A matching begins
+with an auction (scaling.py), a tree of many nodes block by block (blocks.py).
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import numpy as np
 from otformer.transport.compiled import by_row
 from otformer.transport.exact.assignment import Floats, Ints, match, settle
 from otformer.transport.exact.blocks import NODES, by_blocks
+from otformer.transport.exact.scaling import Edges, scale, typical_range
 from otformer.transport.exact.simplex import LEVEL, Span, pivot, plant, recompute
 
 PORTION, FIRST_PORTION = 0.1, 64  # seconds of work between two looks at the clock; rows or pivots of the first
 SURE_PIVOTS, PIVOTS_PER_NODE = 10**5, 100  # of a simplex in float64, whose rounding may lead it around in a circle
+FIRST_ERROR, LAST_ERROR = 0.1, 1e-5  # of an auction before shortest paths, as a share of what a row's edges differ by
 AGAIN = 3  # times that pivots go on from recomputed potentials
 
 
@@ -88,8 +91,11 @@ class Matching:
 
     def run(self, clock: Clock, far: float) -> None:
         """Find the best flow on all edges. What cannot be sent stays; potentials there are ``far`` from the others."""
-        edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
+        edges = Edges(self.start, self.column, self.cost, self.to, self.back, self.f, self.g)
         self.g -= np.median(self.g)  # most are small then, and have their digits, however far away a few points are
+        if (self.to < 0).all():
+            apart = typical_range(edges)
+            scale(edges, FIRST_ERROR * apart, LAST_ERROR * apart, clock)
         settle(*edges)
         stuck = np.zeros(len(self.to), np.bool_)
         for first, last in clock.portions(len(self.to)):

@@ -3,15 +3,16 @@ r"""Assignment on a sparse graph to within ε, then ε/8, ε/64, …: an auction
 Rows i and columns j are matched one to one along edges e = (i, j) of cost c_e (assignment.py). With f_i = min_e (c_e − g_j)
 all reduced costs c_e − f_i − g_j are ≥ 0, and a matching of edges where they are ≤ ε is within n·ε of the best.
 
-**A bid** [1]. A free row takes the column whose c_e − g_j is least, from the row that has it, which is free now. Its g falls to
-where the row's second column is as good but for ε: g_j = c_e − second − ε. What the row pays, second + ε, is then within ε of
-its least, and stays so: other g only fall too.
+**A bid** [1]. A free row takes the column whose c_e − g_j is least, from the row that has it, which is free now. Its g
+falls to where the row's second column is as good but for ε: g_j = c_e − second − ε. What the row pays, second + ε, is then
+within ε of its least, and stays so: other g only fall too.
 
 **The end of a phase.** The last rows bid each other up all across the graph, ε by ε. So bids are counted, and what is free
 after so many is matched along shortest paths, which see an edge in use as if it cost f_i + g_j, no more than ε less than it
 does. From one phase to the next the edges stay that are within ε/8 of their row's least.
 
-On 20,000 points in space all phases down to 10⁻¹⁰ take 0.2 s on one core, from g = 0.
+On 20,000 points in space all phases down to 10⁻¹⁰ take 0.2 s on one core, from g = 0. Where ε is small beside what costs
+differ by, the shortest paths that end it exactly are short.
 
 [1] D. P. Bertsekas: The auction algorithm: a distributed relaxation method for the assignment problem. Annals of OR, 1988.
 """
@@ -63,6 +64,23 @@ def scale(on: Edges, first: float, last: float, clock: Clock) -> None:
         if eps <= last:
             return
         eps = max(eps / STEP, last)
+
+
+def typical_range(on: Edges) -> float:
+    """Return how far the edges of a row lie apart, the median over rows."""
+    ranges = np.zeros(len(on.to))
+    _ranges(on.start, on.column, on.cost, on.g, ranges)
+    return float(np.median(ranges))
+
+
+@compiled
+def _ranges(start: Ints, column: Ints, cost: Floats, g: Floats, ranges: Floats) -> None:
+    for i in range(len(ranges)):
+        least, most = np.inf, -np.inf
+        for e in range(start[i], start[i + 1]):
+            value = cost[e] - g[column[e]]
+            least, most = min(least, value), max(most, value)
+        ranges[i] = max(0.0, most - least)
 
 
 @compiled
