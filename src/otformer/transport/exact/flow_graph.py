@@ -169,12 +169,6 @@ class Tree:
         self.flow[:] = 0
         self.tree = plant(self.source, self.target, order, self.cost, self.flow, self.weights, self.shape[0])
 
-    def anchored(self, f: Floats, g: Floats) -> tuple[Floats, Floats]:
-        """Return potentials, moved by a constant to where these are."""
-        p = np.append(f, -g)
-        now = self.p[:-1] + float(np.median(p - self.p[:-1]))
-        return now[: len(f)], -now[len(f) :]
-
     def pivot(self, clock: Clock, most: int) -> tuple[int, bool]:
         """Make up to ``most`` pivots, until time is up; return how many, and whether the flow is optimal now."""
         total, at, block = 0, self.root - 1, 2 * math.isqrt(len(self.cost)) + 1
