@@ -15,15 +15,16 @@ from otformer.transport.exact.flow_graph import Clock, Tree  # noqa: E402
 from otformer.transport.exact.units import in_units  # noqa: E402
 
 
-def tree(n, m, near, seed=0):
-    """Points along a line with random weights, and arcs between those that are near."""
+def tree(n, m, near, seed=0, g=None):
+    """Points along a line with random weights, arcs between those that are near, and potentials of the columns."""
     rng = np.random.default_rng(seed)
     x, y = np.sort(rng.random(n)), np.sort(rng.random(m))
     a, b = rng.random(n), rng.random(m)
     units = in_units(a / a.sum(), b / b.sum(), 1.0)
     C = cdist(x[:, None], y[:, None], "sqeuclidean")
     i, j = np.nonzero(C < near**2)
-    made = Tree(units.supply, units.demand, C.min(1), np.zeros(m))
+    g = np.zeros(m) if g is None else g
+    made = Tree(units.supply, units.demand, np.where(C < near**2, C - g, np.inf).min(1), g)
     made.add(i, j, C[i, j])
     return made
 
@@ -44,7 +45,7 @@ def test_blocks_change_nothing(near, seed, monkeypatch):
     assert parts.unsent()[0].sum() == whole.unsent()[0].sum()
 
 
-def test_most_of_the_work_is_done_in_blocks(monkeypatch):
+def test_blocks_leave_little_to_do(monkeypatch):
     pivots = {}
     inner = Tree.pivot
 
@@ -53,10 +54,16 @@ def test_most_of_the_work_is_done_in_blocks(monkeypatch):
         pivots[self.root] = pivots.get(self.root, 0) + made[0]
         return made
 
+    monkeypatch.setattr(flow_graph, "NODES", 10**9)
+    best = tree(800, 800, 0.3)
+    best.run(Clock(None), 0.0)
+    near = best.g + 1e-5 * np.random.default_rng(0).standard_normal(800)
     monkeypatch.setattr(Tree, "pivot", counted)
+    tree(800, 800, 0.3, g=near).run(Clock(None), 0.0)
+    alone = pivots.pop(1600)
     for module in (flow_graph, blocks):
         monkeypatch.setattr(module, "NODES", 100)
     monkeypatch.setattr(blocks, "WITHIN", 0.0)
-    some = tree(800, 800, 0.05)
-    some.run(Clock(None), 0.0)
-    assert pivots[1600] < 0.5 * sum(pivots.values())
+    tree(800, 800, 0.3, g=near).run(Clock(None), 0.0)
+    assert len(pivots) > 4
+    assert pivots[1600] < 0.7 * alone

@@ -52,7 +52,7 @@ def test_the_bound_is_near_the_value(kind, weighted):
     cost = cost_of(x, y)
     found = bound(cost, a, b, from_coarse(cost, torch.tensor(a), torch.tensor(b), Clock(None)))
     assert found <= value * (1 + 1e-9)
-    assert value - found < (0.002 if not weighted else 0.05) * value
+    assert value - found < (0.002 if not weighted else 0.1) * value
     assert value - found < 0.2 * (value - bound(cost, a, b, np.zeros(m)))
 
 
@@ -81,7 +81,8 @@ def test_more_particles_than_places_with_mass(monkeypatch):
 def test_time_is_kept(monkeypatch):
     monkeypatch.setattr(start, "BY_LEVELS", ["cpu"])
     x, y = clouds("halos", 3000, 3000)
-    r = of.solve_sample(x, y, reg=0, max_time=1e-3)
+    with pytest.warns(RuntimeWarning, match="max_time"):
+        r = of.solve_sample(x, y, reg=0, max_time=1e-3)
     assert not r.converged
     assert r.bound <= r.value
 

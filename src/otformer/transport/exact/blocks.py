@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 NODES = 4096  # of a block to begin with; fewer are solved as one
 WITHIN = 0.75  # of the arcs, or neighbours are not near and blocks are of no use
 TOGETHER = 4  # blocks that become one
-
 FEE = 1.0  # of what goes outside, as a share of the median reduced cost
 
 
