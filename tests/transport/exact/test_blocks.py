@@ -10,9 +10,9 @@ from needs import missing
 
 pytest.importorskip("numba", reason=missing("exact"))
 
-from otformer.transport.exact import blocks, flow_graph  # noqa: E402
-from otformer.transport.exact.flow_graph import Clock, Tree  # noqa: E402
-from otformer.transport.exact.units import in_units  # noqa: E402
+from otformer.transport.exact import blocks, flow_graph
+from otformer.transport.exact.flow_graph import Clock, Tree
+from otformer.transport.exact.units import in_units
 
 
 def tree(n, m, near, seed=0, g=None):
@@ -22,9 +22,9 @@ def tree(n, m, near, seed=0, g=None):
     a, b = rng.random(n), rng.random(m)
     units = in_units(a / a.sum(), b / b.sum(), 1.0)
     C = cdist(x[:, None], y[:, None], "sqeuclidean")
-    i, j = np.nonzero(C < near**2)
+    i, j = np.nonzero(near**2 > C)
     g = np.zeros(m) if g is None else g
-    made = Tree(units.supply, units.demand, np.where(C < near**2, C - g, np.inf).min(1), g)
+    made = Tree(units.supply, units.demand, np.where(near**2 > C, C - g, np.inf).min(1), g)
     made.add(i, j, C[i, j])
     return made
 

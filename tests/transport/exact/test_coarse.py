@@ -13,11 +13,11 @@ from needs import missing
 
 pytest.importorskip("numba", reason=missing("exact"))
 
-from otformer.transport.costs.clouds import PLAIN, Rule, box_spread  # noqa: E402
-from otformer.transport.costs.points import PointsCost  # noqa: E402
-from otformer.transport.exact import start  # noqa: E402
-from otformer.transport.exact.coarse import Side, from_coarse, main_axes, tree_order  # noqa: E402
-from otformer.transport.exact.flow_graph import Clock  # noqa: E402
+from otformer.transport.costs.clouds import PLAIN, Rule, box_spread
+from otformer.transport.costs.points import PointsCost
+from otformer.transport.exact import start
+from otformer.transport.exact.coarse import Side, from_coarse, main_axes, tree_order
+from otformer.transport.exact.flow_graph import Clock
 
 
 def clouds(kind, n, m, seed=0):

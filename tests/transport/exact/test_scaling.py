@@ -10,8 +10,8 @@ from needs import missing
 
 pytest.importorskip("numba", reason=missing("exact"))
 
-from otformer.transport.exact.flow_graph import Clock  # noqa: E402
-from otformer.transport.exact.scaling import Edges, scale, typical_range  # noqa: E402
+from otformer.transport.exact.flow_graph import Clock
+from otformer.transport.exact.scaling import Edges, scale, typical_range
 
 
 def edges(C, g=None):

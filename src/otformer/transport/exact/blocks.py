@@ -28,7 +28,7 @@ TOGETHER = 4  # blocks that become one
 FEE = 1.0  # of what goes outside, as a share of the median reduced cost
 
 
-def by_blocks(tree: Tree, kind: type[Tree], clock: Clock) -> tuple[Floats, Floats, Ints]:
+def by_blocks(tree: Tree, of: type[Tree], clock: Clock) -> tuple[Floats, Floats, Ints]:
     """Return potentials (f, g) of nearly the best flow on the arcs of a tree that is not planted yet, and the flow [E]."""
     (n, m), (i, j), cost = tree.shape, tree.pairs(), tree.cost[tree.root :]
     f, g = (t.copy() for t in np.split(tree.cost[: tree.root], [n]))
@@ -49,7 +49,7 @@ def by_blocks(tree: Tree, kind: type[Tree], clock: Clock) -> tuple[Floats, Float
 
         def solve(b: int) -> None:
             rows, columns, arcs = (groups[b] for groups in members)  # noqa: B023
-            _solve(tree, kind, rows, columns, arcs, f, g, flow, fee, clock)
+            _solve(tree, of, rows, columns, arcs, f, g, flow, fee, clock)
 
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             list(pool.map(solve, range(count)))
@@ -58,14 +58,14 @@ def by_blocks(tree: Tree, kind: type[Tree], clock: Clock) -> tuple[Floats, Float
 
 
 def _solve(
-    tree: Tree, kind: type[Tree], rows: Ints, columns: Ints, arcs: Ints, f: Floats, g: Floats, flow: Ints, fee: float,
+    tree: Tree, of: type[Tree], rows: Ints, columns: Ints, arcs: Ints, f: Floats, g: Floats, flow: Ints, fee: float,
     clock: Clock,
 ) -> None:  # fmt: skip
     """Solve one block, its last row and column being the outside; write its potentials and its flow."""
     n, (i, j) = tree.shape[0], tree.pairs()
     supply, demand, own = tree.weights[:n][rows], tree.weights[n:][columns], np.arange(max(len(rows), len(columns)))
     fs, gs = np.append(f[rows], 0.0), np.append(g[columns], 0.0)
-    part = kind(np.append(supply, demand.sum()), np.append(demand, supply.sum()), fs, gs)
+    part = of(np.append(supply, demand.sum()), np.append(demand, supply.sum()), fs, gs)
     part.add(np.searchsorted(rows, i[arcs]), np.searchsorted(columns, j[arcs]), tree.cost[tree.root :][arcs])
     part.flow[part.root :] = flow[arcs]
     part.add(own[: len(rows)], np.full(len(rows), len(columns)), fs[:-1] + fee)

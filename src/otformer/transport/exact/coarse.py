@@ -20,7 +20,6 @@ What comes out are potentials only; the rounds start from them (rounds.py), and 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -36,13 +35,14 @@ from otformer.transport.types import to_numpy
 if TYPE_CHECKING:
     from otformer.transport.costs.points import PointsCost
 
-COARSEST, PARTS = 1024, 4  # particles of the first level at most, and parts of one on the next
-LAST, LAST_WEIGHTED = 0.5, 0.7  # particles of the last level, for every point
-PAIRS, ADDED = 8, 6  # of least reduced cost for every point in the graph, and added by a look at all pairs
+COARSEST, CHILDREN = 1024, 4  # particles of the first level at most, and parts of one on the next
+FEWEST = 256  # particles of the last level that are worth their making
+LAST, LAST_WEIGHTED = 0.5, 2.0  # particles of the last level, for every point of the side that has fewer
+LISTED, ADDED_AT_ONCE = 8, 6  # of least reduced cost for every point in the graph, and added by a look at all pairs
 AXES, POWERS = 8, 6  # of the tree in many dimensions, and steps that find them
 LOOKS = 12  # at all pairs, for one level
 START, END = 0.5, 0.02  # ε of a level, as a share of what its first plan pays too much, and of what near pairs differ by
-ENOUGH = 0.01  # of the points may be undercut in the end
+LEFT_UNDERCUT = 0.01  # of the points may be undercut in the end
 
 
 class Side(NamedTuple):
@@ -100,24 +100,32 @@ def main_axes(points: Tensor) -> Tensor:
     return axes
 
 
-def from_coarse(cost: PointsCost, a: Tensor, b: Tensor, clock: Clock) -> Floats:
-    """Return potentials of the columns, [m]."""
+def from_coarse(cost: PointsCost, a: Tensor, b: Tensor, clock: Clock) -> Floats | None:
+    """Return potentials of the columns, [m]; None where one side is a few points, which particles say nothing about."""
     axes = None if cost.near else main_axes(torch.cat([cost.x, cost.y]))
     sides = [Side.build(points, weights, axes) for points, weights in ((cost.x, a), (cost.y, b))]
     one_to_one = cost.shape[0] == cost.shape[1] and all(bool((w == w[0]).all()) for w in (a, b))
-    last, level = int(max(cost.shape) * (LAST if one_to_one else LAST_WEIGHTED)), None
-    many = last // PARTS ** max(0, math.ceil(math.log(last / COARSEST, PARTS)))
+    share = LAST if one_to_one else LAST_WEIGHTED
+    last, level = int(share * min(_effective(side.weights) for side in sides)), None
+    if last < FEWEST:
+        return None
+    many = last // CHILDREN ** max(0, math.ceil(math.log(last / COARSEST, CHILDREN)))
     while many <= last and not clock.expired:
         x, y = (side.particles(many) for side in sides)
-        here = replace(cost, x=x, y=y, p=x[:, 0] * 0, q=y[:, 0] * 0)
+        here = cost.between(x, y)
         level = _level(here, *_prices(here, level), *_parts(level, many), clock)
-        many *= PARTS
+        many *= CHILDREN
     f, g = _prices(cost, level)
     if one_to_one:
         i, j = (to_numpy(side.order) for side in sides)
         first, second = _parts_of_points(len(i), level)
         g = _level(cost, f, g, i[first], j[second], clock).g
     return g
+
+
+def _effective(weights: Tensor) -> float:
+    """Return how many points there would be if all weighed alike: of more particles many would lie in one place."""
+    return float(weights.sum() ** 2 / (weights @ weights))
 
 
 class Level(NamedTuple):
@@ -130,11 +138,9 @@ class Level(NamedTuple):
 
 def _prices(cost: PointsCost, before: Level | None) -> tuple[Floats, Floats]:
     """Return feasible potentials (f, g) from those of the level before."""
-    if before is None:
-        f = np.zeros(cost.shape[0])
-    else:
-        between = replace(cost, y=before.y, q=before.y[:, 0] * 0)
-        f = between.least(before.g, 1, rows=True)[0][:, 0]
+    f = np.zeros(cost.shape[0])
+    if before is not None:
+        f = cost.between(cost.x, before.y).least(before.g, 1, rows=True)[0][:, 0]
     return f, cost.least(f, 1, rows=False)[0][:, 0]
 
 
@@ -143,8 +149,8 @@ def _parts(before: Level | None, many: int) -> tuple[Ints, Ints]:
     if before is None:
         i, j = np.divmod(np.arange(many * many), many)
         return i, j
-    parent, part, other = np.indices((many // PARTS, PARTS, PARTS)).reshape(3, -1)
-    return PARTS * parent + part, PARTS * before.to[parent] + other
+    parent, part, other = np.indices((many // CHILDREN, CHILDREN, CHILDREN)).reshape(3, -1)
+    return CHILDREN * parent + part, CHILDREN * before.to[parent] + other
 
 
 def _parts_of_points(n: int, before: Level | None) -> tuple[Ints, Ints]:
@@ -164,10 +170,10 @@ def _level(cost: PointsCost, f: Floats, g: Floats, i: Ints, j: Ints, clock: Cloc
     """Find nearly the best assignment from feasible potentials and pairs (i, j) that carry one."""
     n = cost.shape[0]
     along = np.arange(n)[:, None]
-    values, near = cost.least(g, min(PAIRS, n), rows=True)
+    values, near = cost.least(g, min(LISTED, n), rows=True)
     last = END * float(np.median(values[:, -1] - values[:, 0]))
     first = START * float((cost.costs(i, j) - f[i] - g[j]).mean())
-    back = cost.least(f, min(PAIRS, n), rows=False)[1]
+    back = cost.least(f, min(LISTED, n), rows=False)[1]
     places = _union(cost, i * n + j, along * n + near, back * n + along)
     to, free = np.full((2, n), -1)
     for look in range(LOOKS):
@@ -175,9 +181,9 @@ def _level(cost: PointsCost, f: Floats, g: Floats, i: Ints, j: Ints, clock: Cloc
         on = Edges(np.searchsorted(i, np.arange(n + 1)), j, cost.costs(i, j), to, free, np.empty(n), g.copy())
         scale(on, first, last, clock)
         g = on.g
-        values, near = cost.least(g, min(ADDED, n), rows=True)
+        values, near = cost.least(g, min(ADDED_AT_ONCE, n), rows=True)
         below = on.f[:, None] - values > last
-        if below[:, 0].mean() <= ENOUGH or look == LOOKS - 1 or clock.expired:
+        if below[:, 0].mean() <= LEFT_UNDERCUT or look == LOOKS - 1 or clock.expired:
             break
         first = float((on.f - values[:, 0])[below[:, 0]].mean())
         places = _union(cost, places, (along * n + near)[below])

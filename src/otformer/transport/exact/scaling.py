@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 STEP = 8.0  # from one ε to the next
 BIDS = 32  # for every row in a phase, on average
-ROUNDING = 2.0**-47  # of costs and potentials: no ε is less
+LEAST_SHARE = 2.0**-47  # of costs and potentials: no ε is less
 
 
 class Edges(NamedTuple):
@@ -52,7 +52,7 @@ def scale(on: Edges, first: float, last: float, clock: Clock) -> None:
     Rows stay free where the graph has no place for them, or time is up.
     """
     n = len(on.to)
-    last = max(last, ROUNDING * float(np.abs(on.cost).max(initial=0.0) + np.abs(on.g).max(initial=0.0)))
+    last = max(last, LEAST_SHARE * float(np.abs(on.cost).max(initial=0.0) + np.abs(on.g).max(initial=0.0)))
     eps, queue = max(first, last), np.empty(n, np.int64)
     stuck = np.zeros(len(on.g), np.bool_)
     while not clock.expired:

@@ -23,7 +23,6 @@ import torch
 from scipy.special import logsumexp
 
 from otformer.transport.costs.cost import Cost
-from otformer.transport.costs.points import PointsCost
 from otformer.transport.exact.coarse import from_coarse
 from otformer.transport.exact.flow_graph import Clock
 from otformer.transport.problem.read import read_cost
@@ -52,8 +51,10 @@ def start(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]
     zero = np.zeros(m)
     if n * m <= EASY or problem.cost.spread == 0 or clock.expired:
         return zero, 0
-    if problem.cost.device.type in BY_LEVELS and isinstance(problem.cost, PointsCost) and problem.cost.rule.labels is None:
-        return from_coarse(problem.cost, problem.a, problem.b, clock.half()), 0
+    clouds = problem.cost.clouds() if problem.cost.device.type in BY_LEVELS else None
+    v = None if clouds is None else from_coarse(clouds, problem.a, problem.b, clock.half())
+    if v is not None:
+        return v, 0
     if problem.cost.device.type == "cuda" and problem.cost.dense is None:
         return _layers(problem, None, REG_GPU if problem.cost.near else REG_FAR, clock)
     a, b = to_numpy(problem.a), to_numpy(problem.b)
