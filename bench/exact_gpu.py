@@ -9,7 +9,7 @@ and a run with --keep goes on from there; the table comes at the end. --help lis
 Times are of the second call (the first compiles), from points on the device in float64 until value, gap and permutation or
 pairs have been read; ``first`` is the call before it, compilation included. ``gap`` is relative to the value, over all pairs
 in float64; ``GiB`` is the most that was allocated on the device, points included. With --parts a third call says where the
-time goes: layers, looks at all pairs, flow on the sparse graph.
+time goes: the start, all looks at all pairs, the flow on the sparse graph. --check recomputes the certificate.
 
 Exact transport needs numba, also on a GPU: pip install numba.
 
@@ -36,6 +36,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from exact_gpu_families import TARGETS, certificate, drawn
 from gpu_common import one_line, timed
 
 import otformer as of
@@ -71,6 +72,7 @@ def points(problem: Callable[[int], Problem], n: int, options: argparse.Namespac
     told = {"n": len(p.x), "d": p.x.shape[1], "seconds": seconds, "first": first, "value": value}
     told |= {"gap": result.gap / abs(value), "converged": result.converged, "rounds": result.rounds}
     told |= {"layers": result.depth, "method": result.method, "GiB": gib}
+    told |= certificate(p, result, device) if options.check else {}
     return told | (parts(run, device) if options.parts else {})
 
 
@@ -78,14 +80,14 @@ def parts(run: Callable[[], Any], device: str) -> Row:
     """Seconds of the three parts of one call, by functions inside of it: the one thing here that is not public."""
     from otformer.transport.costs.matrix import MatrixCost
     from otformer.transport.costs.points import PointsCost
-    from otformer.transport.exact import find_optimum, flow_graph
+    from otformer.transport.exact import all_pairs, find_optimum, flow_graph
 
     spent: Row = {}
     with ExitStack() as stack:
         for part, owners, name in (
-            ("layers, s", [find_optimum], "start"),
+            ("start, s", [find_optimum], "_potentials"),
             ("looks, s", [MatrixCost, PointsCost], "least"),
-            ("flow, s", [flow_graph.Matching, flow_graph.Tree], "run"),
+            ("flow, s", [flow_graph.Matching, flow_graph.Tree, all_pairs.AllPairs], "run"),
         ):
             for owner in owners:
                 inner = getattr(owner, name)
@@ -143,6 +145,9 @@ def _cases() -> dict[str, Case]:
         ("weights", "weights", 20_000, 90, "uniform in 3-D, random weights"),
     ):
         cases[name] = Case(partial(points, partial(make, family), n), limit, what)
+    for name, hard in TARGETS.items():
+        limit, what = 5 * hard.aim + 60, f"aim: {hard.aim:.0f} s; see exact_gpu_families.py"
+        cases[name] = Case(partial(points, partial(drawn, name), hard.n), limit, what)
     for where, what in (("device", "in one call, on the device"), ("cpu", "in one call, on the CPU"), ("scipy", "a loop")):
         cases[f"batch-{where}"] = Case(partial(batch, where), 90, f"{BATCH:,} random costs {SMALL} × {SMALL}, {what}")
     return cases
@@ -200,6 +205,7 @@ def run_all(options: argparse.Namespace) -> None:
             "--shrink",
             str(options.shrink),
             *["--parts"] * options.parts,
+            *["--check"] * options.check,
             "--only",
             *left,
         ]
@@ -230,6 +236,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--shrink", type=int, default=1, help="divide all sizes by this")
     parser.add_argument("--parts", action="store_true", help="a third call, which says where the time goes")
+    parser.add_argument("--check", action="store_true", help="recompute the certificate here, over all pairs in float64")
     parser.add_argument("--keep", action="store_true", help="keep the rows of an earlier run, run only the other cases")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()

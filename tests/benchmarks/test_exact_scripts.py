@@ -45,7 +45,7 @@ def test_cases_run_on_a_cpu_and_a_later_run_goes_on(tmp_path):
     rows, _ = cases(tmp_path, "--shrink", 200, "--only", "ties", "weights", "--parts")
     assert list(rows) == ["ties", "weights"]
     assert all(row["converged"] and row["gap"] < 1e-12 for row in rows.values())
-    assert rows["weights"].keys() >= {"n", "d", "seconds", "value", "rounds", "layers, s", "looks, s", "flow, s"}
+    assert rows["weights"].keys() >= {"n", "d", "seconds", "value", "rounds", "looks, s", "flow, s"}
     again, said = cases(tmp_path, "--shrink", 200, "--only", "ties", "batch-scipy", "--keep")
     assert again["ties"] == rows["ties"]
     assert "── ties" not in said

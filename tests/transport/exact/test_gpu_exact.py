@@ -17,6 +17,11 @@ pytest.importorskip("numba", reason=missing("exact"))
 
 def clouds(kind, n, m, d, seed=0):
     rng = np.random.default_rng(seed)
+    if kind == "halos":  # clusters whose masses differ between the sides
+        centre, mass = rng.random((20, d)), rng.lognormal(0, 1, 20)
+        return tuple(centre[rng.choice(20, k, p=mass / mass.sum())] + 0.01 * rng.standard_normal((k, d)) for k in (n, m))
+    if kind == "tails":
+        return rng.standard_t(1.5, (n, d)), rng.standard_t(1.5, (m, d)) + 0.5
     if kind == "grid":
         return rng.integers(0, 8, (n, d)).astype(float), rng.integers(0, 8, (m, d)).astype(float)
     if kind == "ring":
@@ -75,3 +80,29 @@ def test_rounded_streams():
     assert r.bound <= float(best.value) * (1 + 1e-9)
     assert float(best.value) <= r.value * (1 + 1e-9)
     assert r.marginal_error < 1e-9
+
+
+@pytest.mark.parametrize(("kind", "d"), [("halos", 3), ("tails", 6), ("halos", 200)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mass_that_goes_far(kind, d, weighted):
+    n, m = 2500, 1900 if weighted else 2500
+    x, y = clouds(kind, n, m, d)
+    rng = np.random.default_rng(1)
+    a, b = (rng.dirichlet(np.ones(k)) if weighted else np.full(k, 1 / k) for k in (n, m))
+    here = of.solve_sample(x, y, a, b, reg=0)
+    there = of.solve_sample(*(torch.tensor(t).cuda() for t in (x, y, a, b)), reg=0)
+    assert there.converged
+    assert float(there.value) == pytest.approx(here.value, rel=1e-10)
+    assert there.rounds <= 16
+
+
+def test_products_find_what_the_kernel_finds(monkeypatch):
+    from otformer.transport.costs.gpu import least
+
+    x, y = (torch.tensor(t).cuda() for t in clouds("cube", 700, 450, 130))
+    v = torch.rand(450, dtype=torch.float64, device="cuda")
+    found = least.GpuPairs(x, y).least(v, 5, rows=True)
+    monkeypatch.setattr(least, "PRODUCTS_FROM", 10**9)
+    expected = least.GpuPairs(x, y).least(v, 5, rows=True)
+    torch.testing.assert_close(found[0], expected[0], rtol=1e-12, atol=1e-12)
+    assert (found[1] == expected[1]).float().mean() > 0.99

@@ -125,6 +125,10 @@ class Cost:
         """An order of rows and columns in which neighbours are near each other, if there is one."""
         return None
 
+    def clouds(self) -> Any:
+        """The cost itself where it is one between points that others may stand for, as `PointsCost.between` has it."""
+        return None
+
     def places(self) -> tuple[Tensor, Tensor] | None:
         """Tables [n, ·] and [m, ·] of what a row and a column are known by, where equal ones may be merged."""
         return None

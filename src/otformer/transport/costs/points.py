@@ -74,6 +74,13 @@ class PointsCost(Cost):
         rule = rule if labels is None else rule._replace(labels=(labels[0][i], labels[1][j]))
         return PointsCost(self.x[i], self.y[j], self.p[i], self.q[j], rule, self.spread)
 
+    def clouds(self) -> PointsCost | None:
+        return self if self.rule.labels is None else None
+
+    def between(self, x: Tensor, y: Tensor) -> PointsCost:
+        """The same cost between other points, no farther apart than these."""
+        return replace(self, x=x, y=y, p=torch.zeros_like(x[:, 0]), q=torch.zeros_like(y[:, 0]))
+
     def log_sums(self, h: Tensor, reg: float, rows: bool) -> Tensor:
         zeros = self.p * 0, self.q * 0  # logs of weights 1
         kernel, own = self.kernel(*zeros, reg), zeros[not rows] + reg

@@ -24,7 +24,7 @@ from otformer.transport.exact.all_pairs import on_matrix
 from otformer.transport.exact.coarse_to_fine import from_coarser
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.exact.repeated import places
-from otformer.transport.exact.rounds import Optimum, of_tree, optimum
+from otformer.transport.exact.rounds import SWEPT, Optimum, of_tree, optimum
 from otformer.transport.exact.small_assignments import ON_MATRIX, assign
 from otformer.transport.exact.start import start, usable
 from otformer.transport.exact.structure import is_tight, structured
@@ -100,7 +100,8 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
 
 def _potentials(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]:
     """Return potentials of the columns [m] to begin with, and the layers that led to them."""
-    if problem.start is None and pairs.direct() is not None:
+    few = math.prod(pairs.shape) <= SWEPT or problem.cost.clouds() is None
+    if problem.start is None and few and pairs.direct() is not None:
         return from_coarser(pairs, to_numpy(problem.a), to_numpy(problem.b), clock), 0
     return start(problem, pairs, clock)
 

@@ -1,6 +1,7 @@
 """A sparse graph that grows, with the best flow on it and the potentials that prove it.
 
-Matchings serve equal weights, trees all others; both have the same methods, and `empty_graph` chooses.
+Matchings serve equal weights, trees all others; both have the same methods, and `empty_graph` chooses. A matching begins
+with an auction (scaling.py).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import numpy as np
 
 from otformer.transport.compiled import by_row
 from otformer.transport.exact.assignment import Floats, Ints, match, middle, settle
+from otformer.transport.exact.scaling import Edges, scale, typical_range
 from otformer.transport.exact.simplex import LEVEL, PARENT, Span, no_tree, pivot, plant, recompute
 
 logger = logging.getLogger("otformer")
 TELL_EVERY = 1.0  # seconds
 PORTION, FIRST_PORTION = 0.1, 64  # seconds of work between two looks at the clock; rows or pivots of the first
 SURE_PIVOTS, PIVOTS_PER_NODE = 10**5, 100  # of a simplex in float64, whose rounding may lead it around in a circle
+FIRST_ERROR, LAST_ERROR = 0.1, 1e-5  # of an auction before shortest paths, as a share of what a row's edges differ by
 AGAIN = 3  # times that pivots go on from recomputed potentials
 
 
@@ -45,6 +48,10 @@ class Clock:
     @property
     def remaining(self) -> float:
         return max(0.0, self.end - time.monotonic())
+
+    def half(self) -> Clock:
+        """Return a clock for half of what remains."""
+        return Clock(None if self.end == math.inf else self.remaining / 2)
 
     def portions(self, many: int) -> Iterator[tuple[int, int]]:
         """Yield parts of range(many) in order, each of about PORTION seconds of work, until time is up; one at least.
@@ -94,8 +101,11 @@ class Matching:
 
     def run(self, clock: Clock, far: float) -> None:
         """Find the best flow on all edges. What cannot be sent stays; potentials there are ``far`` from the others."""
-        edges = self.start, self.column, self.cost, self.to, self.back, self.f, self.g
+        edges = Edges(self.start, self.column, self.cost, self.to, self.back, self.f, self.g)
         self.g -= middle(self.g)  # most are small then, and have their digits, however far away a few points are
+        if (self.to < 0).all():
+            apart = typical_range(edges)
+            scale(edges, FIRST_ERROR * apart, LAST_ERROR * apart, clock)
         settle(*edges)
         stuck = np.zeros(len(self.to), np.bool_)
         for first, last in clock.portions(len(self.to)):

@@ -1,8 +1,9 @@
-r"""Potentials to begin with: rough layers of the network.
+r"""Potentials to begin with: from coarse to fine for many points, rough layers of the network for all else.
 
-Rounds end at the optimum from any v, sooner from a good one (rounds.py). On a GPU layers on all points take less time than
-anything else. On a CPU they take more than the rounds of an easy problem: v = 0 is tried first, which is nearly right where
-both sides are alike, beside what layers on a sample of the points say, extended to all columns by one more of them,
+Rounds end at the optimum from any v, sooner from a good one (rounds.py). Points without labels go from coarse to fine
+(coarse.py). On a GPU all others have layers on all points. On a CPU these take more than the rounds of an easy problem:
+v = 0 is tried first, which is nearly right where both sides are alike, beside what layers on a sample of the points say,
+extended to all columns by one more of them,
 
     v_j = −λ log Σ_i exp((u_i − c_ij)/λ)      over the rows i of the sample.
 
@@ -22,6 +23,7 @@ import torch
 from scipy.special import logsumexp
 
 from otformer.transport.costs.cost import Cost
+from otformer.transport.exact.coarse import from_coarse
 from otformer.transport.exact.flow_graph import Clock
 from otformer.transport.problem.read import read_cost
 from otformer.transport.solvers.blocks import LAYERS
@@ -48,6 +50,10 @@ def start(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]
     zero = np.zeros(m)
     if n * m <= EASY or problem.cost.spread == 0 or clock.expired:
         return zero, 0
+    clouds = problem.cost.clouds()
+    v = None if clouds is None else from_coarse(clouds, problem.a, problem.b, clock.half())
+    if v is not None:
+        return v, 0
     if problem.cost.device.type == "cuda" and problem.cost.dense is None:
         return _layers(problem, None, REG_GPU if problem.cost.near else REG_FAR, clock)
     a, b = to_numpy(problem.a), to_numpy(problem.b)

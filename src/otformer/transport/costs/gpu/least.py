@@ -15,6 +15,7 @@ from otformer.transport.costs.gpu.passes import CHUNK, FAR_DOUBLE, ROWS, Passes,
 
 MOST_PLACES = 32  # list that a program holds of each of its rows
 ROUGH_UP_TO = 512  # tiles of columns; of more, half are spared by first looking at the chunk where the nearest stands
+PRODUCTS_FROM, HELD = 128, 2**28  # dimensions from where a library's products are faster; their entries at once
 AT_ONCE = 2**24  # coordinates subtracted at once in `GpuPairs.costs`
 
 
@@ -112,6 +113,8 @@ class GpuPairs:
 
     def _far(self, own: Side, other: Side, potential: Tensor, k: int) -> tuple[Tensor, Tensor]:
         n, m = len(own.log_w), len(other.log_w)
+        if self.x.shape[1] >= PRODUCTS_FROM and not self.rule.root and self.rule.labels is None:
+            return self._by_products(own, other, potential, k)
         labels, options = self._options(own, other, k)
         h = potential if self.rule.root else potential - other.squares
         splits, share = far_shares(n, m, FAR_DOUBLE, h.device)
@@ -120,4 +123,16 @@ class GpuPairs:
             own.points, other.points, h, own.squares, other.squares, *labels, out, places, n, m, own.size, other.size,
             own.points.shape[1], share, k, **FAR_DOUBLE, **options,
         )  # fmt: skip
+        return out, places
+
+    def _by_products(self, own: Side, other: Side, potential: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The same by matrix products of a library, which use what a device has for them."""
+        n, m = len(own.log_w), other.size
+        h = (potential - other.squares)[:m]
+        out, places = h.new_full((1, n, k), -math.inf), torch.full((1, n, k), -1, dtype=torch.int32, device=h.device)
+        for rows in torch.arange(own.size, device=h.device).split(max(1, HELD // m)):
+            first, last = int(rows[0]), int(rows[-1]) + 1
+            top = torch.addmm(h, own.points[first:last], other.points.mT, alpha=2).topk(min(k, m))
+            out[0, first:last, : min(k, m)], places[0, first:last, : min(k, m)] = top.values, top.indices.int()
+        places.masked_fill_(out == -math.inf, -1)
         return out, places
