@@ -31,7 +31,11 @@ os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 def compiled(function: F) -> F:
-    """Compiled when it is first called, and kept on disk where there is room for it (compiled_cache.py)."""
+    """Compiled when it is first called, and kept on disk where there is room for it (compiled_cache.py).
+
+    What Python calls must write into arrays that it is given: new ones are made by Python code, in which Ctrl-C would be an
+    error of the interpreter itself.
+    """
 
     def missing(*_: Any) -> Any:
         raise ImportError(f"exact transport needs numba, which is {WHY}: {install('exact')}")
@@ -81,14 +85,14 @@ def in_threads(work: Callable[[int, int], Any], many: int, pairs: int) -> None:
 
 
 @compiled
-def by_row(i: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where edges of each row begin when they are put in the order of rows, [n + 1], and that order."""
-    start = np.zeros(n + 1, np.int64)
+def by_row(i: np.ndarray, start: np.ndarray, order: np.ndarray) -> None:
+    """Write where edges of each row begin when they are put in the order of rows, [n + 1], and that order."""
+    start[:] = 0
     for row in i:
         start[row + 1] += 1
-    start = np.cumsum(start)
-    at, order = start[:-1].copy(), np.empty(len(i), np.int64)
+    for row in range(1, len(start)):
+        start[row] += start[row - 1]
+    at = start[:-1].copy()
     for e in range(len(i)):
         order[at[i[e]]] = e
         at[i[e]] += 1
-    return start, order

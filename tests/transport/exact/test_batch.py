@@ -193,8 +193,8 @@ def test_what_is_not_proved_is_solved_alone(monkeypatch):
     """A matching that is wrong has a gap, and does not come out."""
     solve = batch.assign_stack
 
-    def wrong(C, to, f, g, low, spread, total, gap):
-        solve(C, to, f, g, low, spread, total, gap)
+    def wrong(C, to, f, g, low, spread, total, gap, most):
+        solve(C, to, f, g, low, spread, total, gap, most)
         gap[1] = 1e-3
 
     monkeypatch.setattr(batch, "assign_stack", wrong)

@@ -110,7 +110,7 @@ class Cost:
         return self
 
     def direct(self) -> Direct | None:
-        """All costs, finite ones, for compiled loops; None where loops cannot have them one by one."""
+        """All costs for compiled loops, inf those of forbidden pairs; None where loops cannot have them one by one."""
         return None
 
     def allowed(self) -> tuple[np.ndarray, np.ndarray] | None:

@@ -33,7 +33,7 @@ from otformer.transport.derivatives.implicit import CG_RESIDUAL
 from otformer.transport.types import Answer, Problem, Solved, to_numpy
 
 INTERPRETED = False  # whether kernels run on CPU tensors too, in Triton's interpreter: tests set it
-FEW, FORMED = 4, 2**25  # dimensions up to where a cost takes no longer than its entry; entries that are formed in others
+FEW, FORMED = 8, 2**25  # dimensions up to where a cost takes no longer than its entry; entries that are formed in others
 MOST_ORDERED = 8  # dimensions in which neighbours along a curve are near
 
 
@@ -47,6 +47,9 @@ class PointsCost(Cost):
     q: Tensor
     rule: Rule
     spread: float  # bounds the range of c
+    formable: bool = (
+        False  # whether a matrix may be made where that is faster: not where no more than O(n + m) was asked for
+    )
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -72,7 +75,7 @@ class PointsCost(Cost):
         i, j = (torch.as_tensor(at, device=self.device) for at in (rows, columns))
         labels, rule = self.rule.labels, self.rule
         rule = rule if labels is None else rule._replace(labels=(labels[0][i], labels[1][j]))
-        return PointsCost(self.x[i], self.y[j], self.p[i], self.q[j], rule, self.spread)
+        return replace(self, x=self.x[i], y=self.y[j], p=self.p[i], q=self.q[j], rule=rule)
 
     def clouds(self) -> PointsCost | None:
         return self if self.rule.labels is None else None
@@ -121,7 +124,8 @@ class PointsCost(Cost):
 
     def pairs(self) -> Cost:
         """A matrix, where looking its entries up takes less time than computing them."""
-        if self.direct() is None or self.x.shape[1] <= FEW or len(self.x) * len(self.y) > FORMED:
+        few = self.formable and len(self.x) * len(self.y) <= FORMED
+        if not few or self.x.shape[1] <= FEW or self.direct() is None:
             return self
         return MatrixCost(self._pairs.matrix(), 0.0, self.spread)
 

@@ -197,27 +197,40 @@ def distance(x: Floats, y: Floats, j: int, root: bool) -> float:
     return np.sqrt(c) if root else c
 
 
-@compiled
-def unclear(C: Floats, x: Floats, y: Floats, root: bool, f: Floats, g: Floats) -> tuple[Ints, Ints]:
+def unclear(direct: Direct, f: Floats, g: Floats) -> tuple[Ints, Ints]:
     """Return the pairs whose reduced cost c − f_i − g_j is below 0, or is not above it by more than rounding."""
-    rows, columns, many, m = np.empty(1024, np.int64), np.empty(1024, np.int64), 0, len(g)
-    room, size, c = np.empty(LANES), COST_ROUNDING * np.abs(g), np.empty(m)
+    counts, none = np.empty(len(f), np.int64), np.empty(0, np.int64)
+    _unclear(*direct, f, g, counts, none)
+    columns = np.empty(int(counts.sum()), np.int64)
+    _unclear(*direct, f, g, counts, columns)
+    return np.repeat(np.arange(len(f)), counts), columns
+
+
+@compiled
+def _unclear(C: Floats, x: Floats, y: Floats, root: bool, f: Floats, g: Floats, counts: Ints, columns: Ints) -> None:
+    """Count these pairs of every row; where there is room for them, write their columns instead."""
+    m, many, size = len(g), 0, COST_ROUNDING * np.abs(g)
+    room, c = np.empty(LANES), np.empty(m)
     for i in range(len(f)):
+        if len(columns) and counts[i] == 0:
+            continue
         if len(C):
             c = C[i]
         else:
             for j in range(m):
                 c[j] = distance(x[i], y, j, root)
-        u, own = f[i], COST_ROUNDING * abs(f[i])
+        u, own, before = f[i], COST_ROUNDING * abs(f[i]), many
         for first in range(0, m, LANES):
             some, v, of_v, below = c[first : first + LANES], g[first : first + LANES], size[first : first + LANES], 0
             for t in range(len(some)):
                 room[t] = some[t] - u - v[t] - (COST_ROUNDING * abs(some[t]) + own + of_v[t])
                 below += room[t] <= 0
-            for t in range(len(some) if below else 0):
-                if room[t] <= 0:
-                    if many == len(rows):
-                        rows, columns = np.append(rows, np.empty_like(rows)), np.append(columns, np.empty_like(columns))
-                    rows[many], columns[many] = i, first + t
-                    many += 1
-    return rows[:many].copy(), columns[:many].copy()
+            if len(columns) == 0:
+                many += below
+            elif below:
+                for t in range(len(some)):
+                    if room[t] <= 0:
+                        columns[many] = first + t
+                        many += 1
+        if len(columns) == 0:
+            counts[i] = many - before

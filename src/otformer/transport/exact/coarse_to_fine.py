@@ -1,9 +1,9 @@
 r"""Coarse to fine: potentials to begin with, from a problem of fewer points.
 
-Every fourth row and column, with the weight of four, are a problem a sixteenth as large. Its potentials u, solved for by the
-same method, give v_j = min_i (c_ij − u_i) over its rows i, for all columns. Mass that goes far is settled there. Points are
-in an order in which neighbours are near each other, where there is one (`Cost.order`), so that every part of space is
-represented; rows of a matrix are taken as they stand.
+Every fourth row and column, or fewer of very many, are a smaller problem; each has the weight of those up to the next. Its
+potentials u, solved for by the same method, give v_j = min_i (c_ij − u_i) over its rows i, for all columns. Mass that goes
+far is settled there. A side of few points keeps them all. Points are in an order in which neighbours are near each other,
+where there is one (`Cost.order`), so that every part of space is represented; rows of a matrix are taken as they stand.
 """
 
 from __future__ import annotations

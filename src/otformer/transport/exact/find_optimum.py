@@ -25,7 +25,7 @@ from otformer.transport.exact.coarse_to_fine import from_coarser
 from otformer.transport.exact.flow_graph import Clock, Sent
 from otformer.transport.exact.repeated import places
 from otformer.transport.exact.rounds import SWEPT, Optimum, of_tree, optimum
-from otformer.transport.exact.small_assignments import ON_MATRIX, assign
+from otformer.transport.exact.small_assignments import ALL_LOOKS, ON_MATRIX, assign
 from otformer.transport.exact.start import start, usable
 from otformer.transport.exact.structure import is_tight, structured
 from otformer.transport.exact.units import Units, in_units
@@ -40,8 +40,9 @@ from otformer.transport.exact.whole_numbers import (
 )
 from otformer.transport.types import Problem, to_numpy
 
-MATRIX_UP_TO = 128  # points of an assignment that is solved by shortest paths on the matrix
-SWEPT_UP_TO = 1024 * 1024  # pairs of a matrix that needs no list of them
+TRIED_UP_TO, ALWAYS_UP_TO = 256, 128  # points of an assignment that shortest paths on the matrix are tried on; are used for
+LOOKS_EACH = 4  # at rows, for each of more than a few, before sweeps are better
+SWEPT_UP_TO, LONGEST_SIDE = 1024 * 1024, 4096  # pairs, and points of a side, of a matrix that needs no list of them
 
 
 class Found(NamedTuple):
@@ -132,13 +133,13 @@ def _reordered(problem: Problem, rows: Tensor, columns: Tensor) -> Problem:
 
 
 def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Optimum | None:
-    """Solve on the full matrix. None if the problem is not small, or costs are forbidden."""
+    """Solve on the full matrix. None if the problem is not small, or sweeps would meet forbidden pairs."""
     if problem.cost.dense is None or problem.start is not None:
         return None
     (n, m), C, found = problem.cost.shape, to_numpy(problem.cost.dense), None
-    if n == m <= MATRIX_UP_TO and (units.supply == 1).all():
+    if n == m <= TRIED_UP_TO and (units.supply == 1).all():
         found = _assigned(C)
-    if found is None and n * m <= SWEPT_UP_TO and float(C.max()) < math.inf:
+    if found is None and n * m <= SWEPT_UP_TO and max(n, m) <= LONGEST_SIDE and float(C.max()) < math.inf:
         found = structured(problem, problem.cost, units, clock)
         if found is None or not is_tight(found):
             found = of_tree(on_matrix(np.ascontiguousarray(C), units.supply, units.demand, clock), problem.cost)
@@ -154,7 +155,8 @@ def _is_sure(problem: Problem, found: Optimum, tol: float) -> bool:
 
 
 def _assigned(C: np.ndarray) -> Optimum | None:
-    found, i = assign(np.ascontiguousarray(C)[None]), np.arange(len(C))
+    n = len(C)
+    found, i = assign(np.ascontiguousarray(C)[None], ALL_LOOKS if n <= ALWAYS_UP_TO else LOOKS_EACH * n), np.arange(n)
     if not math.isfinite(found.gap[0]):
         return None
     sent = Sent(i, found.to[0], np.ones(len(C), np.int64), C[i, found.to[0]])

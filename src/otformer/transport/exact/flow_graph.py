@@ -96,7 +96,8 @@ class Matching:
     def add(self, i: Ints, j: Ints, cost: Floats) -> None:
         """Append edges (i, j) with their costs, [E] each."""
         i, j, cost = np.append(self.i, i), np.append(self.column, j), np.append(self.cost, cost)
-        self.start, order = by_row(i, len(self.to))
+        self.start, order = np.empty(len(self.to) + 1, np.int64), np.empty(len(i), np.int64)
+        by_row(i, self.start, order)
         self.i, self.column, self.cost = i[order], j[order], cost[order]
 
     def run(self, clock: Clock, far: float) -> None:

@@ -90,6 +90,9 @@ def optimum(
     returned if it is ``handed_over`` to another method. Once time is up, the best bound so far comes with the plan.
     """
     proof = _Proof(supply, demand)
+    if clock.remaining < math.inf and not clock.expired:  # or what little time allows might have a lower bound than none
+        zero = np.zeros(len(demand))
+        proof.offer(pairs.least(zero, 1, rows=True)[0][:, 0], zero)
     found = _search(pairs, supply, demand, v, spread, clock, handed_over, proof)
     if not clock.expired:
         return found

@@ -103,7 +103,8 @@ def plant(
     nodes = len(weights)
     taken = _forest(source, target, order, nodes)
     ends = np.concatenate((source[taken], target[taken]))
-    start, order_of_ends = by_row(ends, nodes)
+    start, order_of_ends = np.empty(nodes + 1, np.int64), np.empty(len(ends), np.int64)
+    by_row(ends, start, order_of_ends)
     beside = taken[order_of_ends % max(1, len(taken))]
     above, arc_of, queue, many = np.full(nodes, -1), np.full(nodes, -1), np.empty(nodes, np.int64), 0
     for top in range(nodes):  # nodes of a tree after the one that they hang on

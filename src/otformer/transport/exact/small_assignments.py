@@ -32,6 +32,7 @@ from otformer.transport.exact.assignment import Floats, Ints
 from otformer.transport.exact.digits import falls_apart
 
 ON_MATRIX = "shortest augmenting paths on the matrix"
+ALL_LOOKS = 2**62
 STEPS = 2  # of row reduction, times n, at most: searches are better at what is left
 
 
@@ -57,20 +58,24 @@ class Assigned(NamedTuple):
         return Assigned(*(t[some] for t in self))  # type: ignore[arg-type]
 
 
-def assign(C: Floats) -> Assigned:
+def assign(C: Floats, most: int = ALL_LOOKS) -> Assigned:
     """Solve the assignments of matrices C [B, n, n], float64 and contiguous, in this thread.
+
+    A matrix that takes more than ``most`` looks at a row in searches has a gap of inf.
 
     >>> found = assign(np.array([[[3.0, 1.0], [1.0, 0.0]]]))
     >>> found.to.tolist(), found.total.tolist(), found.gap.tolist()
     ([[1, 0]], [2.0], [0.0])
     """
     out = Assigned.empty(len(C), C.shape[1])
-    assign_stack(C, *out)
+    assign_stack(C, *out, most)
     return out
 
 
 @compiled
-def assign_stack(C: Floats, to: Ints, f: Floats, g: Floats, low: Floats, spread: Floats, total: Floats, gap: Floats) -> None:
+def assign_stack(
+    C: Floats, to: Ints, f: Floats, g: Floats, low: Floats, spread: Floats, total: Floats, gap: Floats, most: int
+) -> None:
     """Compute, for every matrix of C [B, n, n], the columns of all rows, potentials, and the proof, into the other arrays.
 
     ``to``, ``f``, ``g`` are [B, n], the others [B]: the least cost, which is subtracted from all others first, the range of
@@ -83,7 +88,7 @@ def assign_stack(C: Floats, to: Ints, f: Floats, g: Floats, low: Floats, spread:
     for k in range(len(C)):
         gap[k] = np.inf
         low[k], spread[k] = _shifted(C[k], c)
-        if spread[k] < np.inf and not falls_apart(C[k]) and _start(c, g[k], to[k]) and _augment(c, g[k], to[k]):
+        if spread[k] < np.inf and not falls_apart(C[k]) and _start(c, g[k], to[k]) and _augment(c, g[k], to[k], most):
             total[k], gap[k] = _prove(c, f[k], g[k], to[k])
 
 
@@ -162,8 +167,8 @@ def _start(c: Floats, g: Floats, to: Ints) -> bool:
 
 
 @compiled
-def _augment(c: Floats, g: Floats, to: Ints) -> bool:
-    """Match all unmatched rows by shortest paths; return False if one of them reaches no free column."""
+def _augment(c: Floats, g: Floats, to: Ints, most: int) -> bool:
+    """Match all unmatched rows by shortest paths; return False if one reaches no free column, or after ``most`` looks."""
     n = len(g)
     back, by, scanned_columns = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     at, h, passed = np.empty(n), np.empty(n), np.empty(n)
@@ -179,6 +184,9 @@ def _augment(c: Floats, g: Floats, to: Ints) -> bool:
             at[j], h[j] = np.inf, g[j]
         i, shift, base, scanned, end = source, 0.0, 0.0, 0, -1
         while end < 0:
+            most -= 1
+            if most < 0:
+                return False
             for j in range(n):
                 length = c[i, j] - h[j] + shift
                 length = length if length > base else base

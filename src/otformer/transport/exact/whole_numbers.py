@@ -81,7 +81,7 @@ def of_all_pairs(pairs: Cost, units: Units, near: Optimum, clock: Clock) -> Opti
     while True:
         i, j = np.divmod(np.unique(key), m)
         found = _of_arcs(i, j, pairs.costs(i, j), units.supply, units.demand, found.f, found.g, clock, units.rounded)
-        rows, columns = unclear(*direct, found.f, found.g)
+        rows, columns = unclear(direct, found.f, found.g)
         more = np.setdiff1d(rows * m + columns, i * m + j)
         if not len(more) or found.unsent.any() or not math.isfinite(found.gap):
             return found

@@ -78,14 +78,15 @@ def read_points(
         single = x.dtype == torch.float32 if isinstance(x, Tensor) else x.dtype.char == "f"
         form = Form(X_a.device if isinstance(X_a, Tensor) else None, single)
     named = None if labels is None and allow == "equal" else read_labels(labels, allow, len(x), len(y))
-    if executor == "auto" and mask is None:
+    formable = executor == "auto"
+    if formable and mask is None:
         many = len(x) * len(y) > (STREAM_ABOVE if reg is not None else POINTS_ABOVE)
         executor = "stream" if many or (reg is None and isinstance(x, Tensor)) else "dense"
     if isinstance(metric, Features) and executor != "stream":
         return read_cost(metric, a, b, reg, labels=named, **rest)
     given = Given(a, b, reg, read_reg(reg), potentials, mask, named, penalty, penalty is None)
     if executor == "stream":
-        return _not_formed(X_a, X_b, metric, form, given)
+        return _not_formed(X_a, X_b, metric, form, given, formable)
     if form.single:
         x, y = to_double(x), to_double(y)
     C, moving = _formed(X_a, X_b, x, y, metric)
@@ -136,8 +137,8 @@ def _refuse_points(x: Array, y: Array, C: Array) -> None:
         raise checks.ArgumentError("X_a and X_b", "have finite squared distances", f"points up to {largest:g}") from None
 
 
-def _not_formed(X_a: Any, X_b: Any, metric: str | Features, form: Form, given: Given) -> Problem:
-    """The problem between points for a cost with features, or its root, which is never formed."""
+def _not_formed(X_a: Any, X_b: Any, metric: str | Features, form: Form, given: Given, formable: bool) -> Problem:
+    """The problem between points for a cost with features, or its root; not formed, or only where that is faster."""
     checks.no_tangents(REVERSE_ONLY, X_a=X_a, X_b=X_b, a=given.a, b=given.b, reg=given.reg)
     x, y, p, q = _features_of(X_a, X_b, metric)
     n, m, device = len(x), len(y), x.device
@@ -159,7 +160,9 @@ def _not_formed(X_a: Any, X_b: Any, metric: str | Features, form: Form, given: G
     check_digits(given.lam, spread)
     x, y, p, q = (t.detach() for t in sides)
     wanted = checks.derivative_wanted(*sides) or given.wants_derivatives()
-    return problem_of(PointsCost(x, y, p, q, rule, spread), given, weights, form, sides if wanted else None, labels)
+    return problem_of(
+        PointsCost(x, y, p, q, rule, spread, formable), given, weights, form, sides if wanted else None, labels
+    )
 
 
 def _features_of(X_a: Any, X_b: Any, metric: str | Features) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from otformer import checks, weight_checks
 from otformer.transport.costs.distances import squared_distances
-from otformer.transport.exact.small_assignments import ON_MATRIX, Assigned, assign_stack
+from otformer.transport.exact.small_assignments import ALL_LOOKS, ON_MATRIX, Assigned, assign_stack
 from otformer.transport.exact.whole_numbers import proved
 from otformer.transport.ragged.batch import completed, read_alone, unstacked
 from otformer.transport.ragged.padding import RaggedProblem, read
@@ -135,7 +135,7 @@ def _in_threads(stack: Stack, _: torch.device) -> Assigned:
     def run(part: slice) -> None:
         with np.errstate(all="ignore"):  # what overflows is not proved
             C = np.require(stack.costs(part), np.float64, ["C", "A", "W"])  # one type, so that it is compiled once
-            assign_stack(C, *out.part(part))
+            assign_stack(C, *out.part(part), ALL_LOOKS)
 
     pieces = stack.pieces(PIECE)
     with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1) or 1) as pool:
