@@ -113,6 +113,10 @@ class Cost:
         """All costs for compiled loops, inf those of forbidden pairs; None where loops cannot have them one by one."""
         return None
 
+    def transposed(self) -> Cost | None:
+        """The cost of columns to rows, if there is a quick way to it; gauges change sides."""
+        return None
+
     def allowed(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Rows and columns of the pairs that are allowed, where the others are forbidden; None: all are."""
         return None

@@ -65,6 +65,9 @@ class MatrixCost(Cost):
     def direct(self) -> Direct:
         return Direct(self._array, np.empty((0, 0)), np.empty((0, 0)), root=False)
 
+    def transposed(self) -> MatrixCost:
+        return MatrixCost(np.ascontiguousarray(to_numpy(self.dense).T), self.low, self.spread)
+
     def gauge(self) -> tuple[float, float]:
         return self.low, 0.0
 

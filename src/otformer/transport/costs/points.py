@@ -129,6 +129,11 @@ class PointsCost(Cost):
             return self
         return MatrixCost(self._pairs.matrix(), 0.0, self.spread)
 
+    def transposed(self) -> PointsCost:
+        labels = self.rule.labels
+        rule = self.rule if labels is None else self.rule._replace(labels=labels[::-1])
+        return replace(self, x=self.y, y=self.x, p=self.q, q=self.p, rule=rule)
+
     def direct(self) -> Direct | None:
         if self.x.is_cuda or self.rule.labels is not None:
             return None

@@ -42,7 +42,8 @@ from otformer.transport.types import Problem, to_numpy
 
 TRIED_UP_TO, ALWAYS_UP_TO = 256, 128  # points of an assignment that shortest paths on the matrix are tried on; are used for
 LOOKS_EACH = 4  # at rows, for each of more than a few, before sweeps are better
-SWEPT_UP_TO, LONGEST_SIDE = 1024 * 1024, 4096  # pairs, and points of a side, of a matrix that needs no list of them
+SWEPT_UP_TO = 1024 * 1024  # pairs of a matrix that needs no list of them
+WIDE = 2  # times as many columns as rows: columns to rows take less time
 
 
 class Found(NamedTuple):
@@ -65,14 +66,38 @@ def find_optimum(problem: Problem, tol: float, max_time: float | None = None) ->
     allowed = problem.cost.allowed()
     if allowed is not None:
         return Found(_on_graph(problem, allowed, units, tol, clock), units, 0, clock)
-    found, depth = _on_matrix(problem, units, tol, clock), 0
-    if found is None:
-        at = places(problem.cost)
-        found, depth = _in_rounds(*((problem, units) if at is None else at.merged(problem, units)), tol, clock)
-        found = found if at is None else at.shared(found, units)
+    turned = _transposed(problem)
+    if turned is None:
+        found, depth = _found(problem, units, tol, clock)
+    else:
+        found, depth = _found(turned, units._replace(supply=units.demand, demand=units.supply), tol, clock)
+        sent = found.sent._replace(i=found.sent.j, j=found.sent.i)
+        found = found._replace(sent=sent, f=found.g, g=found.f, unsent=found.unmet, unmet=found.unsent)
     if found.unsent.any():
         found = completed(found, problem.cost, clock)
     return Found(found, units, depth, clock)
+
+
+def _transposed(problem: Problem) -> Problem | None:
+    """Return the problem of columns to rows where there are far more columns: a look along a row should be short."""
+    n, m = problem.cost.shape
+    cost = problem.cost.transposed() if m > WIDE * n and problem.cost.direct() is not None else None
+    if cost is None:
+        return None
+    first = None if problem.start is None else problem.start[::-1]
+    return replace(problem, cost=cost, a=problem.b, b=problem.a, target=problem.a, start=first, support=None, wanted=None)
+
+
+def _found(problem: Problem, units: Units, tol: float, clock: Clock) -> tuple[Optimum, int]:
+    """Return the optimum, and the layers that it took."""
+    found = _on_matrix(problem, units, tol, clock)
+    if found is not None:
+        return found, 0
+    at = places(problem.cost)
+    if at is None:
+        return _in_rounds(problem, units, tol, clock)
+    found, depth = _in_rounds(*at.merged(problem, units), tol, clock)
+    return at.shared(found, units), depth
 
 
 def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tuple[Optimum, int]:
@@ -139,7 +164,7 @@ def _on_matrix(problem: Problem, units: Units, tol: float, clock: Clock) -> Opti
     (n, m), C, found = problem.cost.shape, to_numpy(problem.cost.dense), None
     if n == m <= TRIED_UP_TO and (units.supply == 1).all():
         found = _assigned(C)
-    if found is None and n * m <= SWEPT_UP_TO and max(n, m) <= LONGEST_SIDE and float(C.max()) < math.inf:
+    if found is None and n * m <= SWEPT_UP_TO and float(C.max()) < math.inf:
         found = structured(problem, problem.cost, units, clock)
         if found is None or not is_tight(found):
             found = of_tree(on_matrix(np.ascontiguousarray(C), units.supply, units.demand, clock), problem.cost)
