@@ -200,7 +200,7 @@ def test_a_long_solve_says_how_near_it_is(monkeypatch, caplog):
         of.solve(C, a, b, reg=0)
     said = [record.getMessage() for record in caplog.records]
     assert said
-    assert all(line.startswith("exact transport, ") and ("bound" in line or "mass" in line) for line in said)
+    assert all(line.startswith("exact transport, ") and ("gap" in line or "mass" in line) for line in said)
 
 
 def test_nothing_is_said_where_nobody_listens(caplog):

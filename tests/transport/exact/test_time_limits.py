@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import ot
 import pytest
+from scipy.spatial.distance import cdist
 
 import otformer as of
 from otformer.lab.benchmarks.exact_families import make
@@ -49,7 +50,7 @@ def solved(request):
             warnings.simplefilter("ignore", RuntimeWarning)
             return of.solve(C, **given) if matrix else of.solve_sample(*p.points, **given)
 
-    solve(2.0)
+    solve(None)  # to the end: a limit would leave out what comes late
     runs = []
     for limit in LIMITS:
         clocks = time.perf_counter(), time.process_time()
@@ -95,3 +96,18 @@ def test_the_bound_does_not_fall_with_time(solved):
 def test_time_is_kept(solved):
     for run in solved.runs:
         assert run.seconds <= LATE + (1 + LATER) * run.limit, run
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_forbidden_pairs_leave_a_bound_at_any_time():
+    """Fewer points of such a problem may allow no plan: their potentials were no start."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 1500, 3))
+    M, mask = cdist(x, y, "sqeuclidean"), rng.random((1500, 1500)) < 0.01
+    mask[np.arange(1500), np.arange(1500)] = True
+    best = of.solve(M, reg=0, mask=mask)
+    assert best.converged
+    for limit in (1e-3, 0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2):
+        r = of.solve(M, reg=0, mask=mask, max_time=limit)
+        assert -np.inf < r.bound <= best.value * (1 + 1e-9) <= r.value * (1 + 2e-9)

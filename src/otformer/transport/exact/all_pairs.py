@@ -87,7 +87,7 @@ def reached(bound: float, graph: Graph) -> str:
         return f"{unsent / (unsent + int(graph.sent().units.sum())):.1%} of the mass has no way yet"
     units, cost = graph.sent()[2:]
     value = float(units @ cost)
-    return f"{max(0.0, value - bound) / max(abs(value), 5e-324):.2g} of the value above the bound"
+    return f"gap at most {max(0.0, value - bound) / max(abs(value), 5e-324):.2g} of the value"
 
 
 def on_matrix(C: Floats, supply: Ints, demand: Ints, clock: Clock) -> Tree:

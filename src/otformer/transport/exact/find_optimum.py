@@ -126,8 +126,9 @@ def _in_rounds(problem: Problem, units: Units, tol: float, clock: Clock) -> tupl
 
 def _potentials(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]:
     """Return potentials of the columns [m] to begin with, and the layers that led to them."""
-    few = math.prod(pairs.shape) <= SWEPT or problem.cost.clouds() is None
-    if problem.start is None and few and pairs.direct() is not None:
+    few, direct = math.prod(pairs.shape) <= SWEPT or problem.cost.clouds() is None, pairs.direct()
+    # Where pairs are forbidden, fewer points might allow no plan.
+    if problem.start is None and few and direct is not None and not np.isinf(direct.C).any():
         return from_coarser(pairs, to_numpy(problem.a), to_numpy(problem.b), clock), 0
     return start(problem, pairs, clock)
 

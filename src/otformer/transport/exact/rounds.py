@@ -94,7 +94,7 @@ def optimum(
         zero = np.zeros(len(demand))
         proof.offer(pairs.least(zero, 1, rows=True)[0][:, 0], zero)
     found = _search(pairs, supply, demand, v, spread, clock, handed_over, proof)
-    if not clock.expired:
+    if not clock.expired or proof.bound == -math.inf:
         return found
     return found._replace(f=proof.f, g=proof.g, gap=found.sent.gap(proof.f, proof.g))
 
