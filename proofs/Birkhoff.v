@@ -137,6 +137,9 @@ Proof.
     specialize (Pp r). specialize (Pq r).
     assert (Ip : 0 < / mean p f n r) by now apply Rinv_0_lt_compat.
     assert (Iq : 0 < / mean q f n r) by now apply Rinv_0_lt_compat.
+    assert (0 <= (k - 1) / (k + 1) * (hi - lo)).
+    { specialize (Range 0%nat ltac:(lia)). repeat apply Rmult_le_pos; try lra. left; apply Rinv_0_lt_compat; lra. }
+    enough (sum (fun j => (P r j - Q r j) * f j) n <= (k - 1) / (k + 1) * (hi - lo)) by lra.
     apply total_variation; try assumption.
     + intros j J. destruct (Pos j J). pose proof (exp_pos (r * f j)). unfold P, Q, Rdiv.
       split; repeat apply Rmult_lt_0_compat; assumption.

@@ -89,6 +89,18 @@ Proof.
     nra.
 Qed.
 
+Lemma exp_lower (s : R) : -1 <= s <= 1 -> 1 + s + s ^ 2 / 2 + s ^ 3 / 6 <= exp s.
+Proof.
+  intros S. destruct (Taylor_Lagrange (fun r => exp (s * r)) 3 0 1 ltac:(lra)) as [c [C E]].
+  - intros r _ [|k] _; [exact I|]. eexists. apply (exp_scaled s (Datatypes.S k)).
+  - rewrite (is_derive_n_unique _ _ _ _ (exp_scaled s 4 c)) in E.
+    cbn [sum_f_R0] in E.
+    rewrite !(is_derive_n_unique _ _ _ _ (exp_scaled s _ 0)) in E.
+    rewrite Rmult_1_r, Rmult_0_r, exp_0 in E. cbn [fact] in E. rewrite !INR_IZR_INZ in E. cbn in E.
+    pose proof (exp_pos (s * c)). assert (0 <= s ^ 4) by (replace (s ^ 4) with ((s ^ 2) ^ 2) by ring; apply pow2_ge_0).
+    rewrite E. nra.
+Qed.
+
 (** The gain is at least t^2 times a polynomial. *)
 Lemma gain_near_zero (w t : R) : -1 <= 2 * w * t <= 1 -> -1 <= t ->
   t ^ 2 * (4 * w - 4 * w ^ 2 * (1 + t) * taylor (- (2 * w * t))) <= gain w t.

@@ -79,14 +79,14 @@ Theorem rows_head_lowers_the_dual w : 0 < w <= 1884013 / 1000000 ->
 Proof.
   intros W. pose proof (change_of_the_dual w) as E.
   assert (B : forall i, (i <= n)%nat -> lambda * (a i * h w (ln (S i / a i))) <= 0).
-  { intros i I. pose proof (A i I). pose proof (h_sign w (ln (S i / a i)) W). assert (0 < lambda * a i) by nra. nra. }
+  { intros i I. pose proof (A i I). pose proof (h_sign w (ln (S i / a i)) ltac:(lra)). assert (0 < lambda * a i) by nra. nra. }
   split; [pose proof (sum_below _ n B); lra|].
   intros [i [I N]]. pose proof (A i I) as Ai. pose proof (S_pos i) as P.
   assert (ln (S i / a i) <> 0) as Z.
   { intros Z. apply N. assert (S i / a i = 1) as Q.
     { apply ln_inv; [now apply Rdiv_lt_0_compat | lra | now rewrite ln_1]. }
     apply Rmult_eq_reg_r with (/ a i); [rewrite Rinv_r by lra; exact Q | apply Rinv_neq_0_compat; lra]. }
-  pose proof (dual_falls w _ W Z) as F.
+  pose proof (dual_falls w _ ltac:(lra) Z) as F.
   pose proof (sum_below_strict _ n i B I ltac:(assert (0 < lambda * a i) by nra; nra)). lra.
 Qed.
 
@@ -128,7 +128,7 @@ Proof.
   pose proof (rows_head_lowers_by_the_residual m n lambda (fun j i => C i j) b a v u L B w c F) as H.
   replace (sum (fun j => (col n lambda C u v j - b j) ^ 2 / (col n lambda C u v j + b j)) m)
     with (sum (fun j => (row n lambda (fun j i => C i j) v u j - b j) ^ 2
-                        / (row n lambda (fun j i => C i j) v u j + b j)) m); [exact H|].
+                        / (row n lambda (fun j i => C i j) v u j + b j)) m); [lra|].
   apply sum_eq; intros j _. now rewrite col_mass.
 Qed.
 
@@ -181,12 +181,46 @@ Proof.
   rewrite (dual_ext _ _ _ _ _ _ _ _ _ V), dual_transposed, (dual_ext _ _ _ _ _ _ _ _ _ U), <- dual_transposed. reflexivity.
 Qed.
 
-(** The paper's own layers: both heads, any step gamma = lambda omega up to 1.8 lambda. *)
-Corollary both_heads_lower_the_dual n m lambda C a b u v w : 0 < lambda ->
-  (forall i, (i <= n)%nat -> 0 < a i) -> (forall j, (j <= m)%nat -> 0 < b j) -> 0 < w <= 9 / 5 ->
-  dual n m lambda C a b (rows_head m lambda C a (lambda * w) u v) (cols_head n lambda C b (lambda * w) u v)
-  <= dual n m lambda C a b u v
-     - lambda * (w / (9 / 5) * (237355 / 1000000)) / 2
-       * (sum (fun i => (row m lambda C u v i - a i) ^ 2 / (row m lambda C u v i + a i)) n
-          + sum (fun j => (col n lambda C u v j - b j) ^ 2 / (col n lambda C u v j + b j)) m).
-Proof. intros L A B W. apply both_heads_lower_by_the_residual; auto. apply c_below; [assumption | apply c_1_8]. Qed.
+(** The residual is positive unless all sums are right. *)
+Lemma residual_pos (S a : nat -> R) n : (forall i, (i <= n)%nat -> 0 < S i) -> (forall i, (i <= n)%nat -> 0 < a i) ->
+  0 <= sum (fun i => (S i - a i) ^ 2 / (S i + a i)) n /\
+  ((exists i, (i <= n)%nat /\ S i <> a i) -> 0 < sum (fun i => (S i - a i) ^ 2 / (S i + a i)) n).
+Proof.
+  intros HS A. set (r := fun i => - ((S i - a i) ^ 2 / (S i + a i))).
+  assert (E : sum (fun i => (S i - a i) ^ 2 / (S i + a i)) n = - sum r n)
+    by (rewrite <- (Rmult_1_l (sum r n)), Ropp_mult_distr_l, <- sum_scale; apply sum_eq; intros; unfold r; ring).
+  assert (N : forall i, (i <= n)%nat -> r i <= 0).
+  { intros i I. specialize (HS i I). specialize (A i I). unfold r. apply Ropp_le_cancel. rewrite Ropp_involutive, Ropp_0.
+    apply Rmult_le_pos; [apply pow2_ge_0 | left; apply Rinv_0_lt_compat; lra]. }
+  rewrite E. split; [pose proof (sum_below r n N); lra|]. intros [i [I D]].
+  assert (r i < 0); [|pose proof (sum_below_strict r n i N I H); lra].
+  specialize (HS i I). specialize (A i I). apply Ropp_lt_cancel. unfold r. rewrite Ropp_involutive, Ropp_0.
+  apply Rmult_lt_0_compat; [pose proof (Rsqr_pos_lt (S i - a i)); unfold Rsqr in *; nra | apply Rinv_0_lt_compat; lra].
+Qed.
+
+(** 5.6, the paper's own layers: both heads with gamma = lambda omega.  The dual does not rise for any omega up to 1.884013,
+    and falls unless the marginals are right.  It falls by lambda c_omega/2 times the residual, c_omega being the largest fall
+    constant (c_omega in Constants.v); the numbers below are its shares of c_1, c_1.5 and c_1.8. *)
+Corollary both_heads_lower_the_dual w : 0 < w <= 1884013 / 1000000 -> exists c,
+  (0 < c /\ fall_constant w c /\ forall c', fall_constant w c' -> c' <= c) /\
+  (w <= 1 -> w * (1 - exp (-2)) <= c) /\ (w <= 3 / 2 -> w / 2 <= c) /\ (w <= 9 / 5 -> w / (9 / 5) * (237355 / 1000000) <= c) /\
+  forall n m lambda C a b u v, 0 < lambda -> (forall i, (i <= n)%nat -> 0 < a i) -> (forall j, (j <= m)%nat -> 0 < b j) ->
+  let after := dual n m lambda C a b (rows_head m lambda C a (lambda * w) u v) (cols_head n lambda C b (lambda * w) u v) in
+  after <= dual n m lambda C a b u v
+    - lambda * c / 2 * (sum (fun i => (row m lambda C u v i - a i) ^ 2 / (row m lambda C u v i + a i)) n
+                        + sum (fun j => (col n lambda C u v j - b j) ^ 2 / (col n lambda C u v j + b j)) m) /\
+  ((exists i, (i <= n)%nat /\ row m lambda C u v i <> a i) \/ (exists j, (j <= m)%nat /\ col n lambda C u v j <> b j) ->
+   after < dual n m lambda C a b u v).
+Proof.
+  intros W. destruct (c_omega w ltac:(lra)) as [c [P [F Largest]]]. exists c.
+  split; [now split | split; [|split; [|split]]]; [intros Hw; apply Largest .. |].
+  - replace (w * (1 - exp (-2))) with (w / 1 * (1 - exp (-2))) by field. apply c_below; [lra | apply c_1].
+  - replace (w / 2) with (w / (3 / 2) * (3 / 4)) by field. apply c_below; [lra | apply c_1_5].
+  - apply c_below; [lra | apply c_1_8].
+  - intros n m lambda C a b u v L A B after.
+    pose proof (both_heads_lower_by_the_residual n m lambda C a b u v w c L A B F) as D. fold after in D.
+    split; [exact D|].
+    destruct (residual_pos (row m lambda C u v) a n) as [R0 R1]; [intros; apply sum_pos; intros; apply exp_pos | assumption |].
+    destruct (residual_pos (col n lambda C u v) b m) as [K0 K1]; [intros; apply sum_pos; intros; apply exp_pos | assumption |].
+    assert (0 < lambda * c / 2) by nra. intros [X|X]; [specialize (R1 X) | specialize (K1 X)]; nra.
+Qed.

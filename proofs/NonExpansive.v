@@ -69,31 +69,32 @@ Proof.
   assert (V2 : forall j, (j <= m)%nat -> v' j <= v j + d) by (intros j J; apply (near _ _ _ (V j J))).
   split; [intros i I; unfold rows_head; rewrite !row_mass | intros j J; unfold cols_head; rewrite !col_mass];
     apply Rabs_le; split.
-  - pose proof (head_monotone lambda gr m (C i) (a i) _ _ v' v d L (A i I) Gr (U2 i I) V1); unfold head in *; lra.
-  - pose proof (head_monotone lambda gr m (C i) (a i) _ _ v v' d L (A i I) Gr (U1 i I) V2); unfold head in *; lra.
-  - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) _ _ u' u d L (B j J) Gc (V2 j J) U1); unfold head in *; lra.
-  - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) _ _ u u' d L (B j J) Gc (V1 j J) U2); unfold head in *; lra.
+  - pose proof (head_monotone lambda gr m (C i) (a i) _ _ v' v d L (A i I) ltac:(lra) (U2 i I) V1); unfold head in *; lra.
+  - pose proof (head_monotone lambda gr m (C i) (a i) _ _ v v' d L (A i I) ltac:(lra) (U1 i I) V2); unfold head in *; lra.
+  - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) _ _ u' u d L (B j J) ltac:(lra) (V2 j J) U1); unfold head in *; lra.
+  - pose proof (head_monotone lambda gc n (fun i => C i j) (b j) _ _ u u' d L (B j J) ltac:(lra) (V1 j J) U2); unfold head in *; lra.
 Qed.
 
 (** Theorem G, errors add: a network whose layer k is wrong by at most err k in every coordinate (rounding, pruning, noise)
-    ends within the sum of its errors of the exact one.  A head that does not act in a layer has the step 0 there. *)
+    ends within the sum of its errors of the exact one.  Layer k has its own lambda k (annealing); a head that does not act in
+    a layer has the step 0 there. *)
 Fixpoint total (d : R) (err : nat -> R) (k : nat) : R := match k with O => d | S l => total d err l + err l end.
 
-Theorem errors_add n m lambda C a b (gr gc err : nat -> R) (u v u' v' : nat -> nat -> R) d :
-  0 < lambda -> (forall i, (i <= n)%nat -> 0 < a i) -> (forall j, (j <= m)%nat -> 0 < b j) ->
-  (forall k, 0 <= gr k <= 2 * lambda /\ 0 <= gc k <= 2 * lambda) ->
-  (forall k i, (i <= n)%nat -> u (S k) i = rows_head m lambda C a (gr k) (u k) (v k) i) ->
-  (forall k j, (j <= m)%nat -> v (S k) j = cols_head n lambda C b (gc k) (u k) (v k) j) ->
-  (forall k i, (i <= n)%nat -> Rabs (u' (S k) i - rows_head m lambda C a (gr k) (u' k) (v' k) i) <= err k) ->
-  (forall k j, (j <= m)%nat -> Rabs (v' (S k) j - cols_head n lambda C b (gc k) (u' k) (v' k) j) <= err k) ->
+Theorem errors_add n m C a b (lambda gr gc err : nat -> R) (u v u' v' : nat -> nat -> R) d :
+  (forall k, 0 < lambda k) -> (forall i, (i <= n)%nat -> 0 < a i) -> (forall j, (j <= m)%nat -> 0 < b j) ->
+  (forall k, 0 <= gr k <= 2 * lambda k /\ 0 <= gc k <= 2 * lambda k) ->
+  (forall k i, (i <= n)%nat -> u (S k) i = rows_head m (lambda k) C a (gr k) (u k) (v k) i) ->
+  (forall k j, (j <= m)%nat -> v (S k) j = cols_head n (lambda k) C b (gc k) (u k) (v k) j) ->
+  (forall k i, (i <= n)%nat -> Rabs (u' (S k) i - rows_head m (lambda k) C a (gr k) (u' k) (v' k) i) <= err k) ->
+  (forall k j, (j <= m)%nat -> Rabs (v' (S k) j - cols_head n (lambda k) C b (gc k) (u' k) (v' k) j) <= err k) ->
   (forall i, (i <= n)%nat -> Rabs (u' O i - u O i) <= d) -> (forall j, (j <= m)%nat -> Rabs (v' O j - v O j) <= d) ->
   forall k, (forall i, (i <= n)%nat -> Rabs (u' k i - u k i) <= total d err k) /\
             (forall j, (j <= m)%nat -> Rabs (v' k j - v k j) <= total d err k).
 Proof.
   intros L A B G U V U' V' U0 V0 k. induction k as [|k [IU IV]]; [now split|]. destruct (G k) as [Gr Gc].
-  destruct (layer_non_expansive n m lambda C a b (gr k) (gc k) (u' k) (v' k) (u k) (v k) _ L A B Gr Gc IU IV) as [NU NV].
-  assert (T : forall x y z d e, Rabs (x - y) <= e -> Rabs (y - z) <= d -> Rabs (x - z) <= d + e)
-    by (intros x y z d' e; unfold Rabs; repeat destruct Rcase_abs; lra).
+  destruct (layer_non_expansive n m (lambda k) C a b (gr k) (gc k) (u' k) (v' k) (u k) (v k) _ (L k) A B Gr Gc IU IV) as [NU NV].
+  assert (T : forall x y z, Rabs (x - y) <= err k -> Rabs (y - z) <= total d err k -> Rabs (x - z) <= total d err (S k))
+    by (simpl; intros x y z; unfold Rabs; repeat destruct Rcase_abs; lra).
   split; [intros i I; rewrite U by assumption; eapply T; [now apply U' | now apply NU]
          | intros j J; rewrite V by assumption; eapply T; [now apply V' | now apply NV]].
 Qed.

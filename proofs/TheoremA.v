@@ -36,6 +36,9 @@ Proof.
   specialize (H i k I K). lra.
 Qed.
 
+Lemma osc_pos f n : 0 <= osc f n.
+Proof. pose proof (osc_above f n 0 0 ltac:(lia) ltac:(lia)). lra. Qed.
+
 (** *** eta. *)
 Definition eta (phi : R) : R := tanh (phi / 4).
 
@@ -138,7 +141,10 @@ Proof.
   { apply (one_side m n (fun j i => plan lambda C us vs i j) b); auto; [intros; apply exp_pos | |].
     - intros j h i l J H I L. pose proof (plan_cross i l j h I L J H). lra.
     - intros j J. unfold z', col. do 2 f_equal. apply sum_eq; intros. rewrite plan_moves. f_equal. f_equal. ring. }
-  pose proof (eta_range phi Phi). split; eapply solve_two; eassumption.
+  pose proof (eta_range phi Phi) as E. pose proof (osc_pos z n). pose proof (osc_pos z' m).
+  assert (0 <= eta phi * osc z n) by (apply Rmult_le_pos; lra). assert (0 <= eta phi * osc z' m) by (apply Rmult_le_pos; lra).
+  split; (eapply Rle_trans; [eapply solve_two; eassumption|]);
+    (apply Rmult_le_compat_r; [left; apply Rinv_0_lt_compat; nra | lra]).
 Qed.
 End TheoremA.
 
