@@ -42,7 +42,7 @@ def problem(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class Halving:
-    """Heads take turns; λ is twice the network's own in the first half of the layers."""
+    """Alternating heads; λ is twice the network's own in the first half of the layers."""
 
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
         first = depth // 2

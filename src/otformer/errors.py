@@ -23,7 +23,8 @@ class ArgumentError(ValueError):
     rule = "must"
 
     def __init__(self, argument: str | Path, expected: str, got: object = "", advice: str = "") -> None:
-        self.argument, self.expected, self.got, self.advice = argument, expected, str(got), advice
+        self.argument, self.expected, self.advice = argument, expected, advice
+        self.got = " ".join(str(got).splitlines())  # of a tensor, say, on one line
         came, reason = f", got {self.got}" if self.got else "", f": {advice}" if advice else ""
         super().__init__(f"{argument} {self.rule} {expected}{came}{reason}")
 

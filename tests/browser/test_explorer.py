@@ -212,7 +212,7 @@ def test_switches_break_what_they_name(browser: Browser, page: Path) -> None:
         wait(browser, "document.getElementById('break-verdict').textContent.startsWith('After')")
         settle(browser)
         said = text(browser, "break-verdict")
-        assert ("arrives all the same" in said) == (name in harmless), (name, said)
+        assert ("converges all the same" in said) == (name in harmless), (name, said)
     browser.js("explorer.set({broken: '', mode: 'plane', n: 8, list: ''})")
     browser.js("document.getElementById('switch-index').click()")
     settle(browser)
@@ -220,7 +220,7 @@ def test_switches_break_what_they_name(browser: Browser, page: Path) -> None:
     assert browser.js("return document.getElementById('switch-identity').disabled")
     browser.js("explorer.set({broken: ''})")
     choose(browser, "switch-step", "2")  # γ = 2λ, both heads: the attention converges and the marginals do not
-    assert "arrives all the same" in text(browser, "break-verdict")
+    assert "converges all the same" in text(browser, "break-verdict")
     assert float(re.search(r"marginal error is ([\d.e-]+) ", text(browser, "break-verdict"))[1]) > 0.1
 
 

@@ -32,7 +32,7 @@ def test_two_point_holds_its_claims(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_fit_finds_the_construction_it_was_given() -> None:
-    """λ = γ = 0.1 in every loop and all R² 1; and the rebuilt network has the rows of the given one."""
+    """λ = γ = 0.1 in every loop and all R² 1. The rebuilt network has the rows of the given one, and nothing is off."""
     net = LearningTransformer(Architecture(depth=6, tied=True, written="memory", sink="frozen"), 2).double()
     ConstructionStart(reg=0.1).fill(net, seed=0)
     fitted = learned_algorithm.fit(net.requires_grad_(False), learned.draw(7, 20, 0, "values"))
@@ -42,13 +42,33 @@ def test_the_fit_finds_the_construction_it_was_given() -> None:
     right = learned_algorithm.compare(net, fitted, 7, 20, 0)
     assert right[f"{learned_algorithm.SAME}: as the learned"].tolist() == [100, 100]
     assert torch.equal(right["learned"], right[learned_algorithm.SAME])
+    apart = learned_algorithm.deviate(net, fitted, learned.draw(7, 20, 0, "values"))
+    assert all(float(part.max()) < 1e-4 for part in apart)
+
+
+def test_theorem_s_bounds_networks_near_the_construction() -> None:
+    """Logits and values off by 1 %, λ = γ: potentials are within the bound, and the bound is below the largest cost."""
+    net = LearningTransformer(Architecture(depth=6, tied=True, written="memory", sink="frozen"), 2).double()
+    ConstructionStart(reg=0.1).fill(net, seed=0)
+    batch = learned.draw(7, 20, 0, "values")
+    fitted = learned_algorithm.fit(net.requires_grad_(False), batch)
+    net.P *= 1.01
+    net.V *= 1.01
+    apart = learned_algorithm.deviate(net, fitted, batch)
+    assert (apart.logits > 1e-3).all()
+    assert torch.allclose(apart.values, torch.full_like(apart.values, 0.01), atol=1e-6)
+    assert (apart.written <= apart.allowed(fitted)).all()
+    assert (apart.actual > 1e-4).all()
+    assert (apart.actual <= apart.errors).all()
+    assert (apart.errors <= apart.bound).all()
+    assert (apart.bound < 1).all()
 
 
 def test_the_learned_logits_are_the_constructed_ones_and_the_steps_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learned, "problems", lambda context: 40)
     before = learned.load(learned_algorithm.RECIPE).P.dtype
     outcome = run("learned-algorithm")
-    assert [*outcome.checks.values()] == [True, True, False, False]
+    assert [*outcome.checks.values()] == [True, True, False, False, True, False, False]
     assert len(outcome.rows) == 20 * 2 * 8
     assert learned.load(learned_algorithm.RECIPE).P.dtype == before  # the shared network is not touched
 

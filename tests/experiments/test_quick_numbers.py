@@ -47,7 +47,7 @@ def test_mean_marginal_error_counts_both_sides() -> None:
 @pytest.mark.parametrize(
     ("measured", "first", "compared", "share"),
     [
-        ([1.0, 0.5, 0.1], 2, 1, 0.5),  # says something at layer 2 alone; at layer 1 it is finite, and compared too
+        ([1.0, 0.5, 0.1], 2, 1, 0.5),  # informative at layer 2 alone; at layer 1 it is finite, and compared too
         ([0.3, 0.5, 0.1], 3, 0, 0.5),  # not below the distance at layer 0 within the run
         ([1.0, 0.9, 0.8], 2, 1, 1.6),  # broken at layer 2
     ],
@@ -60,7 +60,7 @@ def test_theorem_bound_compares_at_every_layer(
     monkeypatch.setattr(theorem_bound.SolvedProblem, "bound", lambda self, name, depth: values.get(depth, 0.25))
     problem = theorem_bound.SolvedProblem(3, 1.0, 1.0, 1.0, (1.0, 1.0), torch.tensor(measured, dtype=torch.float64))
     row = theorem_bound.compared(problem, theorem_bound.CORRECTED)
-    assert (row[theorem_bound.SPEAKS], row["layers compared"]) == (first, compared)
+    assert (row[theorem_bound.INFORMATIVE], row["layers compared"]) == (first, compared)
     assert row["largest measured / bound"] == pytest.approx(share)
     assert theorem_bound.compared(problem, theorem_bound.INFORMAL)["largest measured / bound"] == 0
 
@@ -74,8 +74,9 @@ def test_theorem_bound_holds_and_would_fail_if_the_bound_were_too_small(monkeypa
     for factor, holds in ((1.0, True), (0.02, False)):
         monkeypatch.setattr(depth_bounds, "start_distance", lambda *given, f=factor: f * true(*given))
         with figures.applied():
-            checks = list(theorem_bound.run(Context()).checks.values())
-        assert checks == [holds, False]  # two problems are not eight
+            checks = theorem_bound.run(Context()).checks
+        assert [checks[name] for name in ("linear", "below", "bends")] == [holds, holds, True]
+        assert not checks["informative"]  # two problems are not eight
 
 
 @pytest.mark.slow

@@ -7,7 +7,8 @@ here imports otformer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,27 @@ class Problems:
         return osc(differences).max((1, 2))
 
 
+@dataclass
+class Tally:
+    """How many problems a test has drawn, and the largest ratio of what was measured to its bound."""
+
+    problems: int = 0
+    largest: float = 0.0
+
+    def holds(self, measured: Array | float, bound: Array | float, slack: Array | float = 0.0) -> None:
+        """Fail where measured > bound + slack. Bounds that rounding could reach do not count for the ratio."""
+        measured, bound, slack = np.broadcast_arrays(measured, bound, slack)
+        worst = float(np.max(measured - bound - slack, initial=-np.inf))
+        assert worst <= 0, f"above its bound by {worst:g}"
+        counted = np.isfinite(bound) & (bound > 1e3 * slack) & (bound > 0)
+        self.largest = max(self.largest, float(np.max(measured[counted] / bound[counted], initial=0.0)))
+
+    def record(self, property_of: Callable[[str, object], None], of: str = "") -> None:
+        """For docs/theorem-tests.md, by pytest's record_property; ``of`` where a test has several bounds."""
+        property_of("problems", self.problems)
+        property_of(f"largest ratio{of and ' of '}{of}", self.largest)
+
+
 def osc(t: Array) -> Array:
     return t.max(-1) - t.min(-1)
 
@@ -88,6 +110,26 @@ def osc(t: Array) -> Array:
 def log_sum(t: Array, axis: int) -> Array:
     most = t.max(axis, keepdims=True)
     return np.log(np.exp(t - most).sum(axis)) + most.squeeze(axis)
+
+
+def given(log_plan: list[list[float]], e: list[float], f: list[float], reg: float = 0.3) -> tuple[Problems, Pair]:
+    """One problem with that log P* and u* = v* = 0, and the point u = λe, v = λf."""
+    log, one = np.array([log_plan]), np.full((1, 1), reg)
+    a, b = np.exp(log_sum(log, 2)), np.exp(log_sum(log, 1))
+    C = -reg * (1 + log)
+    made = Problems(C, one, a, b, 0 * a, 0 * b, log, np.random.default_rng(0))
+    return made, (reg * np.array([e]), reg * np.array([f]))
+
+
+def leaking(distance: float = 100.0, leak: float = 1e-2) -> tuple[Problems, Pair]:
+    """The worst case of Theorem C: two blocks of mass 1, 2·distance·λ apart, and a leak from one into the other.
+
+    The leak is what the point lacks, so L − L* ≈ R‖∇L‖₁ (B.1); every |S − a| is half of it, so Cauchy and Schwarz lose
+    nothing; and the heads' moves cancel in each block.
+    """
+    half = leak / 2
+    log = [[0.0, math.log(leak)], [-2 * distance - 60, 0.0]]
+    return given(log, [-distance, distance], [distance + half, half - distance])
 
 
 def problems(seed: int, steep: float = 40.0, each: int = EACH) -> Iterator[Problems]:

@@ -1,7 +1,8 @@
-"""Theorem H of docs/limits.md: 2d + 3 columns are enough, and one token with another value is needed."""
+"""Theorem H of docs/limits.md: 2d + 3 columns are enough; with these registers some token must have another value."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,11 @@ def test_the_limit_is_the_plan(dim: int, schedule: Schedule) -> None:
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_every_layer_is_the_constructed_one_for_the_cost_of_products(schedule: Schedule) -> None:
+def test_every_layer_is_the_constructed_one_for_the_cost_of_products(
+    schedule: Schedule, record_property: Callable[[str, object], None]
+) -> None:
     """1,000 problems of many sizes of points and λ: the layers of M = exp((u + v + 2 x·y)/λ), number for number."""
+    record_property("problems", 1000)
     for reg, size in ((0.01, 1.0), (0.3, 3.0), (100.0, 20.0), (1e-3, 0.05)):
         x, y = size * (2 * uniform(2, 250, 4, 3, seed=int(size)) - 1)
         trace = MinimalTransformer(3, reg, 12, schedule)(x, y, warn=False)

@@ -137,7 +137,7 @@ def dual(problem: Dense, reg: float, at: Point) -> float:
 
 @given(st.data())
 def test_the_dual_falls_in_every_layer_up_to_omega_1_8(data):
-    """Heads in turn with γ = 2λω, and both with γ = λω (docs/theory.md, 5.4 and 5.6).
+    """Alternating heads with γ = 2λω, and both with γ = λω (docs/theory.md, 5.4 and 5.6).
 
     L sums N numbers, and its exponentials are off by their exponents' rounding: ε (N + 16)(1 + size/λ) of λ Σ M. It falls
     by its own gradient times the error of the step besides, (Σ S + mass) times the rounding of a layer.

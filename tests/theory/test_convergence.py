@@ -56,9 +56,10 @@ def sup(p: Point, q: Point) -> float:
     return max(float((p[0] - q[0]).abs().max()), float((p[1] - q[1]).abs().max()))
 
 
-def test_tanh_identity() -> None:
+def test_tanh_identity(record_property) -> None:
     """(S − a)/(S + a) = tanh(½ log(S/a)), over 40 decades."""
-    S, a = np.logspace(-20, 20, 401), np.logspace(-3, 3, 401)
+    S, a = np.logspace(-20, 20, 4001), np.logspace(-3, 3, 4001)
+    record_property("problems", len(S))
     assert np.allclose((S - a) / (S + a), np.tanh(0.5 * np.log(S / a)), rtol=0, atol=1e-14)
 
 
@@ -171,7 +172,7 @@ def test_residual_bound_holds_at_every_layer(step: float) -> None:
 
 
 def test_arrival_takes_the_cost_over_the_step() -> None:
-    """u_i + v_j moves by at most γ a layer when heads take turns: about min_j C_ij/γ layers. Annealing needs fewer."""
+    """u_i + v_j moves by at most γ a layer when heads alternate: about min_j C_ij/γ layers. Annealing needs fewer."""
     reg = 0.02
     x, y = torch.tensor([[0.0], [0.1]]).double(), torch.tensor([[2.0], [2.1]]).double()  # costs of about 4, far above λ
     C = torch.cdist(x, y) ** 2

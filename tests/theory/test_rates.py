@@ -108,18 +108,20 @@ def test_rates_are_eigenvalues_of_the_jacobian() -> None:
         assert radius(pair) == pytest.approx(rates.relaxed_rate(omega, sigma), rel=1e-6)
 
 
-def test_best_steps_are_best() -> None:
-    for sigma in (0.0, 0.3, 0.9, 0.999):
-        steps, omegas = np.linspace(0.01, 2, 2001), np.linspace(0.01, 1.999, 2001)
+def test_best_steps_are_best(record_property) -> None:
+    for sigma in (*np.linspace(0, 0.99, 999), 0.999):
+        steps, omegas = np.linspace(0.01, 2, 41), np.linspace(0.01, 1.999, 41)
         best = rates.gradient_rate(rates.best_gradient_step(sigma), sigma)
         assert best <= min(rates.gradient_rate(s, sigma) for s in steps)
         best = rates.relaxed_rate(best_omega(sigma), sigma)
         assert best <= min(rates.relaxed_rate(w, sigma) for w in omegas) + 1e-6  # rounding under the square root at ω*
         assert best == pytest.approx(best_omega(sigma) - 1, abs=1e-6)
+    record_property("problems", 1000)
 
 
-def test_depth_grows_as_the_root_of_the_condition() -> None:
+def test_depth_grows_as_the_root_of_the_condition(record_property) -> None:
     """Layers to fall by ε: at most √κ log 1/ε relaxed, about κ log 1/ε alternating and 2κ log 1/ε with γ = λ."""
+    ratios = []
     for sigma in 1 - np.geomspace(1e-6, 0.5, 1000):
         kappa = 1 / (1 - sigma)
         relaxed = 2 / -math.log(rates.relaxed_rate(best_omega(sigma) + 1e-12, sigma))
@@ -128,6 +130,10 @@ def test_depth_grows_as_the_root_of_the_condition() -> None:
         assert relaxed <= math.sqrt(kappa)
         assert 0.7 * kappa <= alternating <= kappa
         assert 1.7 * kappa <= gradient <= 2 * kappa
+        ratios.append((relaxed / math.sqrt(kappa), alternating / kappa, gradient / (2 * kappa)))
+    record_property("problems", len(ratios))
+    for name, largest in zip(("relaxed", "alternating", "gradient"), np.max(ratios, axis=0), strict=True):
+        record_property(f"largest ratio of {name}", float(largest))
 
 
 def test_both_heads_at_twice_lambda_lose_the_linear_rate(problems: tuple) -> None:

@@ -53,7 +53,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Gradient:
-    """Both heads in every layer, any step; by default γ = λ. Every 0 < γ < 2λ converges from anywhere (docs/theory.md)."""
+    """Both heads in every layer, any step; by default γ = λ. Every 0 < γ < 2λ converges from any start (docs/theory.md)."""
 
     step: float | None = None
 
@@ -68,11 +68,11 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Relaxed:
-    """Heads take turns, γ = 2λω. The best constant ω for a problem is ``best_omega(σ)``.
+    """Alternating heads, γ = 2λω. The best constant ω for a problem is ``best_omega(σ)``.
 
     Without ω it climbs over the layers, 1 + k/(k + 12) in the k-th pair, up to 1.8: early pairs suit easy problems, late
-    ones hard problems, and the weights still depend on neither. For ω ≤ 1.8 the dual falls in every layer, from any start
-    (docs/theory.md).
+    ones hard problems, and the weights still depend on neither. For ω ≤ 1.884013 the dual falls in every layer, from any
+    start (docs/theory.md).
     """
 
     omega: float | None = None
@@ -88,7 +88,7 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class Alternating:
-    """Heads take turns, γ = 2λ: Sinkhorn's rate."""
+    """Alternating heads, γ = 2λ: Sinkhorn's rate."""
 
     def layers(self, reg: float, depth: int) -> tuple[Layer, ...]:
         return turns(reg, 1.0, depth)
@@ -96,7 +96,7 @@ class Alternating:
 
 @dataclass(frozen=True)
 class Annealed:
-    """Heads take turns while λ falls geometrically from ``start`` to the network's own, in ``stages`` steps.
+    """Alternating heads. λ falls geometrically from ``start`` to the network's own, in ``stages`` steps.
 
     Far from the solution tanh saturates and a layer moves a potential by at most 2λω; with a large λ first, that is far.
     ``start`` should be about the largest cost (1 for points in the unit cube).

@@ -5,7 +5,7 @@ u ← u − λ log(S/a) = u − 2λ atanh(t). So let the head write t into the r
 feed-forward layer read it there:
 
     attention       spare ← 0 + t
-    feed-forward    u ← u − 2λ φ(t),   spare ← t − t = 0       (v in every second layer: the heads take turns)
+    feed-forward    u ← u − 2λ φ(t),   spare ← t − t = 0       (v in every second layer: alternating heads)
 
 With φ = atanh a layer is a half-step of Sinkhorn. The sink and the empty tokens hold t = 0, and φ(0) = 0 leaves them.
 
@@ -69,7 +69,7 @@ class SinkhornTransformer(AligningTransformer):
     Parameters
     ----------
     dim, reg, depth, marginals, scale
-        As in `AligningTransformer`; the heads take turns, rows first.
+        As in `AligningTransformer`; alternating heads, rows first.
     width : int, optional
         An even number ≥ 8 of ReLU units that interpolate atanh; without it there is one exact atanh unit.
 

@@ -15,3 +15,10 @@ from otformer.theory.depth_bounds import log_plan_drift as log_plan_drift
 from otformer.theory.depth_bounds import plan_change as plan_change
 from otformer.theory.depth_bounds import sink_rise as sink_rise
 from otformer.theory.depth_bounds import start_distance as start_distance
+from otformer.theory.linear_rate import contraction as contraction
+from otformer.theory.linear_rate import linear_bound as linear_bound
+from otformer.theory.linear_rate import linear_depth as linear_depth
+from otformer.theory.linear_rate import rounding_floor as rounding_floor
+from otformer.theory.samples import sampling_error as sampling_error
+from otformer.theory.transport_depth import transport_depth as transport_depth
+from otformer.theory.transport_depth import transport_excess as transport_excess

@@ -31,6 +31,7 @@ from otformer.theory.hilbert import exp, inverse_gap, spread
 
 Potentials = tuple[Tensor, Tensor]
 Form = Literal["printed", "proof", "corrected"]
+AVERAGED = "from there on a layer is no average of the identity and a non-expansive map (docs/theory.md, 4)"
 
 
 def balanced(u: Tensor, v: Tensor) -> Potentials:
@@ -39,20 +40,21 @@ def balanced(u: Tensor, v: Tensor) -> Potentials:
     >>> balanced(torch.tensor([3.0, 1.0]), torch.tensor([0.0, 0.0]))
     (tensor([2., 0.]), tensor([1., 1.]))
     """
+    u, v = _pair("the potentials", (u, v))
     c = (v.mean(-1, keepdim=True) - u.mean(-1, keepdim=True)) / 2
     return u + c, v - c
 
 
 def theorem_radius(start: Potentials, solution: Potentials, reg: float) -> float:
     """r of the formal theorem, 2√(‖p₁ − p*‖² + ‖q₁ − q*‖²), with the solution balanced."""
-    pairs = zip(start, balanced(*solution), strict=True)
+    reg, pairs = checks.positive("reg", reg), zip(*_two(start, solution), strict=True)
     squares = sum(float(((t / reg).exp() - (s / reg).exp()).square().sum()) for t, s in pairs)
     return 2 * math.sqrt(squares) if math.isfinite(squares) else math.inf
 
 
 def lemma_radius(start: Potentials, solution: Potentials) -> float:
     """r of the lemma's proof, 2(‖θ₁ − θ*‖ + ‖θ*‖), with the solution balanced."""
-    theta, target = torch.cat(start), torch.cat(balanced(*solution))
+    theta, target = map(torch.cat, _two(start, solution))
     return 2 * float((theta - target).norm() + target.norm())
 
 
@@ -96,7 +98,7 @@ def lemma_epsilon(n: int, reg: float, radius: float, depth: int, form: Form = "p
 def informal_bound(n: int, reg: float, depth: int, constant: float = 1.0) -> float:
     """O(n^{3/2} e^{1/λ}/√ℓ), the bound of the main text; the constant hidden in the O is an argument."""
     n, reg, _ = _check(n, reg, 0.0)
-    return constant * n**1.5 * exp(1 / reg) / math.sqrt(checks.count("depth", depth))
+    return checks.not_negative("constant", constant) * n**1.5 * exp(1 / reg) / math.sqrt(checks.count("depth", depth))
 
 
 def formal_depth(n: int, reg: float, radius: float, form: Literal["printed", "corrected"] = "printed") -> float:
@@ -131,14 +133,43 @@ def residual_bound(reg: float, distance: float, depth: int, step: float | None =
     reg, distance = checks.positive("reg", reg), checks.not_negative("distance", distance)
     g = 0.5 if step is None else checks.positive("step", step) / (2 * reg)
     if g >= 1:
-        raise checks.ArgumentError("step", f"be below 2 reg = {2 * reg:g}", repr(step))
+        raise checks.ArgumentError("step", f"be below 2 reg = {2 * reg:g}", repr(step), AVERAGED)
     return distance / (reg * math.sqrt(math.pi * checks.count("depth", depth) * g * (1 - g)))
 
 
 def distances(iterates: Iterable[Potentials], solution: Potentials, reg: float) -> Tensor:
     """max(μ(p_k, p*), μ(q_k, q*)) of every iterate, computed from the potentials; the bounds are on its running minimum."""
-    u, v = solution
-    return torch.stack([torch.maximum(spread((uk - u) / reg), spread((vk - v) / reg)) for uk, vk in iterates])
+    reg, (u, v) = checks.positive("reg", reg), _pair("solution", solution)
+    if not isinstance(iterates, Iterable) or isinstance(iterates, (str, Tensor)):
+        raise checks.ArgumentError("iterates", "be pairs (u, v)", type(iterates).__name__)
+    found = []
+    for pair in iterates:
+        uk, vk = _pair("iterates", pair)
+        if uk.shape[-1] != u.shape[-1] or vk.shape[-1] != v.shape[-1]:
+            raise checks.ArgumentError("iterates", "have the sizes of solution", f"shape {tuple(uk.shape)} for u")
+        found.append(torch.maximum(spread((uk - u) / reg), spread((vk - v) / reg)))
+    if not found:
+        raise checks.ArgumentError("iterates", "be at least one pair (u, v)")
+    return torch.stack(found)
+
+
+def _pair(name: str, given: Potentials) -> Potentials:
+    """Potentials (u, v), finite, with as many problems in u as in v."""
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise checks.ArgumentError(name, "be a pair (u, v)", type(given).__name__)
+    u, v = (checks.tensor(f"{letter} of {name}", t) for letter, t in zip("uv", given, strict=True))
+    if not u.ndim or not v.ndim or u.shape[:-1] != v.shape[:-1] or not u.numel() or not v.numel():
+        raise checks.ArgumentError(name, "be a pair (u, v) of vectors", f"shapes {tuple(u.shape)} and {tuple(v.shape)}")
+    return u, v
+
+
+def _two(start: Potentials, solution: Potentials) -> tuple[Potentials, Potentials]:
+    """The start, and the balanced solution, of one problem."""
+    first, last = _pair("start", start), balanced(*_pair("solution", solution))
+    if any(s.shape != t.shape for s, t in zip(first, last, strict=True)):
+        shapes = " and ".join(str(tuple(t.shape)) for t in first)
+        raise checks.ArgumentError("start", "have the shapes of the solution", f"shapes {shapes}")
+    return first, last
 
 
 def _check(n: int, reg: float, radius: float) -> tuple[int, float, float]:

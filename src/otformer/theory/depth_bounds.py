@@ -29,9 +29,9 @@ from torch import Tensor
 
 from otformer import checks
 from otformer.theory.bounds import residual_bound
-from otformer.theory.hilbert import eta, inverse_gap
+from otformer.theory.hilbert import cost, eta, inverse_gap
 
-LARGEST_OMEGA = 1.8  # up to which docs/theory.md, 5.3, proves that a head lowers the dual
+LARGEST_OMEGA = 1.884013  # up to which a head lowers the dual: `dual_falls` of proofs/Constants.v; at 1.884014 it may rise
 
 
 def start_distance(C: Tensor, reg: float, a: Tensor | None = None, b: Tensor | None = None) -> float:
@@ -45,9 +45,11 @@ def start_distance(C: Tensor, reg: float, a: Tensor | None = None, b: Tensor | N
     >>> start_distance(torch.tensor([[3.0]]), reg=0.5)     # n = 1: u* = v* = (C + λ)/2
     1.75
     """
-    reg = checks.positive("reg", reg)
-    _check_cost(C)
+    reg, C = checks.positive("reg", reg), cost("C", C)
     rows, columns = (_weights(*named) for named in (("a", a, len(C)), ("b", b, C.shape[1])))
+    if abs(rows.sum() - columns.sum()) > 1e-6 * rows.sum():
+        sums = f"{rows.sum():g} and {columns.sum():g}"
+        raise checks.ArgumentError("a and b", "have one sum", sums, "otherwise no plan has these marginals")
     low, high = float(C.min()), float(C.max())
     half = 0.5 * (1 + math.log(rows.sum()))
     alpha = 1 + np.log(np.concatenate([rows, columns]))
@@ -65,7 +67,7 @@ def hilbert_from_marginals(rows: float, columns: float, log_phi: float) -> float
     (0.3, 0.6)
     """
     rows, columns = checks.not_negative("rows", rows), checks.not_negative("columns", columns)
-    factor = eta(checks.not_negative("log_phi", log_phi))
+    factor = eta(log_phi)
     spread = rows + factor * columns
     return spread / (1 + factor) * inverse_gap(log_phi) if spread else 0.0
 
@@ -80,7 +82,8 @@ def hilbert_bound(reg: float, distance: float, depth: int, log_phi: float, step:
     0.2259
     """
     tau = residual_bound(reg, distance, depth, step)
-    return 4 * math.atanh(tau) * inverse_gap(checks.not_negative("log_phi", log_phi)) if tau < 1 else math.inf
+    gap = inverse_gap(log_phi)
+    return 4 * math.atanh(tau) * gap if 0 < tau < 1 else math.inf if tau else 0.0
 
 
 def divergence_bound(mass: float, reg: float, distance: float, depth: int, step: float | None = None) -> float:
@@ -94,7 +97,7 @@ def divergence_bound(mass: float, reg: float, distance: float, depth: int, step:
 
 
 def descent_constant(omega: float) -> float:
-    r"""Theorem C's c_ω, the largest c with −h(z) ≥ c (S − a)²/(a(S + a)) for all z = log(S/a); 0 < ω ≤ 1.8.
+    r"""Theorem C's c_ω, the largest c with −h(z) ≥ c (S − a)²/(a(S + a)) for all z = log(S/a); 0 < ω ≤ 1.884013.
 
     With x = 2ω tanh(z/2) the quotient of the two sides is f(x) = ω(1 + ∫₀¹ e^{−xs} w(s) ds), w(s) = 1 − 2ω(1 − s). Its
     derivative −ω ∫ s e^{−xs} w(s) ds changes sign once at most, from − to +, because w does (docs/theorems.md, C): the least
@@ -103,9 +106,7 @@ def descent_constant(omega: float) -> float:
     >>> [round(descent_constant(omega), 4) for omega in (0.5, 1.0, 1.5, 1.8)]
     [0.6321, 0.8647, 0.75, 0.2374]
     """
-    omega = checks.positive("omega", omega)
-    if omega > LARGEST_OMEGA:
-        raise checks.ArgumentError("omega", f"be at most {LARGEST_OMEGA}", repr(omega), "above it nothing is proved")
+    omega = _omega(omega)
     nodes, parts = np.polynomial.legendre.leggauss(24)
     s, parts = (nodes + 1) / 2, parts / 2
     w = parts * (1 - 2 * omega * (1 - s))
@@ -120,11 +121,11 @@ def descent_constant(omega: float) -> float:
 def divergence_after(
     steps: int, mass: float, reg: float, distance: float, start: float, omega: float = 1.0, turns: bool = False
 ) -> float:
-    """Theorem C: a bound on KL(P*‖M) after ``steps`` layers of both heads with γ = λω, ω ≤ 1.8, where it is ``start`` first.
+    """Theorem C: a bound on KL(P*‖M) after ``steps`` layers of both heads with γ = λω, where it is ``start`` first.
 
     With K = 4sR/λ and x = KL/K, 1/x − log x grows by at least q = λc_ω/(2R) a layer; y = 1/x solves y + log y = B (Wright's
-    function). It is below 16 s (R/λ)²/(c_ω (ℓ − k₀)), k₀ = log⁺(start/K)/q. ``turns``: heads in turn with γ = 2λω, ω ≤ 1;
-    then a step is a pair of layers and the 4 is a 5.
+    function). It is below 16 s (R/λ)²/(c_ω (ℓ − k₀)), k₀ = log⁺(start/K)/q; ω ≤ 1.884013. ``turns``: alternating heads with
+    γ = 2λω, ω ≤ 1; then a step is a pair of layers and the 4 is a 5.
 
     >>> [round(divergence_after(k, mass=1.0, reg=1.0, distance=1.0, start=4.0), 3) for k in (0, 10, 1000)]
     [4.0, 1.013, 0.009]
@@ -133,12 +134,14 @@ def divergence_after(
     distance, start = checks.not_negative("distance", distance), checks.not_negative("start", start)
     c = descent_constant(omega)
     if turns and omega > 1:
-        raise checks.ArgumentError("omega", "be at most 1 for heads in turn", repr(omega), "longer steps may expand")
+        raise checks.ArgumentError("omega", "be at most 1 for alternating heads", repr(omega), "longer steps may expand")
     if not distance or not start:
         return 0.0
     whole = (5 if turns else 4) * mass * distance / reg
+    if not (0 < whole < math.inf and 0 < start / whole < math.inf):  # the numbers overflow
+        return start
     grown = whole / start - math.log(start / whole) + steps * reg * c / (2 * distance)
-    return min(start, whole / float(wrightomega(grown)))
+    return min(start, whole / float(wrightomega(grown))) if grown < math.inf else start
 
 
 def arrival_depth(
@@ -146,8 +149,8 @@ def arrival_depth(
 ) -> float:
     """From (0, 0), no fewer than this many layers make every row sum S_i ≥ (1 − error) a_i (docs/theory.md, section 9).
 
-    max_i [min_j C_ij + λ(1 + log((1 − error) a_i/m))]/γ for heads in turn, half of it for ``both`` in every layer; 0 where
-    that is negative.
+    max_i [min_j C_ij + λ(1 + log((1 − error) a_i/m))]/γ for alternating heads, half of it for ``both`` in every layer;
+    0 where that is negative.
 
     >>> import torch
     >>> round(arrival_depth(torch.full((1, 1), 4.0), reg=0.02, step=0.04), 1)
@@ -155,8 +158,8 @@ def arrival_depth(
     """
     reg, step, error = checks.positive("reg", reg), checks.positive("step", step), checks.not_negative("error", error)
     if error >= 1:
-        raise checks.ArgumentError("error", "be below 1", repr(error))
-    _check_cost(C)
+        raise checks.ArgumentError("error", "be below 1", repr(error), "row sums of 0 need no layer")
+    C = cost("C", C).detach().cpu()
     needed = C.amin(1).double().numpy() + reg * (1 + np.log((1 - error) * _weights("a", a, len(C)) / C.shape[1]))
     return max(0.0, float(needed.max())) / (2 * step if both else step)
 
@@ -170,6 +173,8 @@ def log_plan_drift(errors: Iterable[float], reg: float, start: float = 0.0) -> f
     0.008
     """
     reg, total = checks.positive("reg", reg), checks.not_negative("start", start)
+    if isinstance(errors, (str, bytes)) or not isinstance(errors, Iterable) or getattr(errors, "ndim", 1) != 1:
+        raise checks.ArgumentError("errors", "be a list of numbers, one for each layer", repr(errors))
     return 2 * (total + math.fsum(checks.not_negative("errors", each) for each in errors)) / reg
 
 
@@ -186,23 +191,34 @@ def plan_change(mass: float, reg: float, cost_error: float) -> float:
 def sink_rise(offset: float, omega: float) -> float:
     """Theorem F: by no more than this, times λ Σa, a head with a sink off by y raises the dual of the limit: 2ω |e^y − 1|.
 
-    y = log N + ψ/λ, ψ the sink's dual and N the number of tokens beside it; 0 < ω ≤ 1.8.
+    y = log N + ψ/λ, ψ the sink's dual and N the number of tokens beside it; 0 < ω ≤ 1.884013.
 
     >>> sink_rise(0.0, omega=1.8), round(sink_rise(math.log(2), omega=1.5), 12)
     (0.0, 3.0)
     """
-    return 2 * checks.positive("omega", omega) * abs(math.expm1(offset))
+    omega, y = _omega(omega), checks.tensor("offset", offset)
+    if y.ndim:
+        raise checks.ArgumentError("offset", "be one number", f"shape {tuple(y.shape)}")
+    return 2 * omega * (abs(math.expm1(float(y))) if y < 700 else math.inf)
 
 
-def _check_cost(C: Tensor) -> None:
-    if C.ndim != 2 or not C.numel() or not bool(C.isfinite().all()):
-        raise checks.ArgumentError("C", "be a finite matrix of shape (n, m)", f"shape {tuple(C.shape)}")
+def _omega(omega: float) -> float:
+    """0 < ω ≤ 1.884013, the hypothesis of docs/theory.md, 5.3, and of all that rests on it."""
+    given = checks.positive("omega", omega)
+    if given > LARGEST_OMEGA:
+        reason = "above it a head can raise the dual (docs/theory.md, 5.3)"
+        raise checks.ArgumentError("omega", f"be at most {LARGEST_OMEGA}", repr(omega), reason)
+    return given
 
 
 def _weights(name: str, given: Tensor | None, n: int) -> np.ndarray:
     """The paper's unit weights unless positive ones are given, [n]."""
     if given is None:
         return np.ones(n)
-    if given.shape != (n,) or not bool((given.isfinite() & (given > 0)).all()):
-        raise checks.ArgumentError(name, f"be {n} positive, finite weights", f"shape {tuple(given.shape)}")
-    return given.double().numpy()
+    weights = checks.tensor(name, given)
+    if weights.shape != (n,):
+        raise checks.ArgumentError(name, f"be {n} positive, finite weights", f"shape {tuple(weights.shape)}")
+    if not bool((weights > 0).all()):
+        advice = "points of weight 0 are absent; leave them out"
+        raise checks.ArgumentError(name, f"be {n} positive, finite weights", f"a least weight of {weights.min():g}", advice)
+    return weights.detach().double().cpu().numpy()

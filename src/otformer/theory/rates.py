@@ -5,7 +5,7 @@ Let K = D_a^{-1/2} P*_λ D_b^{-1/2}, with singular values 1 = σ₁ > σ₂ = σ
 (u + c, v − c):
 
     both heads, step γ          modes 1 − g(1 ± σ_k)        rate max(1 − g(1−σ), |1 − 2g|) per layer
-    heads in turn, γ = 2λω      (μ+ω−1)² = μ ω² σ_k²         rate max |μ| per pair of layers (successive over-relaxation)
+    alternating heads, γ = 2λω  (μ+ω−1)² = μ ω² σ_k²         rate max |μ| per pair of layers (successive over-relaxation)
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from torch import Tensor
 
 from otformer import checks
 
+POINTS = "the weights a and b are positive (docs/theory.md, 6); leave out points without mass"
+
 
 def second_singular_value(P: Tensor) -> float:
     """σ of a plan P [n, m] with positive marginals a, b: the second singular value of D_a^{-1/2} P D_b^{-1/2}.
@@ -26,11 +28,14 @@ def second_singular_value(P: Tensor) -> float:
     >>> round(second_singular_value(torch.tensor([[0.9, 0.1], [0.1, 0.9]])), 6)
     0.8
     """
-    if P.ndim != 2:
+    P = checks.tensor("P", P)
+    if P.ndim != 2 or not P.numel():
         raise checks.ArgumentError("P", "have shape (n, m)", tuple(P.shape))
+    a, b = P.sum(1), P.sum(0)
+    if bool((P < 0).any()) or not bool((a > 0).all() & (b > 0).all()):
+        raise checks.ArgumentError("P", "have no entry below zero, and positive row and column sums", advice=POINTS)
     if min(P.shape) < 2:
         return 0.0
-    a, b = P.sum(1), P.sum(0)
     return float(torch.linalg.svdvals(P / (a.sqrt()[:, None] * b.sqrt()))[1])
 
 
@@ -54,12 +59,12 @@ def best_gradient_step(sigma: float) -> float:
 
 
 def alternating_rate(sigma: float) -> float:
-    """Rate per pair of layers for heads in turn with γ = 2λ: σ², Sinkhorn's own."""
+    """Rate per pair of layers for alternating heads with γ = 2λ: σ², Sinkhorn's own."""
     return _check(sigma) ** 2
 
 
 def relaxed_rate(omega: float, sigma: float) -> float:
-    """Rate per pair of layers for heads in turn with γ = 2λω, 0 < ω < 2: the largest |μ| with (μ+ω−1)² = μ ω² σ².
+    """Rate per pair of layers for alternating heads with γ = 2λω, 0 < ω < 2: the largest |μ| with (μ+ω−1)² = μ ω² σ².
 
     √μ solves s² − ωσ s + (ω−1) = 0: two real roots up to ω*(σ) (`best_omega`), a complex pair of modulus √(ω−1) above.
 
@@ -67,9 +72,10 @@ def relaxed_rate(omega: float, sigma: float) -> float:
     >>> relaxed_rate(1.0, 0.5), round(relaxed_rate(best_omega(0.8), 0.8), 6), round(relaxed_rate(1.6, 0.8), 6)
     (0.25, 0.25, 0.6)
     """
-    sigma = _check(sigma)
-    if not 0 < omega < 2:
-        raise checks.ArgumentError("omega", "be between 0 and 2", repr(omega))
+    sigma, given = _check(sigma), checks.not_negative("omega", omega)
+    if not 0 < given < 2:
+        raise checks.ArgumentError("omega", "be between 0 and 2", repr(omega), "outside, no pair of layers contracts")
+    omega = given
     discriminant = (omega * sigma) ** 2 - 4 * (omega - 1)
     if discriminant <= 0:
         return omega - 1
@@ -86,8 +92,8 @@ def measured_rate(errors: Sequence[float] | Tensor, floor: float = 1e-11) -> flo
     >>> round(measured_rate([0.5**k for k in range(40)]), 6)
     0.5
     """
-    e = torch.as_tensor(errors, dtype=torch.float64, device="cpu")
-    if e.ndim != 1 or len(e) < 8 or not bool(torch.isfinite(e).all()) or bool((e < 0).any()):
+    e, floor = checks.tensor("errors", errors).detach().double().cpu(), checks.not_negative("floor", floor)
+    if e.ndim != 1 or len(e) < 8 or bool((e < 0).any()):
         raise checks.ArgumentError("errors", "be at least 8 finite numbers, none below zero", f"shape {tuple(e.shape)}")
     below = (e <= floor * e.max()).nonzero()
     stop = int(below[0]) if len(below) else len(e)
@@ -103,6 +109,7 @@ def measured_rate(errors: Sequence[float] | Tensor, floor: float = 1e-11) -> flo
 
 
 def _check(sigma: float) -> float:
-    if not 0 <= sigma < 1:
-        raise checks.ArgumentError("sigma", "be in [0, 1)", repr(sigma))
-    return float(sigma)
+    value = checks.not_negative("sigma", sigma)
+    if not 0 <= value < 1:
+        raise checks.ArgumentError("sigma", "be in [0, 1)", repr(sigma), "σ_2 < 1 for a positive plan (docs/theory.md, 6)")
+    return value

@@ -1,10 +1,12 @@
-r"""The two-point list x = (0, 1), y = (½, 3/2): a lower bound on depth at one λ, and an annealed network that beats it.
+r"""2 × 2 problems with weights 1: why one λ is slow on the list x = (0, 1), y = (½, 3/2), and a network with many λ is not.
 
-C = [[¼, 9/4], [¼, ¼]], unit weights. M_12 M_21/(M_11 M_22) = ρ², ρ = e^{−1/λ}, in every layer, and P*_21 = ρ/(1 + ρ). Before
-the layers find that, M_21 must fall to it, and while M_11, M_22 ≤ 1 a layer lets 1/M_21 grow by at most 1. So the error
-E = Σ|S − 1| + Σ|S' − 1| ≥ 2(M_21 − M_12) is no less than about 2/k for k ≪ e^{1/λ} (theorem D of docs/limits.md).
-The quantities that are slow, u_1 − u_2 − 1 and v_2 − v_1 − 1, have the same solution at every λ and no layer enlarges them:
-an annealed network settles them at λ = 1, where they are fast (theorem E).
+The list has C = [[¼, 9/4], [¼, ¼]]. M_12 M_21/(M_11 M_22) = ρ², ρ = e^{−1/λ}, in every layer. With α = M_11/M_21 and κ =
+M_22/M_21 the error E = Σ|S − 1| + Σ|S' − 1| is at least 2(1 − ρ²ακ)/(1 + min(α, κ)), and a layer with steps up to 2λ lets
+max(α, κ) grow by 1 at most: after k layers E is no less than about 2/k for k ≪ e^{1/λ} (theorem D of docs/limits.md).
+
+For every 2 × 2 cost the quantities that are slow at small λ, u_1 − u_2 and v_2 − v_1, have the same solution at every λ. No
+layer takes them further from it. At a λ of 8 times the largest cost each layer after the second divides the distance of
+one of them by 12. So a network corrects them there and then lets λ fall (theorem E).
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from otformer import checks
-from otformer.network.schedule import Layer, turns
+from otformer.network.schedule import Layer
 
+Cost = tuple[tuple[float, float], tuple[float, float]]
 X, Y = (0.0, 1.0), (0.5, 1.5)
-COST = tuple(tuple((x - y) ** 2 for y in Y) for x in X)
-PAIR = 1 - (1 - math.tanh(0.5)) / math.cosh(1) ** 2  # what a pair of layers at λ = 1 leaves of the slow quantities
+COST: Cost = ((0.25, 2.25), (0.25, 0.25))  # (x − y)²
+HOTTEST, FACTOR = 8, 12  # theorem E: the first λ over the largest cost, and what a layer there divides the distance by
+FIRST, LAST = 3, 4  # theorem E: layers before that factor counts, and layers at the network's own λ
 
 
 class State(NamedTuple):
@@ -27,10 +31,11 @@ class State(NamedTuple):
     u: tuple[float, float]
     v: tuple[float, float]
     reg: float
+    cost: Cost = COST
 
     def log_plan(self, i: int, j: int) -> float:
         """log M_ij = (u_i + v_j − C_ij)/λ − 1."""
-        return (self.u[i] + self.v[j] - COST[i][j]) / self.reg - 1
+        return (self.u[i] + self.v[j] - self.cost[i][j]) / self.reg - 1
 
     def rows(self) -> tuple[float, float]:
         """log S_1, log S_2."""
@@ -47,17 +52,21 @@ class State(NamedTuple):
 
     @property
     def corner(self) -> float:
-        """M_21, the entry that has to go."""
+        """M_21, on the list the entry that has to go."""
         return math.exp(self.log_plan(1, 0))
 
     @property
     def slow(self) -> tuple[float, float]:
-        """e = u_1 − u_2 − 1 and f = v_2 − v_1 − 1: 0 at the solution of every λ."""
-        return self.u[0] - self.u[1] - 1, self.v[1] - self.v[0] - 1
+        """e = u_1 − u_2 − e* and f = v_2 − v_1 − f*: 0 at the solution of every λ (theorem E)."""
+        (c11, c12), (c21, c22) = self.cost
+        turn = c12 - c21
+        return self.u[0] - self.u[1] - (turn + c11 - c22) / 2, self.v[1] - self.v[0] - (turn - c11 + c22) / 2
 
 
-def path(layers: Iterable[Layer], start: State | None = None) -> Iterator[State]:
-    """The list's state before the first layer and after each, in plain floats (20,000 layers in a blink).
+def path(layers: Iterable[Layer], start: State | None = None, cost: Cost = COST) -> Iterator[State]:
+    """A 2 × 2 problem's state before the first layer and after each, in plain floats (20,000 layers in a blink).
+
+    The problem is the list unless ``cost`` is another one. Of ``start`` only u and v count.
 
     >>> from otformer.network.schedule import Alternating
     >>> *_, last = path(Alternating().layers(0.05, 1000))
@@ -66,14 +75,14 @@ def path(layers: Iterable[Layer], start: State | None = None) -> Iterator[State]
     """
     u, v = ((0.0, 0.0), (0.0, 0.0)) if start is None else start[:2]
     for k, layer in enumerate(layers):
-        now = State(u, v, layer.reg)
+        now = State(u, v, layer.reg, cost)
         if k == 0:
             yield now
         if layer.rows:
             u = _moved(u, now.rows(), layer.rows)
         if layer.columns:
             v = _moved(v, now.columns(), layer.columns)
-        yield State(u, v, layer.reg)
+        yield State(u, v, layer.reg, cost)
 
 
 def sinkhorn_path(reg: float, half_steps: int) -> Iterator[State]:
@@ -94,49 +103,73 @@ def sinkhorn_path(reg: float, half_steps: int) -> Iterator[State]:
         yield now
 
 
-def error_bound(reg: float, depth: int) -> float:
-    r"""Theorem D: after ``depth`` layers at one λ = ``reg`` with γ_r + γ_c ≤ 2λ in each, from (0, 0),
+def error_bound(reg: float, depth: int, step: float | None = None) -> float:
+    r"""Theorem D (i): on the list, after ``depth`` layers at one λ = ``reg`` with γ_r, γ_c ≤ 2λ in each, from (0, 0),
 
-        E ≥ 2(1/D − ρ² D),   D = depth + 40,
+        E ≥ 2(1 − ρ²(1 + W)²)/(2 + W),   W = Σ over the layers of max(γ_r, γ_c)/2λ   (0 is returned where that is negative).
 
-    which is at least (3/2)/D while D ≤ ½ e^{1/λ}, and says nothing (0 is returned) from D = e^{1/λ} on.
+    ``step`` is the mean of max(γ_r, γ_c), by default 2λ: then W = depth. It is λ for `gradient`.
 
-    >>> round(1000 * error_bound(0.05, 1000), 3), error_bound(0.4, 1000)
-    (1.923, 0.0)
+    >>> round(1000 * error_bound(0.05, 1000), 3), round(1000 * error_bound(0.05, 1000, step=0.05), 3)
+    (1.996, 3.984)
+    >>> error_bound(0.4, 1000)
+    0.0
     """
-    D, rho = checks.count("depth", depth, least=0) + 40, math.exp(-1 / checks.positive("reg", reg))
-    return max(0.0, 2 * (1 / D - rho * rho * D))
+    rho = math.exp(-1 / checks.positive("reg", reg))
+    share = 1.0 if step is None else checks.not_negative("step", step) / (2 * reg)
+    if share > 1:
+        raise checks.ArgumentError("step", f"be at most 2λ = {2 * reg:g}", f"{step:g}", "theorem D has no longer steps")
+    W = share * checks.count("depth", depth, least=0)
+    return max(0.0, 2 * (1 - (rho * (1 + W)) ** 2) / (2 + W))
 
 
 def sinkhorn_bounds(reg: float, half_steps: int) -> tuple[float, float]:
-    """Theorem D for Sinkhorn: 2/(k+1) − 2ρ²(k+1) ≤ E_k ≤ 2/(k+1) after k ≥ 1 half-steps, for every λ.
+    """Theorem D (ii) for Sinkhorn: 2/(k+1) − 2ρ²k ≤ E_k ≤ 2/(k+1) after k ≥ 1 half-steps, for every λ.
+
+    The lower bound also holds for alternating heads with ω ≤ 1.
 
     >>> [round(each, 4) for each in sinkhorn_bounds(0.2, 4)]
-    [0.3995, 0.4]
+    [0.3996, 0.4]
     """
-    K, rho = checks.count("half_steps", half_steps) + 1, math.exp(-1 / checks.positive("reg", reg))
-    return 2 / K - 2 * rho * rho * K, 2 / K
+    k, rho = checks.count("half_steps", half_steps), math.exp(-1 / checks.positive("reg", reg))
+    return 2 / (k + 1) - 2 * rho * rho * k, 2 / (k + 1)
 
 
-def annealing(reg: float, tol: float) -> tuple[Layer, ...]:
-    r"""Theorem E: layers with which E ≤ ``tol``, heads in turn and ω = 1, for λ = ``reg`` ≤ ½ and 1e-12 ≤ tol ≤ 1.
+def local_bound(reg: float, depth: int) -> float:
+    r"""Theorem D (iii): the share of some small perturbation that ``depth`` layers of one λ leave, on one list.
 
-    λ = 1 until the slow quantities are below tol·λ/10, and one more pair; then λ = ½, ¼, … with a pair of layers each, and
-    the last λ with four: 2⌈log(10/(tol λ))/log(1/q)⌉ + 2⌈log₂(1/λ)⌉ + 4 layers in all, q = 0.774.
+    The lists are (0, t), (½, ½ + t) with 0 ≤ t ≤ 1. The share is at least
+
+        1/T_k(coth(1/2λ)) = 2q^k/(1 + q^{2k}),   q = tanh(1/4λ),   whatever the steps, even above 2λ.
+
+    >>> local_bound(0.1, 0), round(local_bound(0.1, 100), 3), round(local_bound(0.1, 1000), 6)
+    (1.0, 0.487, 3e-06)
+    """
+    q = math.tanh(1 / (4 * checks.positive("reg", reg))) ** checks.count("depth", depth, least=0)
+    return 2 * q / (1 + q * q)
+
+
+def annealing(reg: float, tol: float, largest: float = COST[0][1]) -> tuple[Layer, ...]:
+    r"""Theorem E: layers that solve every 2 × 2 problem with weights 1 and costs in [0, L], L = ``largest``, to E ≤ ``tol``.
+
+    Alternating heads, ω = 1, λ = ``reg`` ≤ L and 1e-12 ≤ tol ≤ 1. λ is 8L in 3 + ⌈log_12(L/(4 tol λ))⌉ layers, then 4L,
+    2L, … (all above ``reg``) in one layer each, and ``reg`` in four: ⌈log_12(L/(4 tol λ))⌉ + ⌈log_2(L/λ)⌉ + 9 layers in all.
 
     >>> layers = annealing(0.05, 1e-4)
     >>> *_, last = path(layers)
     >>> len(layers), last.error < 1e-4
-    (128, True)
+    (20, True)
     """
-    if checks.positive("reg", reg) > 0.5:
-        raise checks.ArgumentError("reg", "be at most 0.5", repr(reg))
+    checks.positive("largest", largest)
+    if checks.positive("reg", reg) > largest:
+        raise checks.ArgumentError("reg", f"be at most the largest cost, {largest:g}", f"{reg:g}")
     if not 1e-12 <= checks.positive("tol", tol) <= 1:
         raise checks.ArgumentError("tol", "be from 1e-12 to 1", repr(tol))
-    first = 2 * math.ceil(math.log(tol * reg / 10) / math.log(PAIR)) + 2
-    halvings = math.ceil(-math.log2(reg))
-    falling = [layer for k in range(1, halvings) for layer in turns(2.0**-k, 1.0, 2)]
-    return (*turns(1.0, 1.0, first), *falling, *turns(reg, 1.0, 4))
+    halvings = math.log2(largest) - math.log2(reg)
+    first = FIRST + math.ceil((halvings - math.log2(4 * tol)) / math.log2(FACTOR))
+    falling = range(1, math.ceil(math.log2(HOTTEST) + halvings))
+    regs = [*[HOTTEST * largest] * first, *(HOTTEST * largest * 0.5**k for k in falling), *[reg] * LAST]
+    return tuple(Layer(r, 2 * r, 0.0) if k % 2 == 0 else Layer(r, 0.0, 2 * r) for k, r in enumerate(regs))
 
 
 def _moved(own: tuple[float, float], z: tuple[float, float], step: float) -> tuple[float, float]:

@@ -13,7 +13,7 @@ const SAID = {
   sign: ["the sign of B (erratum 1)", "B = +γI as printed: each step goes the wrong way, and the dual climbs."],
   sink: ["the sink's row is updated (erratum 4)",
     "From layer 2 on the sink's v is in every logit: no longer gradient descent, and the marginals tend to 1/n. The attention " +
-    "arrives all the same."],
+    "converges all the same."],
   index: ["the index of v in P⁽¹⁾ (erratum 2)",
     "The entry for v stands in row 3d + 5. For d = 1 it reads sign, which is 1 on every token: harmless. For d = 2 it reads u, " +
     "and v_j is multiplied by u_i."],
@@ -101,7 +101,7 @@ function draw(app) {
 function verdict(app, runs, depth, n) {      // what the last layer says, in a sentence
   if (runs.some(run => app.reach(run, depth) < depth)) return;
   const far = apart(...runs.map(run => run.attention(depth)), n), [fine, error] = runs.map(run => run.error(depth));
-  const attention = far < SAME ? "the attention arrives all the same" : `${scientific(100 * far)} % of the attention is in the wrong place`;
+  const attention = far < SAME ? "the attention converges all the same" : `${scientific(100 * far)} % of the attention is in the wrong place`;
   const plan = Number.isFinite(error) ? `the plan's marginal error is ${scientific(error)} (whole: ${scientific(fine)})`
     : "the plan has left the range of numbers";
   const whole = !app.state.broken && app.state.step === 1;

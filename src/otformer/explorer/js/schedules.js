@@ -4,9 +4,9 @@ export const SCHEDULES = ["paper", "gradient", "alternating", "relaxed", "anneal
 export const ABOUT_SCHEDULES = {
   paper: "both heads, the γ of the paper's lemma: it shrinks as e^{−2r/λ} (r = 1)",
   gradient: "both heads in every layer, γ = λ",
-  alternating: "heads take turns, γ = 2λ: Sinkhorn's rate",
-  relaxed: "heads take turns, γ = 2λω, ω climbing from 1 to 1.8",
-  annealed: "heads take turns, ω = 1.5, λ falling from 1 to its value over the layers",
+  alternating: "alternating heads, γ = 2λ: Sinkhorn's rate",
+  relaxed: "alternating heads, γ = 2λω, ω climbing from 1 to 1.8",
+  annealed: "alternating heads, ω = 1.5, λ falling from 1 to its value over the layers",
   sinkhorn: "not attention: u ← u − λ log S, then v, for comparison",
 };
 

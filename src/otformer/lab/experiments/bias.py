@@ -1,37 +1,6 @@
-r"""What λ costs: P*_λ beside the optimum P*, and the error with which it sorts.
+"""What λ costs: P*_λ beside the optimum P*, and the error with which it sorts.
 
-Number the columns so that row i goes to column i in the optimum, and let W_ik = C_ik − C_ii. Any other permutation moves
-rows around cycles and costs the sum of W along them. Two numbers decide how far λ must fall:
-
-    Δ = least weight of a cycle                    the second-best permutation costs Δ more than the best
-    ρ = least weight of a cycle, per row in it     Δ/n ≤ ρ ≤ Δ/2
-
-Around a cycle of k rows the potentials cancel: its entries of P*_λ have the product e^{−W/λ} Π P_ii ≤ e^{−kρ/λ}. Where the
-cycle of ρ runs, one of them is therefore at least e^{−ρ/λ} min P_ii. And none is much larger: rows and columns sum to 1, so
-what enters a row beside P_ii also leaves it, at least an n-th of it in one entry; followed from the largest entry this
-closes a cycle within n steps, all of whose entries are at least n^{−n} times the largest. Hence, as λ → 0,
-
-    ‖P*_λ − P*‖₁ = Θ(e^{−ρ/λ}).
-
-At r = ρ/λ it is to leading order a sum over cycles, Σ_k c_k e^{−r s_k} with s_k ≥ 1 the increase per row of cycle k over ρ.
-Its exponent is a mean of the s_k: at least 1. Cycles that are nearly as light as the lightest, s_k = 1 + δ, add δ e^{−rδ}
-times their number, which is 1/(e r) at most for each: a few of them at r = 8 to 14 make some per cent.
-
-**Sorting.** The j-th smallest number is read as s_j = Σ_i P_ij x_i. If λ is so small that only neighbours, s apart, share
-their places, h = 1/n apart, then W = 2sh for the pair and both are wrong by s/(1 + e^{sh/λ}). Of n uniform numbers n − 1
-pairs are neighbours, and s has density n at 0: the mean error is
-
-    2 (n−1)/n · n ∫ s/(1 + e^{sh/λ}) ds = (π²/6) (n−1) n² λ²        for λ ≪ n^{−2}.
-
-The next term is of relative size n²λ, the neighbours of neighbours; and of L lists L n³ λ pairs are close enough to count,
-so that the mean has a relative deviation of (½ L n³ λ)^{−1/2} or so. At n²λ ≤ 1/10 and L n³ λ ≥ 10 a factor of 2 is three
-deviations.
-
-For larger λ a place averages over √λ of the line, over which n random numbers wander from an even spacing by
-(√λ/n)^{1/2}: the error falls like λ^{1/4} only, until √λ is 1/n.
-
-**Depth at a fixed λ.** After arrival, 1/λ layers for costs up to 1, every layer takes a factor σ off the distance to P*_λ (σ
-its second singular value): of the error, some n σ^{L − 1/λ} of its size is left after L layers.
+Theorem U of docs/exactness.md has the rate e^{−ρ/λ}, with Δ and ρ, and the estimates behind the other predictions.
 """
 
 from __future__ import annotations

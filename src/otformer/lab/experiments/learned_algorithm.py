@@ -1,5 +1,7 @@
 """Is the learned network the constructed one? Logits and updates of `sort-beyond`, regressed on the terms of a head.
 
+`deviate` measures theorem S of docs/exactness.md: how far a network is from the construction, and what follows from it.
+
 A constructed head (network/weights.py) has logits towards token j, less that towards the sink, of
 
     (2 x_i y_j − x_i² − y_j² + u_i + v_j)/λ − 1:     six terms, and λ is one over the first coefficient;
@@ -14,6 +16,7 @@ from copy import deepcopy
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from otformer import figures
@@ -28,14 +31,16 @@ from otformer.transport.costs.distances import squared_distances
 from otformer.transport.costs.matrix import Dense
 
 RECIPE, N, TESTS = "sort-beyond", 7, (7, 15, 30)  # the network, points of the lists it is fitted on, points of the tests
+TRIED = (7, 30)  # points of the lists on which theorem S is measured
 KIND = "values"  # real-valued lists: no answer stands in the prompt
 SIDES = (("x", "y", "u", "v"), ("y", "x", "v", "u"))  # own and other point, own and other dual, of rows and of columns
 READ = ("u", "v", "spare", "x", "y")  # registers that a value may read besides the sign
 SAME, IN_TURN, BY_HAND = (
     "constructed, the λ and γ found",
-    "constructed, the λ found, heads in turn, ω = 1.5",
+    "constructed, the λ found, alternating heads, ω = 1.5",
     "annealed by hand",
 )
+DEVIATIONS = {"ε": "logits", "ε'": "values", "written": "written"}  # of theorem S, columns of the CSV
 AS_LEARNED = f"{SAME}: as the learned"
 
 
@@ -54,6 +59,7 @@ def run(context: Context) -> Outcome:
     net = learned.load(RECIPE)
     fitted = fit(net, learned.draw(N, count, seed, KIND))
     right: dict[int, dict[str, Tensor]] = {n: compare(net, fitted, n, count, seed) for n in context.each(TESTS)}
+    apart = {n: deviate(net, fitted, learned.draw(n, count, seed, KIND)) for n in TRIED}
     agreed = torch.stack([right[n][AS_LEARNED] for n in TESTS])
     logits, tanh = bool((fitted.logits >= 0.99).all()), bool((fitted.tanh.median(-1).values >= 0.9).all())
     checks = {
@@ -61,10 +67,14 @@ def run(context: Context) -> Outcome:
         "falls": bool((fitted.reg[1:] < fitted.reg[:-1]).all()),
         "writes": tanh,
         "same_rows": bool((agreed.median(-1).values >= 95).all()),
+        "one_layer": all(bool((each.written <= 1.000001 * each.allowed(fitted)).all()) for each in apart.values()),
+        "short_steps": bool((fitted.step <= 2 * fitted.reg).all()),
+        "useful": all(bool((each.bound < 1).all()) for each in apart.values()),
     }
-    settings = {"recipe": RECIPE, "fitted on": N, "tests": TESTS, "problems": count, "lists": KIND}
-    numbers = _numbers(fitted, right) | {"count": count, "six_terms": logits, "theirs": tanh}
-    return Outcome(_rows(fitted), _draw(fitted, right), numbers, checks, settings)
+    settings = {"recipe": RECIPE, "fitted on": N, "tests": TESTS, "problems": count, "lists": KIND, "theorem S": TRIED}
+    numbers = _numbers(fitted, right) | _measured(fitted, apart)
+    numbers |= {"count": count, "six_terms": logits, "theirs": tanh, "short": checks["short_steps"]}
+    return Outcome(_rows(fitted, apart), _draw(fitted, right, apart[TRIED[-1]]), numbers, checks, settings)
 
 
 def _numbers(fitted: Fitted, right: dict[int, dict[str, Tensor]]) -> Numbers:
@@ -80,6 +90,24 @@ def _numbers(fitted: Fitted, right: dict[int, dict[str, Tensor]]) -> Numbers:
         "values": spread(fitted.values.flatten()),
         "same": spread(right[15][AS_LEARNED]).median,
         "right": {key: learned.by_size({n: spread(right[n][name]) for n in TESTS}, ".0f") for key, name in names.items()},
+    }
+
+
+def _measured(fitted: Fitted, apart: dict[int, Deviation]) -> Numbers:
+    """Theorem S: medians over loops and seeds for both heads, and the spread of the seeds, by n."""
+    return {
+        "longest": [spread((fitted.step[:, h] / fitted.reg[:, h]).amax(0)) for h in (0, 1)],
+        "apart": [
+            {
+                "n": n,
+                "logits": [spread(each.logits[:, h].flatten()) for h in (0, 1)],
+                "values": [spread(each.values[:, h].flatten()) for h in (0, 1)],
+                "bound": spread(each.bound),
+                "errors": spread(each.errors),
+                "actual": spread(each.actual),
+            }
+            for n, each in apart.items()
+        ],
     }
 
 
@@ -136,6 +164,56 @@ def rebuilt(C: Tensor, reg: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
     return u, v
 
 
+class Deviation(NamedTuple):
+    """How far a network is from the construction with the λ and γ fitted, at the states that it meets itself.
+
+    Per loop, head and seed, [L, 2, K]: ε of the logits (up to a constant per row), ε' of the values, the largest difference
+    in what is written. Per seed, [K]: the sum of γ(2 tanh(ε/2) + ε'), the sum of those differences, and the largest
+    difference of the potentials.
+    """
+
+    logits: Tensor
+    values: Tensor
+    written: Tensor
+    bound: Tensor
+    errors: Tensor
+    actual: Tensor
+
+    def allowed(self, fitted: Fitted) -> Tensor:
+        """γ(2 tanh(ε/2) + ε') of every loop, head and seed, [L, 2, K]."""
+        return fitted.step * (2 * torch.tanh(self.logits / 2) + self.values)
+
+
+@torch.no_grad()
+def deviate(net: LearningTransformer, fitted: Fitted, batch: Batch) -> Deviation:
+    """Measure theorem S (docs/exactness.md) on a batch; the bounds need γ ≤ 2λ."""
+    parts, net = [], deepcopy(net).double()
+    column, start = net.architecture.registers.column, net.architecture.columns_written.start
+    states = net.states(batch.x.double(), batch.y.double())
+    for loop, (Z, after, weights) in enumerate(zip(states, states[1:], net.weights(), strict=False)):
+        H = net.logits(Z, weights).unflatten(2, (-1, 2)).transpose(2, 3)[..., :-1, :]  # [K, B, 2, n, T]
+        for h, side in enumerate(SIDES):
+            reg, step = (t[loop, h][:, None, None] for t in (fitted.reg, fitted.step))  # [K, 1, 1]
+            x, y, u, v = (Z[:, :, :-1, column(name)] for name in side)
+            own = (u[..., :, None] + v[..., None, :] - (x[..., :, None] - y[..., None, :]) ** 2) / reg[..., None] - 1
+            apart = H[:, :, h] - F.pad(own, (0, 1))  # the sink's logit is 0
+            both = weights[1][:, None, :, column(side[2]) - start].unflatten(-1, (2, -1))
+            read = Z @ both.mT  # [K, B, T, 2]
+            values = (read[..., h] / -step - Z[..., column("sign")]).abs() + (read[..., 1 - h] / step).abs()
+            moved = (after - Z)[:, :, :-1, column(side[2])] + step * torch.tanh(own.logsumexp(-1) / 2)
+            parts.append(((apart.amax(-1) - apart.amin(-1)) / 2, values, moved.abs()))
+    logits, values, written = (
+        torch.stack([t.amax((1, 2)) for t in each]).unflatten(0, (-1, 2)) for each in zip(*parts, strict=True)
+    )
+    C, last = squared_distances(batch.x.double(), batch.y.double()), states[-1][:, :, :-1]
+    actual = torch.zeros(net.ensemble, dtype=torch.float64)
+    for k in range(net.ensemble):
+        for name, t in zip("uv", rebuilt(C, fitted.reg[..., k], fitted.step[..., k]), strict=True):
+            actual[k] = max(actual[k], (last[k, ..., column(name)] - t).abs().max())
+    found = Deviation(logits, values, written, actual, written.amax(1).sum(0), actual)
+    return found._replace(bound=found.allowed(fitted).amax(1).sum(0))
+
+
 @torch.no_grad()
 def compare(net: LearningTransformer, fitted: Fitted, n: int, count: int, seed: int) -> dict[str, Tensor]:
     """Percent of rows (y) with the right x, [K]: the learned network and constructed ones of as many layers."""
@@ -159,23 +237,28 @@ def compare(net: LearningTransformer, fitted: Fitted, n: int, count: int, seed: 
     return right | {AS_LEARNED: 100 * (same == own).double().mean((-2, -1))}
 
 
-def _rows(fitted: Fitted) -> list[Row]:
+def _rows(fitted: Fitted, apart: dict[int, Deviation]) -> list[Row]:
     loops, _, seeds = fitted.reg.shape
+    shown = {f"{name}, n = {n}": getattr(each, part) for n, each in apart.items() for name, part in DEVIATIONS.items()}
     return [
-        {"seed": k, "loop": loop, "head": head} | {name: float(t[loop, h, k]) for name, t in fitted._asdict().items()}
+        {"seed": k, "loop": loop, "head": head}
+        | {name: float(t[loop, h, k]) for name, t in (fitted._asdict() | shown).items()}
         for k in range(seeds)
         for loop in range(loops)
         for h, head in enumerate(("rows", "columns"))
     ]
 
 
-def _draw(fitted: Fitted, right: dict[int, dict[str, Tensor]]) -> figures.Figure:
-    fig, (anneal, explained, score) = figures.figure(11, 3.8, 1, 3)
+def _draw(fitted: Fitted, right: dict[int, dict[str, Tensor]], apart: Deviation) -> figures.Figure:
+    fig, ((anneal, explained), (score, off)) = figures.figure(10, 7.6, 2, 2)
+    allowed = apart.allowed(fitted)
     loops = range(1, len(fitted.reg) + 1)
     for h, (head, colour) in enumerate((("rows", figures.BLUE), ("columns", figures.ORANGE))):
         band(anneal, loops, fitted.reg[:, h], f"λ, head {head}", colour)
         band(anneal, loops, fitted.step[:, h], f"γ, head {head}", colour, "--")
         band(explained, loops, fitted.tanh[:, h], f"update, tanh alone, {head}", colour)
+        band(off, loops, apart.written[:, h], f"measured, {head}", colour)
+        band(off, loops, allowed[:, h], f"theorem S, {head}", colour, "--")
     band(explained, loops, fitted.logits.flatten(1), "logits, six terms", figures.INK, "--")
     band(explained, loops, fitted.values.flatten(1), "update, all that is read", figures.GREEN, "-.")
     anneal.set(yscale="log", xlabel="loop", title="What the construction would call λ and γ")
@@ -183,6 +266,14 @@ def _draw(fitted: Fitted, right: dict[int, dict[str, Tensor]]) -> figures.Figure
     for name, colour, dash in zip(("learned", SAME, IN_TURN, BY_HAND), figures.CYCLE, ("-", "--", "-.", ":"), strict=False):
         band(score, TESTS, torch.stack([right[n][name] for n in TESTS]), name, colour, dash)
     score.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Real-valued lists")
-    for ax in (anneal, explained, score):
+    off.set(
+        yscale="log",
+        xlabel="loop",
+        ylabel="largest difference",
+        title=f"A loop beside the construction's, n = {TRIED[-1]}",
+    )
+    for ax in (anneal, explained, off):
+        ax.set_xticks([1, *range(5, len(loops) + 1, 5)])
+    for ax in (anneal, explained, score, off):
         ax.legend(fontsize=7)
     return fig

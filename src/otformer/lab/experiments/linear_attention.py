@@ -1,32 +1,7 @@
-r"""Linear attention beside softmax attention (section 3 of the paper: the one for least squares, the other for matching).
+"""Linear attention beside softmax attention (section 3 of the paper: the one for least squares, the other for matching).
 
-**Constructed.** Take the softmax away and leave prompt and weights as they are: a head returns the mean of logit times
-``sign`` over the tokens, and the sink, whose logit is 0, adds nothing. With H_ij = (u_i + v_j − C_ij)/λ − 1 a layer does
-
-    u_i ← u_i − γ mean_j H_ij,     v_j ← v_j − γ mean_i H_ij:
-
-gradient descent on the *quadratic* Σ_ij (u_i + v_j − C_ij − λ)². It fits C by row and column effects (two-way least
-squares); for γ = λ/2 the error halves in every layer, whatever the problem. What is left is the doubly centred cost
-
-    R_ij = C_ij − C̄_i· − C̄_·j + C̄ = −2 (x_i − x̄)·(y_j − ȳ)      for squared distances.
-
-Read by a softmax, row i on the line looks at the largest y if x_i > x̄ and at the smallest if x_i < x̄: of n numbers two are
-placed, the least and the largest. For n = 2 that is everything, and indeed R gives P*_λ exactly there.
-
-**What no weights can do.** *Let every layer be linear attention, Z ← Z + Σ_h (Z P_h Zᵀ/T) Z V_h, of any depth, width and
-number of heads, on a prompt that is polynomial in the points. (i) Without a softmax its output is P*_λ for all points for no
-n ≥ 2. (ii) With one softmax, at the end, its attention is P*_λ for all points for no n ≥ 3; for n = 2 that above is.*
-
-*Proof.* All entries of Z, and so all logits, are polynomials in the points. On the line take x = y = (s, 0, …, 0). Up to
-terms of a row or a column C is −2s² at (1, 1) and 0 elsewhere, so by symmetry (the plan is unique) P*_λ has an entry p at
-(1, 1), q in the rest of the first row and column, r elsewhere, p + (n−1)q = 1 = q + (n−1)r, pr/q² = e^t, t = 2s²/λ. As
-s → ∞, q² = pr e^{−t} → 0, so p → 1 and r → 1/(n−1). (i) p goes from 1/n at s = 0 to 1: bounded and not constant, so no
-polynomial. (ii) p²/q² = (p/r) e^t, so log(p/q) = t/2 + ½ log(p/r) = s²/λ + ½ log(n−1) + o(1). As a difference of two logits
-of a row it would be a polynomial in s; its difference from s²/λ + ½ log(n−1) is then a polynomial that tends to 0, hence 0.
-But at s = 0, log(p/q) = 0: so log(n−1) = 0. ∎
-
-This forbids the exact plan for *all* points. On a bounded set of points polynomials come near any continuous function, so
-deep linear attention may do well where it was trained; therefore both kinds are trained here too.
+The section on linear attention of docs/exactness.md has the theorem: without a softmax in its layers no network gives P*_λ
+for all points from n = 3 on. It also says what the constructed network computes without its softmax.
 """
 
 from __future__ import annotations

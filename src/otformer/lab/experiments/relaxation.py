@@ -1,31 +1,6 @@
-r"""The LP relaxation (section 2.1 of the paper): when P̂ = P*, and where P*_λ goes when the optimum is not unique.
+"""The LP relaxation (section 2.1 of the paper): when P̂ = P*, and where P*_λ goes when the optimum is not unique.
 
-**Birkhoff.** The doubly stochastic matrices are the convex hull of the permutation matrices. A linear function on them is
-least at a vertex, so the relaxed problem and the problem over permutations have the same *value*, always. They have the same
-*solution*, P̂ = P*, only if the optimal permutation is unique: otherwise the minimisers are a face, the convex hull of all
-optimal permutations, and nothing but the solver's habit makes P̂ one of its vertices.
-
-**The limit.** Let F be the set of optimal doubly stochastic matrices and E the union of the supports of the optimal
-permutations. As λ → 0, P*_λ tends to the matrix of F with the largest entropy H(P) = −Σ P_ij log P_ij, and that is
-
-    P° = diag(p) 1_E diag(q),      the doubly stochastic scaling of the 0/1 matrix of E.
-
-*Proof.* Let P̄ be a limit of P*_λ along some λ → 0 (the set is compact), and Q ∈ F. Since P*_λ is optimal for λ,
-⟨C, P*_λ⟩ − λH(P*_λ) ≤ ⟨C, Q⟩ − λH(Q). H is bounded, so ⟨C, P̄⟩ ≤ ⟨C, Q⟩ and P̄ ∈ F. As ⟨C, P*_λ⟩ ≥ ⟨C, Q⟩, the same
-inequality gives H(P*_λ) ≥ H(Q), and H(P̄) ≥ H(Q) as H is continuous. H is strictly concave, so its maximiser over F is
-unique: every limit is that one, P°. Next, F is the set of all doubly stochastic matrices with support in E: by Birkhoff its
-elements are means of permutations, those of F of optimal ones; conversely, for optimal potentials u_i + v_j ≤ C_ij with
-equality on E (complementary slackness), ⟨C, P⟩ = Σu + Σv for every doubly stochastic P on E. The mean of the optimal
-permutations is positive on all of E, and H has slope +∞ from a zero entry towards it, so the maximum of H over F is positive
-on E, and there Lagrange's condition is log P_ij = α_i + β_j on E. ∎
-
-So P*_λ → P* if and only if P* is unique. P° is *not* the mean of the optimal permutations in general. The smallest example
-has costs 0 but for C_13 = C_31 = 1. Three permutations are optimal, their mean has 1/3 in the middle, and with φ the golden
-ratio
-
-    P° = [[1/φ, 1/φ², 0], [1/φ², 1/φ³, 1/φ²], [0, 1/φ², 1/φ]],
-
-since 1/φ + 1/φ² = 1 and 2/φ² + 1/φ³ = 1. Its largest entries do not choose a permutation either: row 2 has two.
+Theorem T of docs/exactness.md has the limit: P°, the matrix of largest entropy among the optimal ones.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ both is a *pass* over the n × n logits, and how many follow each other.
 
     Sinkhorn attention       1 layer            K passes, one after the other
     gradient (the paper's)   ℓ layers           2ℓ passes, the two heads of a layer side by side
-    heads in turn            ℓ layers           ℓ passes, the other head writes nothing
+    alternating heads        ℓ layers           ℓ passes, the other head writes nothing
     with feed-forward        ℓ layers           ℓ passes: attention + feed-forward = a half-step (network/sinkhorn_block.py)
 
 Near the solution an error falls by σ in a pass of Sinkhorn attention, by (1 + σ)/2 in a layer of `gradient` (docs/theory.md,
@@ -41,10 +41,10 @@ ERRORS = (1e-2, 1e-4, 1e-6)  # mean of |marginal − 1|
 PASS_LIMIT = 6_000
 MANY_PASSES = 0.05  # λ up to which so many passes lie between the last two errors that their whole numbers do not matter
 SINKHORN_ATTENTION, GRADIENT = "Sinkhorn attention", "softmax, two heads a layer"
-HEADS_IN_TURN, RELAXED = "softmax, heads in turn", "softmax, over-relaxed"
+ALTERNATING, RELAXED = "softmax, alternating heads", "softmax, over-relaxed"
 SCHEDULES: dict[str, tuple[Schedule, int]] = {  # with the passes of a layer
     GRADIENT: (Gradient(), 2),
-    HEADS_IN_TURN: (Alternating(), 1),
+    ALTERNATING: (Alternating(), 1),
     RELAXED: (Relaxed(), 1),
 }
 WAYS = (SINKHORN_ATTENTION, *SCHEDULES)
@@ -74,7 +74,7 @@ def run(context: Context) -> Outcome:
     last = [row for row in rows if row["error"] == ERRORS[-1]]
     hard = [(reg, k) for reg, k, _ in cases if reg <= MANY_PASSES]
     ratios = [_asymptotic(rows, reg, k) / _one(rows, reg, k, GRADIENT)[PREDICTED_RATIO] for reg, k in hard]
-    turns = [_passes(rows, reg, k, HEADS_IN_TURN) / _passes(rows, reg, k, SINKHORN_ATTENTION) for reg, k, _ in cases]
+    turns = [_passes(rows, reg, k, ALTERNATING) / _passes(rows, reg, k, SINKHORN_ATTENTION) for reg, k, _ in cases]
     gains = [_passes(rows, REGS[-1], k, SINKHORN_ATTENTION) / _passes(rows, REGS[-1], k, RELAXED) for k in range(PROBLEMS)]
     checks = {
         "same": same < 1e-9,
@@ -94,7 +94,7 @@ def run(context: Context) -> Outcome:
         "turns": max(turns),
         "least_reg": REGS[-1],
         "least_error": ERRORS[-1],
-        "dearer": cost[HEADS_IN_TURN] / cost[SINKHORN_ATTENTION],
+        "dearer": cost[ALTERNATING] / cost[SINKHORN_ATTENTION],
         "ways": [{"way": way} | {column: _median(rows, REGS[-1], way, column) for column in columns} for way in WAYS],
     }
     return Outcome(rows, _draw(last, rows), numbers, checks, settings)
