@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 JOBS ?= 2
 export OTFORMER_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: test quick report docs fuzz faults lint types unit proofs test-gpu install-test constraints clean
+.PHONY: test quick report docs paper mutations fuzz faults lint types unit proofs test-gpu install-test constraints clean
 
 test: lint types proofs unit
 
@@ -41,6 +41,15 @@ report: .venv/ready
 docs: .venv/ready
 	@echo "── mkdocs: the site, into build/site/index.html; it builds and opens without a network"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+paper: .venv/ready
+	@echo "── typst: the note, into build/paper/otformer.pdf; its table is read from the recorded results"
+	@$(BIN)/python docs/paper/make.py
+
+# Each claim of the theory made stronger, in a copy; the tests that notice. Writes docs/theorem-tests.md. MUTATIONS="--only L" takes a few.
+mutations: .venv/ready
+	@echo "── mutations: every bound made 20 % stronger, and the test that fails then"
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m mutations $(MUTATIONS)
 
 # Bounded by cases and time; FUZZ="--only sort --first 17 --cases 1" runs one case again (tests/fuzz/__main__.py).
 fuzz: .venv/ready
