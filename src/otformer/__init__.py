@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from otformer.network.stock_encoder import StockEncoder
     from otformer.network.trace import Trace
     from otformer.network.transformer import AligningTransformer
+    from otformer.nn.earth_mover import EarthMovers, emd_batch
     from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
     from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
     from otformer.transport.compat.like_pot_exact import emd, emd2
@@ -74,6 +75,7 @@ _NAMES = {  # public names by module
     "otformer.transport.result.exact_result": "ExactResult",
     "otformer.transport.exact.one_dimension": "wasserstein_1d",
     "otformer.transport.sort": "argsort sort",
+    "otformer.nn.earth_mover": "EarthMovers emd_batch",
     # in the manner of POT, scipy and GeomLoss
     "otformer.transport.compat.like_pot": "sinkhorn sinkhorn2",
     "otformer.transport.compat.like_pot_exact": "emd emd2",
@@ -85,13 +87,13 @@ _NAMES = {  # public names by module
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ROOMS = ("nn", "words")  # modules that are public as they are
 __all__ = [
-    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EuclideanDistance", "ExactResult", "Features",
-    "Gradient", "GraphCost", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss",
+    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EarthMovers", "EuclideanDistance", "ExactResult",
+    "Features", "Gradient", "GraphCost", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss",
     "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace", "align", "argsort", "assignment",
-    "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "inner_product", "linear_sum_assignment",
-    "load_trained", "mahalanobis", "neighbour_graph", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch",
-    "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort", "squared_euclidean",
-    "trained_models", "wasserstein_1d", "words",
+    "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "emd_batch", "inner_product",
+    "linear_sum_assignment", "load_trained", "mahalanobis", "neighbour_graph", "nn", "sinkhorn", "sinkhorn2", "solve",
+    "solve_batch", "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort",
+    "squared_euclidean", "trained_models", "wasserstein_1d", "words",
 ]  # fmt: skip
 answer_to_old_names()
 _ABSENT = () if installed("words") else ("align", "words")  # names of the package otformer-words

@@ -90,11 +90,14 @@ GIVEN: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has a
     ),
     "sinkhorn2": (lambda a, b, C, reg: of.sinkhorn2(a, fit(b, a), C, reg, stopThr=1e-13), HISTOGRAMS),
     "emd2": (lambda a, b, C: of.emd2(shape(a, A), shape(b, B), C), {"a": A, "b": B, "C": C}),
+    "emd_batch": (lambda x, y, a, b: of.emd_batch(x, y, shape(a, A), shape(b, B)).cost, CLOUDS),
     "divergence": (lambda x, y, a, b: of.divergence(x, y, a, fit(b, a), 0.3, 1e-12), CLOUDS),
     "SamplesLoss": (lambda x, y, a, b: of.SamplesLoss(blur=0.5, tol=1e-12)(a, x, fit(b, a), y), CLOUDS),
     "SamplesLoss, p = 1": (lambda x, y, a, b: of.SamplesLoss(p=1, blur=0.5, reach=1.0, tol=1e-12)(a, x, b, y), CLOUDS),
     "wasserstein_1d": (lambda u, v, a, b: of.wasserstein_1d(u, v, a, fit(b, a), p=2), LINE),
     "sort": (of.sort, {"values": X[:, 0]}),
+    "nn.EarthMover": (lambda x, y: of.nn.EarthMover("euclidean")(x, y), {"x": X, "y": Y}),
+    "nn.OTPlanSampler": (lambda x: of.nn.OTPlanSampler(generator=0).sample_plan(x, X + 0.1, replace=False)[0], {"x": X}),
     "nn.Transport": (
         lambda x, y, a, b: of.nn.Transport(reg=0.3, tol=1e-12)(x, y, a, fit(b, a)), CLOUDS,
     ),
@@ -166,7 +169,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has
 NO_TENSORS = {  # kinds of results, solvers, schedules, what reads files or text; and what gives whole numbers
     "Alternating", "Annealed", "BrokenProblems", "ExactResult", "Features", "Gradient", "Mixed", "Network", "Newton",
     "Paper", "Relaxed", "Result", "Trace", "align", "best_omega", "nn", "trained_models", "words",
-    "argsort", "assignment", "linear_sum_assignment",
+    "argsort", "assignment", "linear_sum_assignment", "EarthMovers", "Matcher",
 }  # fmt: skip
 
 

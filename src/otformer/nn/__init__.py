@@ -5,8 +5,14 @@ iterations. Solving is in float64 where float32 does not reach ``tol``; outputs 
 """
 
 from otformer.nn.attention import SinkhornAttention
+from otformer.nn.couplings import OTPlanSampler
 from otformer.nn.doubly_stochastic import DoublyStochastic
+from otformer.nn.earth_mover import EarthMover
+from otformer.nn.matcher import Matcher
 from otformer.nn.sorting import SoftQuantile, SoftRank, SoftSort, SoftTopK
 from otformer.nn.transport import Transport
 
-__all__ = ["DoublyStochastic", "SinkhornAttention", "SoftQuantile", "SoftRank", "SoftSort", "SoftTopK", "Transport"]
+__all__ = [
+    "DoublyStochastic", "EarthMover", "Matcher", "OTPlanSampler", "SinkhornAttention", "SoftQuantile", "SoftRank",
+    "SoftSort", "SoftTopK", "Transport",
+]  # fmt: skip

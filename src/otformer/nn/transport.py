@@ -77,13 +77,13 @@ class Transport(nn.Module):
         if cost is not None and self.output == "points":
             raise ValueError("output='points' needs x and y, got a cost")
         _refuse_transforms(*given.values(), a, b, x_mask, y_mask)
-        first, *_ = sets = _alike(given, {"a": a, "b": b, "x_mask": x_mask, "y_mask": y_mask})
+        first, *_ = sets = alike(given, {"a": a, "b": b, "x_mask": x_mask, "y_mask": y_mask})
         batch, n, m = first.shape[:-2], first.shape[-2], sets[-1].shape[-2 if cost is None else -1]
         if n == m == 0:  # no points have an empty plan
             return first.new_zeros(*batch, 0, 0 if self.output == "plan" else first.shape[-1])
-        rows, columns = _mask("x_mask", x_mask, (*batch, n), first), _mask("y_mask", y_mask, (*batch, m), first)
+        rows, columns = point_mask("x_mask", x_mask, (*batch, n), first), point_mask("y_mask", y_mask, (*batch, m), first)
         top = torch.finfo(first.dtype).max if self.output == "plan" else math.inf
-        w_a, w_b = _weights("a", a, rows, top), _weights("b", b, columns, top)
+        w_a, w_b = point_weights("a", a, rows, top), point_weights("b", b, columns, top)
         weight_checks.same_mass(w_a, w_b)
         present = (rows[..., None], columns[..., None]) if cost is None else (rows[..., None] & columns[..., None, :],)
         sets = [_masked(name, t, mask) for name, t, mask in zip(given, sets, present, strict=True)]
@@ -137,7 +137,7 @@ def _refuse_transforms(*sets: Tensor | None) -> None:
         )
 
 
-def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | None]) -> list[Tensor]:
+def alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | None]) -> list[Tensor]:
     """Check that points or costs share dtype, batch and dimension, and one device with weights and masks."""
     sets: list[Tensor] = []
     for name, t in given.items():
@@ -158,16 +158,19 @@ def _alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | Non
     return sets
 
 
-def _mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) -> Tensor:
+def point_mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Tensor) -> Tensor:
     """Check a boolean mask, by default all true; a side without points is an error."""
-    mask = torch.ones(shape, dtype=torch.bool, device=like.device) if mask is None else mask
+    if mask is None:
+        if not shape[-1]:
+            raise checks.ArgumentError(name.removesuffix("_mask"), "have at least one point", f"shape {tuple(like.shape)}")
+        return torch.ones(shape, dtype=torch.bool, device=like.device)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
         raise checks.ArgumentError(name, f"be a boolean tensor of shape {shape}", kind(mask))
     refuse(~mask.any(-1), f"{name} leaves no point: mass has nowhere to go")
     return mask
 
 
-def _weights(name: str, weights: Tensor | None, present: Tensor, top: float) -> Tensor:
+def point_weights(name: str, weights: Tensor | None, present: Tensor, top: float) -> Tensor:
     """Read weights in float64, 0 for absent points; by default uniform with total 1."""
     if weights is None:
         return present / present.sum(-1, keepdim=True, dtype=torch.float64)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -20,6 +22,8 @@ from otformer.transport.result.finish import finish
 from otformer.transport.result.result import Result
 from otformer.transport.solvers.mixed import Mixed
 from otformer.transport.types import Form, Goal, Problem, Support
+
+T = TypeVar("T")
 
 
 @needs(lambda X_a_local, X_b, **_: of_points(X_a_local, X_b, VARIANT, "use more ranks"))
@@ -70,7 +74,8 @@ def solve_sharded(
     """
     ranks, lost = Ranks(group, timeout), checks.derivative_wanted(X_a_local, X_b, a_local, b, reg)
     with torch.no_grad():
-        given = _agreed(ranks, lost, X_a_local, X_b, a_local, b, reg, tol, max_depth)
+        check = partial(_checked, ranks, lost, X_a_local, X_b, a_local, b, reg, tol, max_depth)
+        given = agreed(ranks, check, _Input.shared)
         place = X_a_local.device if isinstance(X_a_local, Tensor) else None
         problem = _problem(ranks, given, Form(place, given.x.dtype == torch.float32))
         goal = Goal.read(given.tol, given.max_depth, problem.mass)
@@ -107,23 +112,22 @@ class _Input:
         return f"X_b {_print(self.y)}, b {_print(self.b)}, a_local {a}, {numbers}"
 
 
-def _agreed(ranks: Ranks, *given: Any) -> _Input:
-    """This rank's checked input, if that of every rank is good and fits; otherwise the same ValueError on all of them."""
+def agreed(ranks: Ranks, check: Callable[[], T], shared: Callable[[T], str]) -> T:
+    """What ``check`` gives on this rank; the same ValueError on all ranks where it fails on one, or ``shared`` differs."""
     checked, cause = None, None
     try:
-        checked = _checked(ranks, *given)
-        said = checked.shared()
+        checked = check()
+        said = shared(checked)
     except Exception as error:  # whatever it is, the others are waiting to hear it
         cause, said = error, f"{'~' if lacking(error) else '!'}{error}"
     texts = ranks.texts(said)
     for rank, text in enumerate(texts):
-        if text[0] in "!~":
+        if text[:1] in ("!", "~"):
             raise (ValueError if text[0] == "!" else MemoryError)(f"rank {rank}: {text[1:]}") from cause
     for rank, text in enumerate(texts):
         if text != texts[0]:
             raise checks.ArgumentError("ranks", f"agree, but rank 0 has {texts[0]} and rank {rank} has {text}")
-    assert checked is not None
-    return checked
+    return checked  # type: ignore[return-value]
 
 
 def _checked(ranks: Ranks, lost: bool, X_a: Any, X_b: Any, a: Any, b: Any, reg: Any, tol: Any, max_depth: Any) -> _Input:

@@ -23,11 +23,13 @@ Points of one label lie together, and no tile has two labels: a row's tiles are 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from otformer.transport.compiled import compiled, in_threads
+from otformer.transport.costs.by_product import squares_by_product
 from otformer.transport.costs.clouds import PLAIN, Rule, morton
 from otformer.transport.costs.pairs import no_pairs, offer
 
@@ -113,7 +115,11 @@ class PointPairs:
         self.root, self.same = bool(rule.root), bool(rule.same or rule.labels is None)
         given = rule.labels or tuple(torch.zeros(n, dtype=torch.int64, device="cpu") for n in self.shape)
         self.labels = given[0].numpy(force=True), given[1].numpy(force=True)
-        self.sides = TiledCloud.build(self.x, self.labels[0]), TiledCloud.build(self.y, self.labels[1])
+
+    @cached_property
+    def sides(self) -> tuple[TiledCloud, TiledCloud]:
+        """Both clouds in tiles, made when they are first looked at."""
+        return TiledCloud.build(self.x, self.labels[0]), TiledCloud.build(self.y, self.labels[1])
 
     def least(self, potential: np.ndarray, k: int, rows: bool) -> tuple[np.ndarray, np.ndarray]:
         own, other = self.sides if rows else self.sides[::-1]
@@ -137,25 +143,9 @@ class PointPairs:
         return np.where(may_match, found, np.inf)
 
     def matrix(self) -> np.ndarray:
-        """All costs [n, m], of pairs that are all allowed."""
-        y, C = np.ascontiguousarray(self.y.T), np.zeros(self.shape)
-        in_threads(lambda first, last: _fill(self.x, y, self.root, C, first, last), len(C), C.size)
-        return C
-
-
-@compiled
-def _fill(x: np.ndarray, y: np.ndarray, root: bool, C: np.ndarray, first: int, last: int) -> None:
-    """Summed in the order of `_costs`; y is [d, m]."""
-    for i in range(first, last):
-        c = C[i]
-        for k in range(x.shape[1]):
-            at, some = x[i, k], y[k]
-            for j in range(len(c)):
-                gap = at - some[j]
-                c[j] += gap * gap
-        if root:
-            for j in range(len(c)):
-                c[j] = np.sqrt(c[j])
+        """All costs [n, m], of pairs that are all allowed: by a matrix product where that is as good (by_product.py)."""
+        C = squares_by_product(torch.from_numpy(self.x), torch.from_numpy(self.y)).numpy()
+        return np.sqrt(C, out=C) if self.root else C
 
 
 @compiled

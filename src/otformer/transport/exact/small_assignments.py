@@ -6,13 +6,18 @@ f_i = c_ij − g_j, and then the length of the way on from there to a column k i
 
     (c_ik − g_k) − (c_ij − g_j) ≥ 0,
 
-and a row that is not has f_i = 0: with g at or below the least of each column, c_ij − g_j ≥ 0 too. From a row that has no
-column, the nearest free one is sought, at D; g_j −= D − dist_j of all columns passed on the way keeps all lengths ≥ 0, and
+and a row that is not has f_i = 0, as only differences of the ways from it matter. From a row that has no column, the nearest
+free one is sought, at D; g_j −= D − dist_j of all columns passed on the way keeps all lengths ≥ 0, and
 the path changes sides.
+
+*Rectangles* with n < m (ragged_assignments.py) need no padding. With g_j ≤ 0, and f_i the least c_ij − g_j of its row,
+Σ f + Σ g is below the cost of every assignment, and equal to that of one along tight pairs if free columns have g_j = 0. So
+g begins at 0, and not at the least of each column: it falls only where a column is taken, and a column once taken stays so.
+Most rows have their least column to themselves. As g is never above 0, that c_ij − g_j is the least of c is their proof.
 
 *Row reduction* [1] comes before, and leaves few rows to search from: a row takes the column that is least for it, from
 whichever row has it, and g of that column falls until the row's second column would do as well. The row that has lost its
-column is next.
+column is next. Where several columns are as good, it takes a free one.
 
 A column that is passed gets g = −∞ for the time of the search: nothing leads there again, without a test. ``x if x < y else
 y`` is what a processor does in one instruction, on several numbers at once; min(x, y) asks for more than that of nan.
@@ -88,8 +93,8 @@ def assign_stack(
     for k in range(len(C)):
         gap[k] = np.inf
         low[k], spread[k] = _shifted(C[k], c)
-        if spread[k] < np.inf and not falls_apart(C[k]) and _start(c, g[k], to[k]) and _augment(c, g[k], to[k], most):
-            total[k], gap[k] = _prove(c, f[k], g[k], to[k])
+        if spread[k] < np.inf and not falls_apart(C[k]) and start(c, f[k], g[k], to[k]) and augment(c, g[k], to[k], most):
+            total[k], gap[k] = prove(c, f[k], g[k], to[k])
 
 
 @compiled
@@ -113,11 +118,17 @@ def _shifted(C: Floats, c: Floats) -> tuple[float, float]:
 
 @compiled
 def _least(t: Floats) -> float:
-    """Return min t."""
-    least = np.inf
-    for value in t:
-        least = value if value < least else least
-    return least
+    """Return min t, which has no nan, by four running minima: none waits for the others."""
+    a = b = c = d = np.inf
+    whole = len(t) // 4 * 4
+    for j in range(0, whole, 4):
+        a = t[j] if t[j] < a else a
+        b = t[j + 1] if t[j + 1] < b else b
+        c = t[j + 2] if t[j + 2] < c else c
+        d = t[j + 3] if t[j + 3] < d else d
+    for j in range(whole, len(t)):
+        a = t[j] if t[j] < a else a
+    return min(min(a, b), min(c, d))
 
 
 @compiled
@@ -130,23 +141,42 @@ def _place(t: Floats, value: float) -> int:
 
 
 @compiled
-def _start(c: Floats, g: Floats, to: Ints) -> bool:
-    """Set g to the column minima, then reduce rows; return False if a column has no finite cost."""
-    n = len(g)
-    back, t, remaining = np.empty(n, np.int64), np.empty(n), STEPS * n
-    for j in range(n):
-        g[j], to[j], back[j] = np.inf, -1, -1
+def _free_place(t: Floats, value: float, back: Ints, otherwise: int) -> int:
+    """Return the index of the first entry equal to ``value`` whose column has no row, if there is one."""
+    for j in range(len(t)):
+        if t[j] == value and back[j] < 0:
+            return j
+    return otherwise
+
+
+@compiled
+def start(c: Floats, f: Floats, g: Floats, to: Ints) -> bool:
+    """Match most rows, and begin with f and g; return False where a column of a square, a row of others, is all infinite."""
+    n, m = c.shape
+    back, t, remaining = np.full(m, -1), np.empty(m), STEPS * n
     for i in range(n):
-        for j in range(n):
+        to[i], f[i] = -1, -np.inf
+    for j in range(m):
+        g[j] = 0.0 if n < m else np.inf
+    for i in range(n if n < m else 0):
+        f[i] = _least(c[i])
+        if f[i] == np.inf:
+            return False
+        at = _place(c[i], f[i])
+        at = at if back[at] < 0 else _free_place(c[i], f[i], back, at)
+        if back[at] < 0:
+            back[at], to[i] = i, at
+    for i in range(n if n == m else 0):
+        for j in range(m):
             g[j] = c[i, j] if c[i, j] < g[j] else g[j]
-    for j in range(n):
+    for j in range(m):
         if g[j] == np.inf:
             return False
     for row in range(n):
-        i = row
+        i = row if to[row] < 0 else -1
         while i >= 0 and remaining > 0:
             remaining -= 1
-            for j in range(n):
+            for j in range(m):
                 t[j] = c[i, j] - g[j]
             least = _least(t)
             at = _place(t, least)
@@ -155,8 +185,7 @@ def _start(c: Floats, g: Floats, to: Ints) -> bool:
             if second == np.inf:
                 break
             if second == least and back[at] >= 0:
-                other = _place(t, least)
-                at = other if back[other] < 0 else at
+                at = _free_place(t, least, back, at)
             owner, fallen = back[at], g[at] - (second - least)
             back[at], to[i] = i, at
             if owner >= 0:
@@ -167,27 +196,25 @@ def _start(c: Floats, g: Floats, to: Ints) -> bool:
 
 
 @compiled
-def _augment(c: Floats, g: Floats, to: Ints, most: int) -> bool:
+def augment(c: Floats, g: Floats, to: Ints, most: int) -> bool:
     """Match all unmatched rows by shortest paths; return False if one reaches no free column, or after ``most`` looks."""
-    n = len(g)
-    back, by, scanned_columns = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
-    at, h, passed = np.empty(n), np.empty(n), np.empty(n)
-    for j in range(n):
-        back[j] = -1
+    n, m = c.shape
+    back, by, scanned_columns = np.full(m, -1), np.empty(m, np.int64), np.empty(m, np.int64)
+    at, h, passed = np.empty(m), np.empty(m), np.empty(m)
     for i in range(n):
         if to[i] >= 0:
             back[to[i]] = i
     for source in range(n):
         if to[source] >= 0:
             continue
-        for j in range(n):
+        for j in range(m):
             at[j], h[j] = np.inf, g[j]
-        i, shift, base, scanned, end = source, 0.0, 0.0, 0, -1
+        i, shift, base, scanned, end = source, 0.0, -np.inf, 0, -1
         while end < 0:
             most -= 1
             if most < 0:
                 return False
-            for j in range(n):
+            for j in range(m):
                 length = c[i, j] - h[j] + shift
                 length = length if length > base else base
                 by[j] = i if length < at[j] else by[j]
@@ -196,7 +223,7 @@ def _augment(c: Floats, g: Floats, to: Ints, most: int) -> bool:
             if base == np.inf:
                 return False
             last = -1
-            for j in range(n):
+            for j in range(m):
                 if at[j] == base:
                     last = j
                     if back[j] < 0:
@@ -215,14 +242,15 @@ def _augment(c: Floats, g: Floats, to: Ints, most: int) -> bool:
 
 
 @compiled
-def _prove(c: Floats, f: Floats, g: Floats, to: Ints) -> tuple[float, float]:
-    """Write f_i = min_j (c_ij − g_j); return Σ c_i,to(i) and the gap Σ (c_i,to(i) − f_i − g_to(i))."""
-    total, gap = 0.0, 0.0
+def prove(c: Floats, f: Floats, g: Floats, to: Ints) -> tuple[float, float]:
+    """Write f_i = min_j (c_ij − g_j), which is no less than f_i; return Σ c_i,to(i) and Σ (c_i,to(i) − f_i − g_to(i))."""
+    total, gap, t = 0.0, 0.0, np.empty(len(g))
     for i in range(len(to)):
-        f[i] = np.inf
-        for j in range(len(to)):
-            reduced = c[i, j] - g[j]
-            f[i] = reduced if reduced < f[i] else f[i]
+        own = c[i, to[i]] - g[to[i]]
+        if own > f[i]:
+            for j in range(len(g)):
+                t[j] = c[i, j] - g[j]
+            f[i] = _least(t)
         total += c[i, to[i]]
-        gap += (c[i, to[i]] - g[to[i]]) - f[i]  # rounded as f is, so never negative
+        gap += own - f[i]  # rounded as f is, so never negative
     return total, gap
