@@ -116,7 +116,7 @@ BAD = [  # the command; the argument, what was expected, what came
     ([*EXACT, "--a", "x.csv", "--out", "plan.csv"], "--a x.csv", "shape (7,)", "(7, 2)"),
     (["solve", "missing.csv", "y.csv", "--exact", "--out", "plan.npz"], "missing.csv", "exist", "does not"),
     (["solve", "cost.npy", "--cost", "--max-time", "3"], "--max-time", "used with --exact", "--max-time 3"),
-    (["solve", "cost.npy", "--cost", "--reg", "0"], "--reg", "the optimum itself is --exact", "0.0"),
+    (["solve", "cost.npy", "--cost", "--reg", "0", "--schedule", "paper"], "--schedule", "with --reg 0", "--schedule paper"),
 ]
 
 

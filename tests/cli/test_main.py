@@ -135,7 +135,7 @@ BAD = [  # the command; the argument, what was expected, what came
     (["solve", "broken.npz"], "broken.npz", "a readable .npz file", "is not"),
     (["solve", "other.npz"], "other.npz", "hold x and y, or cost (and a, b if you like)", "z"),
     (["solve", "nan.csv", "x.csv"], "nan.csv", "finite", "nan at index (0, 1)"),
-    (["solve", "cost.npy", "--cost", "--reg", "0"], "--reg", "a positive, finite number", "0.0"),
+    (["solve", "cost.npy", "--cost", "--reg", "-1"], "--reg", "a positive", "-1.0"),
     (["solve", "cost.npy", "--cost", "--reg", "x"], "--reg", "a number", "'x'"),
     (["solve", "cost.npy", "--cost", "--schedule", "x"], "--schedule", "one of", "'x'"),
     (["solve", "cost.npy", "--cost", "--out", "no/where.npz"], "no/where.npz", "be written", "the folder "),

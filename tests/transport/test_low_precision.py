@@ -148,11 +148,20 @@ HALF, OTHER = draw(torch.float16, 9, 7)
 BAD: list[tuple[Any, str]] = [
     (
         lambda: of.solve_sample(HALF, OTHER.float()),
-        "X_a and X_b must agree, got torch.float16 on cpu and torch.float32 on cpu",
+        "X_a and X_b must have one dtype and device, got torch.float16 on cpu and torch.float32 on cpu",
     ),
-    (lambda: of.solve_streamed(HALF.float(), OTHER), "X_a and X_b must agree, got torch.float32 on cpu and torch.float16"),
-    (lambda: of.solve_sample(HALF, OTHER.bfloat16()), "X_a and X_b must agree, got torch.float16 on cpu and torch.bfloat16"),
-    (lambda: of.solve_sample(HALF.numpy(), OTHER.double()), "X_a and X_b must agree, got float16 on cpu and torch.float64"),
+    (
+        lambda: of.solve_streamed(HALF.float(), OTHER),
+        "X_a and X_b must have one dtype and device, got torch.float32 on cpu and torch.float16",
+    ),
+    (
+        lambda: of.solve_sample(HALF, OTHER.bfloat16()),
+        "X_a and X_b must have one dtype and device, got torch.float16 on cpu and torch.bfloat16",
+    ),
+    (
+        lambda: of.solve_sample(HALF.numpy(), OTHER.double()),
+        "X_a and X_b must have one dtype and device, got float16 on cpu and torch.float64",
+    ),
     (lambda: of.solve_streamed(HALF / 0, OTHER), "X_a must be finite, got inf at index"),
     (lambda: of.solve_sample(HALF, OTHER * torch.nan), "X_b must be finite, got nan at index"),
     (lambda: of.solve(squared_cost(HALF, OTHER) * torch.nan), "M must be finite, or inf for a forbidden pair, got nan"),

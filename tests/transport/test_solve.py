@@ -219,7 +219,7 @@ def test_bad_points():
         of.solve_sample(np.ones((3, 2)), np.ones((3, 1)))
     with pytest.raises(ValueError, match=r"X_a must have shape \(n, d\), got \(3,\)"):
         of.solve_sample(np.ones(3), np.ones(3))
-    with pytest.raises(ValueError, match="X_a and X_b must agree, got"):
+    with pytest.raises(ValueError, match="X_a and X_b must have one dtype and device, got"):
         of.solve_sample(torch.ones(3, 2), torch.ones(3, 2, dtype=torch.float64))
 
 

@@ -199,7 +199,10 @@ def test_20000_points_take_no_matrix() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x, y: solve_streamed(x, y.float()), r"X_a and X_b must agree, got torch.float64 .* torch.float32"),
+        (
+            lambda x, y: solve_streamed(x, y.float()),
+            r"X_a and X_b must have one dtype and device, got torch.float64 .* torch.float32",
+        ),
         (lambda x, y: solve_streamed(x, y[:, :2]), r"must have the same dimension, got \(9, 3\) and \(7, 2\)"),
         (
             lambda x, y: solve_streamed(x, y, cost="manhattan"),
@@ -248,5 +251,5 @@ def test_a_gpu_gives_the_same(dtype: torch.dtype) -> None:
     torch.testing.assert_close(there.plan.dense().detach().cpu(), here.plan.dense(), rtol=0, atol=1e-9)
     (there.value + there.map(y).square().sum()).backward()
     assert bool(x.grad.isfinite().all())  # type: ignore[union-attr]
-    with pytest.raises(ValueError, match=r"X_a and X_b must agree, got .* on cuda:0 and .* on cpu"):
+    with pytest.raises(ValueError, match=r"X_a and X_b must have one dtype and device, got .* on cuda:0 and .* on cpu"):
         solve_streamed(x, y.detach().cpu())

@@ -31,7 +31,7 @@ def solve(
     file: Annotated[Path, typer.Argument(help="Points (npy, csv, tsv, txt); or an npz with x and y, or cost, and a, b.")],
     second: Annotated[Path | None, typer.Argument(metavar="y", help="The points to transport to, one per row.")] = None,
     cost: Annotated[bool, typer.Option("--cost", help="The file, given alone, holds a cost matrix.")] = False,
-    reg: Annotated[float, typer.Option("--reg", "--lambda", help="λ, the weight of Σ P log P.")] = 0.1,
+    reg: Annotated[float, typer.Option("--reg", "--lambda", help="λ, the weight of Σ P log P; 0: as --exact.")] = 0.1,
     exact: Annotated[bool, typer.Option("--exact", help="The optimum itself, λ = 0, with a bound that proves it.")] = False,
     a: Annotated[Path | None, typer.Option(help="Weights of the rows, a file of numbers; uniform if not given.")] = None,
     b: Annotated[Path | None, typer.Option(help="Weights of the columns.")] = None,
@@ -57,10 +57,13 @@ def solve(
     The exit code is 0, or 3 where the answer is not to the tolerance: it is printed, and written, all the same.
     """
     source, sink = _Source(file, second, cost, a, b, metric), _Sink(out, html, show, as_json)
-    sink.check(source, exact)
+    by_reg = not exact and reg == 0
+    sink.check(source, exact or by_reg)
     asked: dict[str, Any] = {"tol": tol}
-    if exact:
-        refused(context, "--exact", "reg", "unbalanced", "max_depth", "schedule")
+    if exact or by_reg:
+        refused(
+            context, "--reg 0" if by_reg else "--exact", *([] if by_reg else ["reg"]), "unbalanced", "max_depth", "schedule"
+        )
         asked |= {"reg": 0, "max_time": max_time}
     else:
         _check_entropic(reg, max_time, unbalanced)
@@ -73,8 +76,6 @@ def _check_entropic(reg: float, max_time: float | None, unbalanced: float | None
 
     if max_time is not None:
         raise ArgumentError("--max-time", "be used with --exact", f"--max-time {max_time:g}", "--max-depth limits layers")
-    if reg == 0:
-        raise ArgumentError("--reg", "be a positive, finite number", reg, "the optimum itself is --exact")
     if unbalanced is not None:
         checks.positive("unbalanced", unbalanced)
 

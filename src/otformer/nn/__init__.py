@@ -16,3 +16,7 @@ __all__ = [
     "DoublyStochastic", "EarthMover", "Matcher", "OTPlanSampler", "SinkhornAttention", "SoftQuantile", "SoftRank",
     "SoftSort", "SoftTopK", "Transport",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

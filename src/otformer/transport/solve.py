@@ -19,6 +19,7 @@ from otformer.memory import needs
 from otformer.network.features import Features
 from otformer.network.schedule import Schedule
 from otformer.transport.choose import Solver, given_solver, solve_problem
+from otformer.transport.costs.graph import GraphCost, is_sparse
 from otformer.transport.needs import of_cost, of_sample
 from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.read_points import read_points
@@ -55,7 +56,7 @@ def solve(
     M: Any,
     a: Any = None,
     b: Any = None,
-    reg: float | Tensor = 0.1,
+    reg: float | Tensor | None = 0.1,
     tol: float = 1e-6,
     max_depth: int = MAX_DEPTH,
     schedule: str | Schedule = "auto",
@@ -71,14 +72,15 @@ def solve(
 
     Parameters
     ----------
-    M : array (n, m), Features or GraphCost
-        Cost: numpy, a tensor or lists; +inf, or the mask of a masked array of numpy, forbids a pair. Results are float32 if
+    M : array (n, m), sparse matrix, Features or GraphCost
+        Cost: numpy, a tensor or lists; +inf, or the mask of a masked array of numpy, forbids a pair. A sparse matrix
+        of scipy or torch allows the pairs that it holds, and forbids all others (`GraphCost`). Results are float32 if
         it is, and if it is float16 or bfloat16: a plan of entries about 1/(n m) is rounded too much there to have the
         marginals it is said to have.
     a, b : array (n,) and (m,), optional
         Weights of equal sum; by default uniform, with the mass of the other side, or 1. A point of weight 0 is absent.
     reg : float or Tensor
-        λ > 0, in the units of M; or the number 0, for the optimum of Σ P M itself (docs/exact.md).
+        λ > 0, in the units of M; or 0 or None, for the optimum of Σ P M itself (docs/exact.md).
     tol : float
         L1 marginal error to reach (times the mass, where that is below 1). Of an exact solve, which always goes to the end,
         the gap to the bound, relative to the value, up to which it is called converged.
@@ -121,6 +123,7 @@ def solve(
     >>> r.permutation.tolist(), r.value, r.gap
     ([1, 0], 1.0, 0.0)
     """
+    reg, M = 0 if reg is None else reg, GraphCost(M) if is_sparse(M) else M
     read = partial(read_cost, M, a, b, mask=mask)
     found = _solve(read, reg, tol, max_depth, schedule, potentials, unbalanced, solver, max_time)
     return described(found, reg, M, unbalanced=unbalanced)
@@ -137,7 +140,7 @@ def solve_sample(
     X_b: Any,
     a: Any = None,
     b: Any = None,
-    reg: float | Tensor = 0.1,
+    reg: float | Tensor | None = 0.1,
     tol: float = 1e-6,
     max_depth: int = MAX_DEPTH,
     schedule: str | Schedule = "auto",
@@ -164,7 +167,8 @@ def solve_sample(
         products and rows but no matrix); ``"auto"`` streams above 10⁸ entries.
     metric : str, Features or function
         ``"sqeuclidean"`` ‖x − y‖², ``"euclidean"`` ‖x − y‖, ``"cosine"`` 1 − cos(x, y), ``"inner"`` −x·y; `Features` (then
-        X_a and X_b are None); or a function of X_a and X_b that gives the cost matrix.
+        X_a and X_b are None); or a function, of X_a and X_b that gives the cost matrix, or of a row of each that
+        gives a number.
     labels : pair of arrays (n,) and (m,), optional
         Whole numbers or strings: which pairs may match, without a mask, so for ``"stream"`` too.
     allow : str
@@ -181,6 +185,7 @@ def solve_sample(
     >>> solve_sample([[0.0], [1.0]], [[0.1], [0.9]], reg=0.01, labels=(["p", "q"], ["q", "p"])).plan.argmax(1).tolist()
     [1, 0]
     """
+    reg = 0 if reg is None else reg
     if executor not in ("auto", "dense", "stream"):
         checks.choice("executor", executor, ("auto", "dense", "stream"))
     if executor == "stream":

@@ -19,6 +19,7 @@ from otformer.network.features import Features, cosine, inner_product, squared_e
 from otformer.transport.costs.clouds import Rule, ends, middles, moved, own_costs
 from otformer.transport.costs.distances import SquaredDistances, root_of, squared_distances
 from otformer.transport.costs.points import PointsCost
+from otformer.transport.problem.called_metric import called
 from otformer.transport.problem.labels import read_labels
 from otformer.transport.problem.read import (
     A_BATCH,
@@ -63,15 +64,15 @@ def read_points(
     elif callable(metric):
         if executor == "stream":
             raise checks.ArgumentError("metric (or cost)", "be a name or Features where no matrix is formed", "a function")
-        M = metric(X_a, X_b)
-        if np.shape(M) != (len(X_a), len(X_b)):
-            raise checks.ArgumentError("metric", f"give a matrix of shape {(len(X_a), len(X_b))}", np.shape(M))
+        M = called(metric, X_a, X_b)
         return read_cost(M, a, b, reg, labels=read_labels(labels, allow, len(X_a), len(X_b)), **rest)
     else:
         if not isinstance(metric, str) or metric not in FEATURES:
             name = "metric (or cost)" if executor == "stream" else "metric"
             raise checks.ArgumentError(name, f"be one of {', '.join(FEATURES)}, or Features", repr(metric))
         x, y = (checks.array(name, t, differentiable=True) for name, t in (("X_a", X_a), ("X_b", X_b)))
+        if not isinstance(X_a, Tensor) and not isinstance(X_b, Tensor) and x.dtype != y.dtype:  # as numpy promotes
+            x, y = (X_a, X_b) = to_double(x), to_double(y)
         alike = type(X_a) is type(X_b) and getattr(X_a, "dtype", None) == getattr(X_b, "dtype", None)
         if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[1] or x.dtype != y.dtype or not alike:
             _agree(X_a, X_b, x, y)
@@ -124,7 +125,7 @@ def _agree(X_a: Any, X_b: Any, x: Array, y: Array) -> None:
     kinds = [f"{getattr(t, 'dtype', 'float64')} on {getattr(t, 'device', 'cpu')}" for t in (X_a, X_b)]
     (one, here), (other, there) = (kind.removeprefix("torch.").split(" on ") for kind in kinds)
     if x.dtype != y.dtype or here != there or (one != other and "float16" in one + other):  # bfloat16 too
-        raise checks.ArgumentError("X_a and X_b", "agree", f"{kinds[0]} and {kinds[1]}")
+        raise checks.ArgumentError("X_a and X_b", "have one dtype and device", f"{kinds[0]} and {kinds[1]}")
 
 
 def _refuse_points(x: Array, y: Array, C: Array) -> None:

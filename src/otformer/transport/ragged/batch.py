@@ -96,7 +96,7 @@ def solve_batch(
     """
     goal = Goal.read(tol, max_depth)
     place = None if device is None else checks.device(device)
-    if isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False:
+    if reg is None or (isinstance(reg, checks.NUMBERS) and reg == 0 and reg is not False):
         from otformer.transport.ragged.exact_stacks import solve_exactly
 
         return solve_exactly(problems, goal.tol, place)

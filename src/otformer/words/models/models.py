@@ -27,7 +27,7 @@ from otformer import checks
 from otformer.extras import absence
 from otformer.memory import lacking
 from otformer.words.models.cross_attention import set_rule
-from otformer.words.models.shipped import MODELS
+from otformer.words.models.shipped import MODELS, named
 from otformer.words.models.subwords import encode, encode_pair
 
 NOWHERE = (  # what is said of a name without a folder where there is no network
@@ -64,7 +64,7 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     Parameters
     ----------
     name : str or Path
-        A folder as ``save_pretrained`` writes it, or a hub name.
+        A model that ships ("en-fr", "de-en", "bert-en-fr"), a folder as ``save_pretrained`` writes it, or a hub name.
     device : str or torch.device
         "cpu" or "cuda".
 
@@ -76,13 +76,13 @@ def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     Examples
     --------
     >>> import pytest; _ = pytest.importorskip("transformers")
-    >>> from otformer.words.models.shipped import folder
-    >>> model = load(folder("bert-en-fr"))
+    >>> model = load("bert-en-fr")
     >>> model.kind, model.layers, model.heads
     ('encoder', 12, 5)
     """
     if not isinstance(name, (str, Path)):
         raise checks.ArgumentError("name", "be a folder or a hub name", type(name).__name__)
+    name = named(name) if isinstance(name, str) else name
     local = _is_local(name)
     place = checks.device(device)
     transformers = library()

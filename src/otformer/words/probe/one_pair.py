@@ -12,7 +12,6 @@ import numpy as np
 from otformer.errors import ArgumentError
 from otformer.words.models.attention import READINGS, Reading, read, readings_of
 from otformer.words.models.models import Model, load
-from otformer.words.models.shipped import named
 from otformer.words.probe.probe import LIKENESS, Array, ProbeSettings, likeness_of, read_with_plans, scaled
 from otformer.words.text.gold import Gold, Links, grid
 from otformer.words.text.text import Given, Pair, as_pair
@@ -146,7 +145,7 @@ def look_at(model: Model | str | Path, pair: Given, settings: ProbeSettings | No
 
 def opened(model: Model | str | Path, device: str) -> Model:
     """A model as it is; or the one of a folder, a hub name or a shipped model's name."""
-    return model if isinstance(model, Model) else load(named(model) if isinstance(model, str) else model, device)
+    return model if isinstance(model, Model) else load(model, device)
 
 
 def look_at_each(
