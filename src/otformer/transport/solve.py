@@ -25,6 +25,7 @@ from otformer.transport.problem.read import read_cost
 from otformer.transport.problem.read_points import read_points
 from otformer.transport.result.description import KEPT_POINTS, Description
 from otformer.transport.result.exact_finish import solve_exact
+from otformer.transport.result.known_points import KnownPoints
 from otformer.transport.result.result import Result
 from otformer.transport.types import Goal, Problem
 from otformer.transport.variants.unbalanced import read_penalty
@@ -194,7 +195,9 @@ def solve_sample(
         executor = "dense"
     read = partial(read_points, X_a, X_b, a, b, mask=mask, metric=metric, executor=executor, labels=labels, allow=allow)
     found = _solve(read, reg, tol, max_depth, schedule, potentials, unbalanced, solver, max_time)
-    return described(found, reg, metric, X_a, X_b, unbalanced)
+    return _located(
+        described(found, reg, metric, X_a, X_b, unbalanced), X_a, X_b, metric, mask is labels is unbalanced is None
+    )
 
 
 @eager
@@ -240,7 +243,7 @@ def solve_streamed(
     """
     read = partial(read_points, X_a, X_b, a, b, metric=cost, executor="stream", labels=labels, allow=allow)
     found = _solve_entropic(read, reg, tol, max_depth, "auto", potentials, unbalanced, None)
-    return described(found, reg, cost, X_a, X_b, unbalanced)
+    return _located(described(found, reg, cost, X_a, X_b, unbalanced), X_a, X_b, cost, labels is unbalanced is None)
 
 
 def _solve(
@@ -294,4 +297,11 @@ def described(result: Result, reg: Any, cost: Any, X_a: Any = None, X_b: Any = N
             points = x, y
         found = Description(cost, reg, unbalanced is None, dim, points)
     result.parts["asked"] = found
+    return result
+
+
+def _located(result: Result, X_a: Any, X_b: Any, metric: Any, free: bool) -> Result:
+    """The result with its points, for maps of new ones, where all pairs were allowed and sums are given."""
+    if free and X_a is not None:
+        result.parts["known_points"] = KnownPoints(X_a, X_b, metric)
     return result

@@ -157,6 +157,41 @@ class Result(Shown):
         mapped = sums[:, :-1] / (mass + (mass == 0))
         return checks.as_low(mapped if columns.ndim == 2 else mapped[:, 0], values)
 
+    def transform(self, points: Any, values: Any = None, *, inverse: bool = False) -> Any:
+        r"""Where the plan sends new points: T(x) = Σ_j softmax_j((v_j − c(x, y_j))/λ) y_j.
+
+        Of an exact result, T(x) is the y_j of least c(x, y_j) − g_j.
+
+        Parameters
+        ----------
+        points : array (k, d)
+            New points on the side of X_a. At X_a itself this is ``map(X_b)``, up to the marginal error.
+        values : array (m,) or (m, c), optional
+            What is carried in place of the points X_b: labels as one-hot rows, colours.
+        inverse : bool
+            Whether the points are on the side of X_b, and go to X_a.
+
+        `solve_sample` and `solve_streamed` give such results: balanced, without mask or labels, for a metric by name or a
+        function. The result keeps the points given to them without a copy. Costs are computed in blocks: memory is O(k + m).
+        T is differentiable in tensors ``points`` and ``values``; X_a, X_b and the potentials are constants here.
+
+        >>> from otformer import solve_sample
+        >>> solve_sample([[0.0], [1.0]], [[5.0], [7.0]], reg=0.01).transform([[0.1], [2.0]]).round(6).tolist()
+        [[5.0], [7.0]]
+        >>> solve_sample([[0.0], [1.0]], [[5.0], [7.0]], reg=0).transform([[6.8]], inverse=True).tolist()
+        [[1.0]]
+        """
+        from otformer.transport.result.new_points import transported
+
+        known = self.parts.get("known_points")
+        if known is None:
+            possible = "a result of solve_sample or solve_streamed, balanced, for a metric by name or a function"
+            raise checks.ArgumentError(
+                "transform", f"be asked of {possible}, without mask or labels", f"one of {self.method}"
+            )
+        reg, pairs = float(self.parts["asked"].reg), getattr(self, "pairs", None)  # an exact plan is a list of pairs
+        return transported(known, reg, self.potentials, pairs, points, values, inverse)
+
     @needs(lambda self, **_: self._need())
     def rounded(self) -> Rounded:
         r"""A plan with exactly the marginals, and a certificate: how far it is from the optimum of min Σ P C at most.
