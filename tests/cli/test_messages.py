@@ -151,8 +151,6 @@ def test_solve_ends_with_3_where_it_has_not_converged_and_writes_all_the_same(op
 
 SQUARE = [[0.0, 1.0], [1.0, 0.0]]
 CALLS = [
-    (lambda: of.solve(SQUARE, reg=None), "reg", "a positive number", "None"),
-    (lambda: of.solve_sample(SQUARE, SQUARE, reg=None, executor="stream"), "reg", "a positive number", "None"),
     (lambda: of.solve_unbalanced(SQUARE, reg=None), "reg", "a positive number", "None"),
     (lambda: of.solve(SQUARE, reg=0, max_depth=3), "max_depth", "reg=0", "3"),
     (lambda: of.solve_sample(SQUARE, SQUARE, reg=0, max_depth=4), "max_depth", "reg=0", "4"),

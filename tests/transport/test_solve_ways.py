@@ -39,9 +39,9 @@ def test_a_constant_moved_between_the_potentials_changes_nothing_and_nonsense_is
         assert float(again.value) == pytest.approx(float(cold.value), abs=1e-9)
 
 
-def test_sparse_tensors_are_refused_and_so_is_a_reg_out_of_range():
-    with pytest.raises(ValueError, match=r"M must be an ordinary array, got a tensor of layout torch\.sparse_coo"):
-        of.solve(torch.eye(3).to_sparse())
+def test_sparse_tensors_are_refused_where_they_are_points_and_so_is_a_reg_out_of_range():
+    with pytest.raises(ValueError, match=r"X_a must be an ordinary array, got a tensor of layout torch\.sparse_coo"):
+        of.solve_sample(torch.eye(3).to_sparse(), torch.eye(3))
     with pytest.raises(ValueError, match=r"reg must be at most 1e300, got 1e\+308"):
         of.solve(np.eye(3), reg=1e308)
 

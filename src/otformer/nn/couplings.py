@@ -184,7 +184,7 @@ class OTPlanSampler:
     def _entropic(self, x: Tensor, y: Tensor) -> Tensor:
         """The plan [n, m] of a method that is not exact."""
         C = squares(x, y)
-        if self.normalize_cost:
+        if self.normalize_cost and C.numel():
             C /= C.max().clamp_min(torch.finfo(C.dtype).tiny)
         with contextlib.nullcontext() if self.warn else warnings.catch_warnings():
             if not self.warn:

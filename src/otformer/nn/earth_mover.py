@@ -116,8 +116,8 @@ def emd_batch(
     batch = _read(x, y, a, b, x_mask, y_mask)
     points, others, learning = batch.x, batch.y, checks.derivative_wanted(batch.a, batch.b)
     found = _matchings(batch, root, learning)
-    sizes = torch.tensor([len(one.i) for one in found], dtype=torch.int64)
-    k = torch.arange(len(found)).repeat_interleave(sizes).to(points.device)
+    sizes = torch.tensor([len(one.i) for one in found], dtype=torch.int64, device="cpu")
+    k = torch.arange(len(found), device="cpu").repeat_interleave(sizes).to(points.device)
     i, j, mass = (_together([one[t] for one in found], points.device, dtype) for t, dtype in enumerate(PAIR))
     terms = mass * _costs(points[k, i], others[k, j], root)
     cost = terms.new_zeros(len(found)).index_add(0, k, terms)
@@ -126,7 +126,7 @@ def emd_batch(
         cost = Envelope.apply(cost.detach(), [torch.ones_like(cost), f, g], cost, batch.a, batch.b)
     cost = cost.to(torch.float32 if points.dtype in checks.LOW else points.dtype)
     refuse(~cost.detach().isfinite(), f"the cost overflows {cost.dtype}: scale the points")
-    gap = torch.tensor([one.gap for one in found], dtype=torch.float64).to(points.device)
+    gap = torch.tensor([one.gap for one in found], dtype=torch.float64, device=points.device)
     pairs = list(zip(*(t.split(sizes.tolist()) for t in (i, j, mass)), strict=True))
     to = _permutation(found, batch.rows, batch.columns)
     if batch.lead:
@@ -265,7 +265,7 @@ def _costs(x: Tensor, y: Tensor, root: bool) -> Tensor:
 
 
 def _together(parts: list[Any], device: torch.device, dtype: torch.dtype) -> Tensor:
-    return torch.cat([torch.empty(0, dtype=dtype), *map(torch.as_tensor, parts)]).to(device)
+    return torch.cat([torch.empty(0, dtype=dtype, device="cpu"), *map(torch.from_numpy, parts)]).to(device)
 
 
 def _filled(parts: list[Any], mask: Tensor) -> Tensor:
@@ -280,7 +280,7 @@ def _permutation(found: list[Found], rows: Tensor, columns: Tensor) -> Tensor | 
     for one, (n, m) in zip(found, counts, strict=True):
         if not n == m == len(one.i) or one.mass.min() != one.mass.max():
             return None
-    to = torch.full(rows.shape, -1)
+    to = torch.full(rows.shape, -1, device="cpu")
     for k, one in enumerate(found):
-        to[k, torch.as_tensor(one.i)] = torch.as_tensor(one.j)
+        to[k, torch.from_numpy(one.i)] = torch.from_numpy(one.j)
     return to.to(rows.device)

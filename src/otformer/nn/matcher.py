@@ -85,7 +85,7 @@ class Matcher(nn.Module):
         """
         count, queries = _check(outputs, targets)
         counts = _counts(targets)
-        costs = self.cost(outputs, targets) if sum(counts) else torch.empty(0, queries)
+        costs = self.cost(outputs, targets) if sum(counts) else torch.empty(0, queries, device="cpu")
         if not isinstance(costs, Tensor) or tuple(costs.shape) != (sum(counts), queries):
             expected = f"give a tensor ({sum(counts)}, {queries}), a row for each object"
             raise checks.ArgumentError("cost(outputs, targets)", expected, inputs.kind(costs))
@@ -106,7 +106,8 @@ class Matcher(nn.Module):
         """
         logits, boxes = (_float(outputs[name]) for name in ("pred_logits", "pred_boxes"))
         labels, own = (torch.cat([target[name] for target in targets]) for name in ("labels", "boxes"))
-        image = torch.arange(len(targets)).repeat_interleave(torch.tensor(_counts(targets))).to(logits.device)
+        counts = torch.tensor(_counts(targets), device="cpu")
+        image = torch.arange(len(targets), device="cpu").repeat_interleave(counts).to(logits.device)
         total = logits.new_zeros(len(image), logits.shape[1])
         if self.class_cost:
             total += self.class_cost * self._class_costs(logits, labels.long(), image)

@@ -162,7 +162,7 @@ def point_mask(name: str, mask: Tensor | None, shape: tuple[int, ...], like: Ten
     """Check a boolean mask, by default all true; a side without points is an error."""
     if mask is None:
         if not shape[-1]:
-            raise checks.ArgumentError(name.removesuffix("_mask"), "have at least one point", f"shape {tuple(like.shape)}")
+            raise checks.ArgumentError(name.removesuffix("_mask"), "have points", "none", "mass has nowhere to go")
         return torch.ones(shape, dtype=torch.bool, device=like.device)
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool or tuple(mask.shape) != shape:
         raise checks.ArgumentError(name, f"be a boolean tensor of shape {shape}", kind(mask))

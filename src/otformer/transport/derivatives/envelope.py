@@ -39,7 +39,7 @@ class Envelope(Function):
         gradients, inputs = ctx.saved_tensors[: len(tangents)], ctx.saved_tensors[len(tangents) :]
         forward_alone(*inputs)
         moved = (g * t for g, t in zip(gradients, tangents, strict=True))
-        return torch.stack([t.flatten(dvalue.ndim).sum(-1) for t in moved]).sum(0)
+        return torch.stack([t.reshape(*dvalue.shape, -1).sum(-1) for t in moved]).sum(0)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:

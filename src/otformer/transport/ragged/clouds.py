@@ -39,10 +39,8 @@ STACKED_UP_TO = 256  # points of a cloud of which many are solved in one call
 MATRIX_UP_TO = 4096  # points of a cloud whose matrix is formed, 128 MiB in each thread
 TOL_ALONE = 1e-12  # gap of what goes through solve_exact, relative to the value, above which it would warn
 PROVED = 1e-11  # of the value: a larger gap is no proof
-MERGED, COARSER_FROM = (
-    4,
-    100,
-)  # of so many points of a block one is left; and points from which on there is a coarser problem
+MERGED = 4  # of so many points of a block one is left
+COARSER_FROM = 100  # points from which on there is a coarser problem
 OWN_NEAREST = 0.6  # share of the rows with a nearest column of their own from which on g = 0 is the start
 
 
@@ -211,7 +209,8 @@ def _stack(pairs: Sequence[Pair], root: bool) -> list[Found | None]:
         assign_stack(C, *out.part(slice(first, last)), ALL_LOOKS)
 
     in_threads(work, count, count * n * n * d)
-    sure = out.gap <= np.maximum(PROVED * (out.total + n * out.low), EDGE_ROUNDING * n * out.spread)
+    small = np.maximum(PROVED * (out.total + n * out.low), EDGE_ROUNDING * n * out.spread)
+    sure = (out.gap <= small) & (small < np.inf)
     gaps, along = (out.gap * [pair.a[0] for pair in pairs]).tolist(), np.arange(n)
     each = zip(pairs, out.to, gaps, sure.tolist(), strict=True)
     return [Found(along, to, pair.a, gap) if fine else None for pair, to, gap, fine in each]

@@ -118,7 +118,7 @@ def _costs(x: Tensor, y: Tensor, metric: Any, tensors: bool, inverse: bool) -> T
     """c(x, y_j) [k, m], differentiably; c(y, x) where the map is that of the columns."""
     if callable(metric):
         sides = (t if tensors else t.detach().numpy() for t in ((y, x) if inverse else (x, y)))
-        found = torch.as_tensor(called(metric, *sides)).to(x)
+        found = torch.as_tensor(called(metric, *sides), device=x.device).to(x)
         return found.mT if inverse else found
     if metric in ("sqeuclidean", "euclidean"):
         C = squared_distances(x.detach(), y)
