@@ -67,7 +67,7 @@ def test_every_test_of_an_erratum_is_named() -> None:
 
 def test_the_counts_are_right_wherever_they_are_printed() -> None:
     assert f"There are {len(ERRATA)} errata" in PAGE
-    assert f"so do the {len(OTHERS)} entries that are no errors" in PAGE
+    assert f"so do the {len(OTHERS)} entries that are not errors" in PAGE
     for page in ("README.md", "CHANGELOG.md"):
         counts = re.findall(r"(\d+) errata", (ROOT / page).read_text("utf-8"))
         assert counts
@@ -86,4 +86,4 @@ def test_the_table_by_subject_holds_every_number_once() -> None:
 def test_the_experiment_has_the_titles_of_the_page() -> None:
     assert {number: ERRATA[number][0] for number in TITLES} == TITLES
     assert set(MISPRINTS) <= set(TITLES)
-    assert (LADDER[0], LADDER[-1]) == ((), MISPRINTS)  # from the print to all of them mended
+    assert (LADDER[0], LADDER[-1]) == ((), MISPRINTS)  # from the print to all of them corrected

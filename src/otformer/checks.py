@@ -245,7 +245,7 @@ def _describe(value: Any) -> str:
 
 
 def _describe_list(value: list[Any] | tuple[Any, ...]) -> str:
-    """What keeps a list from being an array: rows of different length, or its first entry that is no number."""
+    """What keeps a list from being an array: rows of different length, or its first entry that is not a number."""
     lengths = [len(row) for row in value if isinstance(row, (list, tuple))]
     if len(set(lengths)) > 1:
         return f"rows of different length, {lengths[0]} and {next(k for k in lengths if k != lengths[0])}"

@@ -189,15 +189,15 @@ def test_23_indices_of_the_duals() -> None:
 
 
 def test_the_complete_print() -> None:
-    """The network with every misprint at once, then mended one by one; d = 1, n = 5, λ = γ = 0.5."""
+    """The network with every misprint at once, then corrected one by one; d = 1, n = 5, λ = γ = 0.5."""
     reg, (x, y, C) = 0.5, points(5, 1)
     r, P = Registers(1, marginals=False), reference.plan(C, *reference.sinkhorn(C, reg), reg)
     table = printed.printed_rows(1, reg, misprint=False)  # on tokens the misprint does not show (erratum 2)
 
-    def run(*mended: int) -> tuple[list[float], list[float]]:
+    def run(*corrected: int) -> tuple[list[float], list[float]]:
         """L and the largest error of the attention over tokens, after 0 to 400 layers."""
         duals, errors = [], []
-        for Z in itertools.islice(printed.printed_network(x, y, reg, reg, mended), 401):
+        for Z in itertools.islice(printed.printed_network(x, y, reg, reg, corrected), 401):
             duals.append(float(reference.dual(C, Z[:-1, r.column("u")], Z[:-1, r.column("v")], reg)))
             errors.append(float((torch.softmax((Z @ table @ Z.T)[:-1, :-1], 1) - P).abs().max()))
         return duals, errors
@@ -208,7 +208,7 @@ def test_the_complete_print() -> None:
     assert duals[10] > 1e7
     assert duals[-1] == math.inf
     assert errors[-1] > 0.2
-    assert run(1)[1][-1] > 0.2  # B mended: the second head is still wrong
+    assert run(1)[1][-1] > 0.2  # B corrected: the second head is still wrong
     assert 1e-5 < run(1, 3)[1][-1] < 1e-3  # and the second head: the sink, which reads P^(1) with the sign −1, runs away
     duals, errors = run(1, 2, 3)
     assert errors[-1] < 1e-14  # the attention is right,
@@ -226,7 +226,7 @@ def test_the_complete_print_refuses_what_it_cannot_run() -> None:
     x, y, _ = points(3, 2)
     with pytest.raises(ValueError, match="no such column for d = 2"):
         printed.printed_network(x, y, 0.5, 0.5)
-    with pytest.raises(ValueError, match="mended must hold errata from 1 to 4, got 5"):
+    with pytest.raises(ValueError, match="corrected must hold errata from 1 to 4, got 5"):
         printed.printed_network(x, y, 0.5, 0.5, (1, 5))
     with pytest.raises(ValueError, match="step must be"):
         printed.printed_network(x, y, 0.5, 0.0, (3,))

@@ -130,5 +130,5 @@ def test_43_the_formal_theorem_fails_where_the_layers_cycle(radius_of: str) -> N
     assert moved < 1e-3  # so it does
     assert bounds.formal_bound(n, reg, radius, lasting, hilbert.log_phi(C, reg)) < float(far[0]) / 10
 
-    mended = next(itertools.islice(reference.gradient_descent(C, reg, reg), 1000, None))
-    assert float(bounds.distances([mended], solution, reg)) < 1e-9
+    corrected = next(itertools.islice(reference.gradient_descent(C, reg, reg), 1000, None))
+    assert float(bounds.distances([corrected], solution, reg)) < 1e-9

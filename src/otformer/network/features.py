@@ -113,7 +113,7 @@ def inner_product(x: Any, y: Any) -> Features:
 
 @needs(lambda M, **_: Need(matrices("cost", *shape(M)[-2:]), 3 * math.prod(shape(M)), "solve takes the matrix itself"))
 def cost_matrix(M: Any) -> Features:
-    """Any cost matrix, [n, m] or [batch, n, m]: token i is told apart by a one-hot vector, so d = n."""
+    """Any cost matrix, [n, m] or [batch, n, m]: a one-hot vector names token i, so d = n."""
     M = checks.tensor("M", M)
     if M.ndim not in (2, 3):
         raise checks.ArgumentError("M", "have shape (n, m) or (batch, n, m)", tuple(M.shape))

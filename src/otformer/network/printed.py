@@ -77,16 +77,16 @@ def printed_layer(Z: Tensor, P: tuple[Tensor, Tensor], step: float) -> Tensor:
     return out
 
 
-def printed_network(x: Tensor, y: Tensor, reg: float, step: float, mended: Collection[int] = ()) -> Iterator[Tensor]:
+def printed_network(x: Tensor, y: Tensor, reg: float, step: float, corrected: Collection[int] = ()) -> Iterator[Tensor]:
     """Z_0, Z_1, … [n+1, 2d+9] of the network as printed, for ever: the table, B = +γI, every row updated.
 
     Parameters
     ----------
     x, y : Tensor
-        Points, [n, d]; d = 1 unless erratum 3 is mended.
+        Points, [n, d]; d = 1 unless erratum 3 is corrected.
     reg, step : float
         λ and γ.
-    mended : collection of int
+    corrected : collection of int
         Errata to correct, among 1 (B = −γI), 2 (P^(1): e_{d+5}), 3 (P^(2): 0_d) and 4 (the sink stays as it is).
         With all four the columns u and v are gradient descent on the dual.
 
@@ -94,19 +94,19 @@ def printed_network(x: Tensor, y: Tensor, reg: float, step: float, mended: Colle
     --------
     >>> points = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
     >>> for errata in ((), MISPRINTS):                       # u and v of the first token after one layer
-    ...     Z = list(zip(range(2), printed_network(points, points, reg=1.0, step=1.0, mended=errata)))[1][1]
+    ...     Z = list(zip(range(2), printed_network(points, points, reg=1.0, step=1.0, corrected=errata)))[1][1]
     ...     print([round(float(z), 3) for z in Z[0, 8:10]])  # S = (1 + 1/e)/e = 0.503: ∂L/∂u = S − 1, so u must rise
     [-0.33, -0.33]
     [0.33, 0.33]
     """
     reg, step = checks.positive("reg", reg), checks.positive("step", step)
-    unknown = sorted(set(mended) - set(MISPRINTS))
+    unknown = sorted(set(corrected) - set(MISPRINTS))
     if unknown:
-        raise checks.ArgumentError("mended", "hold errata from 1 to 4", unknown[0])
+        raise checks.ArgumentError("corrected", "hold errata from 1 to 4", unknown[0])
     registers = Registers(x.shape[-1], marginals=False)
-    P = tuple(table(registers.dim, reg, misprint=k not in mended) for k, table in ((2, printed_rows), (3, printed_columns)))
+    P = tuple(table(registers.dim, reg, misprint=k not in corrected) for k, table in ((2, printed_rows), (3, printed_columns)))
     Z = engineered(squared_euclidean(x, y), registers).Z[0]
-    return _layers(Z, (P[0], P[1]), -step if 1 in mended else step, frozen=4 in mended)
+    return _layers(Z, (P[0], P[1]), -step if 1 in corrected else step, frozen=4 in corrected)
 
 
 def _layers(Z: Tensor, P: tuple[Tensor, Tensor], step: float, frozen: bool) -> Iterator[Tensor]:

@@ -76,7 +76,7 @@ def lemma_epsilon(n: int, reg: float, radius: float, depth: int, form: Form = "p
     - ``"proof"``: Z (n e^{r/λ} + 1) r/ℓ, the last line of its proof: n² instead of n;
     - ``"corrected"``: ζ² (n/e + 1) r²/(16ℓ), ζ = Z/λ: n³.
 
-    The first two are false for small λ (docs/errata.md, 14). The third is what the paper's lines give, once mended, from
+    The first two are false for small λ (docs/errata.md, 14). The third is what the paper's lines give, once corrected, from
     θ₀ = 0 with the step 1/ζ: Λ₀⁻¹ = ζ(S + 1) ≤ ζ(n/e + 1) for C ≥ 0, ‖θ*‖ = r/4, and Σ_k ‖∇L‖² ≤ ζΔ₀. It holds for C ≥ 0,
     θ₀ = 0 and `lemma_step` ``"corrected"``: docs/errata.md, 21, has the proof, which is not the paper's (see 15).
 

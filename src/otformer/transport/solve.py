@@ -90,7 +90,7 @@ def solve(
     schedule : str or Schedule
         ``"auto"``, or one of the paper's fixed-weight networks, as ``solver=Network(schedule)``.
     potentials : (u, v), optional
-        Of an earlier, similar problem: a warm start, given up where it does not help.
+        Of an earlier, similar problem: a warm start, ignored if it does not help.
     unbalanced : float or pair, optional
         ρ: replaces the marginal constraints by ρ KL penalties, see `solve_unbalanced`.
     solver : solver, optional

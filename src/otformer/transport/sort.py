@@ -9,7 +9,7 @@ A plan has n² entries, so a long list is first cut, by its *soft rank*. With an
     r(x) = Σ_j y_j e^{(v_j − (x − y_j)²)/λ} / Σ_j e^{(v_j − (x − y_j)²)/λ},      r'(x) = (2/λ) Var(y | x) > 0,
 
 is increasing in x: it keeps the order exactly, and a plan near the optimal one spreads the values evenly. Move the list onto
-m ≪ n places y, λ falling until these are told apart. The values with r(x) nearest to one place are a band: all of them lie
+m ≪ n places y, λ falling until these are distinguished. The values with r(x) nearest to one place are a band: all of them lie
 below all of the next band, and each band is a shorter list of its own, scaled to [0, 1] again. This leaves out no mass
 that would need a bound: a plan that is not optimal makes bands uneven, never wrong. Only rounding could swap two values at
 the border of two bands; borders are therefore compared, and bands that overlap are joined. With m and the lengths of bands
@@ -62,7 +62,7 @@ def argsort(values: Any) -> Any:
     Raises
     ------
     ValueError
-        If ``values`` are not such numbers, or crowd too much to be told apart: never a wrong answer.
+        If ``values`` are not such numbers, or crowd too much to be distinguished: never a wrong answer.
 
     References
     ----------
@@ -171,7 +171,7 @@ def _bands(values: Tensor, counts: Tensor, m: int) -> list[Tensor]:
 
 
 def _anneal(problem: Absorbed, start: float, gap: float, tol: float) -> Iterator[tuple[float, Tensor, Tensor]]:
-    """λ, u and v of stages whose λ falls from ``start`` until places y at distance ``gap`` are told apart, 0.1 gap².
+    """λ, u and v of stages whose λ falls from ``start`` until places y at distance ``gap`` are distinguished, 0.1 gap².
 
     At most twenty steps at one λ, fewer once every column is right to ``tol``.
     """
@@ -203,6 +203,6 @@ def _check_gaps(values: Tensor, share: float) -> None:
     found = float(gaps.min() / (ordered[-1] - ordered[0]))
     if found < share:
         raise ValueError(
-            f"values crowd too much to be told apart by transport in float64: {low!r} and {high!r} differ by {found:.2g} of "
+            f"values crowd too much to be distinguished by transport in float64: {low!r} and {high!r} differ by {found:.2g} of "
             f"the range {ordered[0].item()!r} to {ordered[-1].item()!r}"
         )

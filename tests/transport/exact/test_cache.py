@@ -97,8 +97,8 @@ def test_a_damaged_file_is_compiled_anew_and_replaced(home, kind, damage):
     assert len(files) == 2
     for file in files:
         file.write_bytes(damage(file.read_bytes()))
-    mended = loaded(home / "src")
-    assert (mended(3), hits(mended)) == (7, 0)
+    corrected = loaded(home / "src")
+    assert (corrected(3), hits(corrected)) == (7, 0)
     after = loaded(home / "src")
     assert (after(3), hits(after)) == (7, 1)
 

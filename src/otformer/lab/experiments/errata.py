@@ -34,7 +34,7 @@ TITLES = {  # of the errata measured here, as in docs/errata.md
     27: "The limit is the regularised plan",
     28: "The weights of the softmax tend to half the plan",
 }
-# The complete print: points per side (d = 1), λ = γ, layers, and the errata mended one after another.
+# The complete print: points per side (d = 1), λ = γ, layers, and the errata corrected one after another.
 PRINT_N, PRINT_REG, PRINT_DEPTH = 5, 0.5, 400
 CEILING = 1e12  # of L in the figure
 LADDER: tuple[tuple[int, ...], ...] = ((), (1,), (1, 3), (1, 2, 3), MISPRINTS)
@@ -50,16 +50,16 @@ class Setting(NamedTuple):
 
 
 class Rung(NamedTuple):
-    """The complete print with some errata mended, by layer: |A − P*_λ| over tokens, L, and |u − gradient descent's|."""
+    """The complete print with some errata corrected, by layer: |A − P*_λ| over tokens, L, and |u − gradient descent's|."""
 
-    mended: tuple[int, ...]
+    corrected: tuple[int, ...]
     attention: list[float]
     duals: list[float]
     descent: float
 
     @property
     def name(self) -> str:
-        return f"mended: {', '.join(map(str, self.mended))}" if self.mended else "as printed"
+        return f"corrected: {', '.join(map(str, self.corrected))}" if self.corrected else "as printed"
 
 
 def run(context: Context) -> Outcome:
@@ -82,7 +82,7 @@ def run(context: Context) -> Outcome:
     ladder = _climb(context)
     checks |= {
         "print_grows": ladder[0].duals[:11] == sorted(ladder[0].duals[:11]) and ladder[0].duals[-1] == float("inf"),
-        "print_mended": ladder[-1].descent < 1e-9 and all(rung.descent > 1e-3 for rung in ladder[:-1]),
+        "print_corrected": ladder[-1].descent < 1e-9 and all(rung.descent > 1e-3 for rung in ladder[:-1]),
     }
     what = f"largest |u − gradient descent's| in {PRINT_DEPTH} layers"
     climbed = [("print", f"The complete print, {rung.name}", what, rung.descent, ladder[-1].descent) for rung in ladder]
@@ -102,21 +102,21 @@ def run(context: Context) -> Outcome:
 
 
 def _climb(context: Context) -> list[Rung]:
-    """The complete print, and the same network with the errata of `LADDER` mended."""
+    """The complete print, and the same network with the errata of `LADDER` corrected."""
     x, y, C = unit_cube(PRINT_N, 1, generator=context.generator())
     r, P = Registers(1, marginals=False), plan(C, *sinkhorn(C, PRINT_REG), PRINT_REG)
     descent = list(islice(gradient_descent(C, PRINT_REG, PRINT_REG), PRINT_DEPTH + 1))
     rungs = []
-    for mended in LADDER:
-        table = printed_rows(1, PRINT_REG, misprint=2 not in mended)
+    for corrected in LADDER:
+        table = printed_rows(1, PRINT_REG, misprint=2 not in corrected)
         attention, duals, gaps = [], [], []
-        network = printed_network(x, y, PRINT_REG, PRINT_REG, mended)
+        network = printed_network(x, y, PRINT_REG, PRINT_REG, corrected)
         for Z, (wanted, _) in zip(network, descent, strict=False):  # the network has no last layer
             u, v = Z[:-1, r.column("u")], Z[:-1, r.column("v")]
             attention.append(float((torch.softmax((Z @ table @ Z.T)[:-1, :-1], 1) - P).abs().max()))
             duals.append(float(dual(C, u, v, PRINT_REG)))
             gaps.append(float((u - wanted).abs().max()))
-        rungs.append(Rung(mended, attention, duals, max(gaps)))
+        rungs.append(Rung(corrected, attention, duals, max(gaps)))
     context.progress(1.0)
     return rungs
 
@@ -125,7 +125,7 @@ Measurement = tuple[str, float, float]  # quantity, as printed, corrected
 
 
 def _sign(s: Setting) -> Measurement:
-    """One layer of the table's weights (index misprints mended) with B = ±γI, beside a step of gradient descent."""
+    """One layer of the table's weights (index misprints corrected) with B = ±γI, beside a step of gradient descent."""
     Z = AligningTransformer(DIM, REG, 1, marginals=False).prompt(s.x, s.y).Z[0]
     P = printed_rows(DIM, REG, misprint=False), printed_columns(DIM, REG, misprint=False)
     u = Registers(DIM, marginals=False)["u"]

@@ -1,4 +1,4 @@
-"""What the paper claims, what we claim, and what became of each: one table (claims.toml), from which the page
+"""What the paper claims, what we claim, and what we found: one table (claims.toml), from which the page
 docs/paper.md and the summary of the report are made.
 
     python -m otformer.lab.report.claims docs/paper.md      # makes the page again
@@ -97,7 +97,7 @@ def markdown() -> str:
 _HEAD = """# The paper, claim by claim
 
 Every claim, equation, figure, table, remark and open question of Hadi Daneshmand's “How do transformers align tokens?
-Provable optimal transport with transformers” ([arXiv 2410.19931](https://arxiv.org/abs/2410.19931)), and what became of it
+Provable optimal transport with transformers” ([arXiv 2410.19931](https://arxiv.org/abs/2410.19931)), and what we found
 here. Lines are those of the arXiv source. The final version is “In-Context Learning for Discrete Optimal Transport: Can
 Transformers Sort?” (AISTATS 2026, PMLR 300:847–855). Its source is not here: where the author's
 [notebooks](https://github.com/hadidaneshmand/aistats26-incontextOT) compute something else than the arXiv text says, it has

@@ -1,6 +1,6 @@
 """The report: one page from what experiments left in a folder, for a reader of the paper. It needs no network and no script.
 
-First the paper's claims and what became of each; then the sections in the paper's order, each with its finding as the
+First the paper's claims and what we found; then the sections in the paper's order, each with its finding as the
 title, the figure, three sentences, the paper's number beside ours, and everything else to unfold; then our own questions,
 and errata. Where the folder holds a few experiments, these come first, and of the claims those that they speak of.
 """
@@ -32,8 +32,8 @@ PARTS = {  # of the page: table of experiments.toml -> heading, and what stands 
 }
 FEW = 0.5  # share of all experiments below which a folder holds a few of them: who ran these wants to see them
 ORDER = {  # of the page, by whether it shows a few
-    False: "Here is what became of each claim, then every figure and statement in the paper's order.",
-    True: "Here are the experiments that were run, then what became of each claim.",
+    False: "Here is what we found for each claim, then every figure and statement in the paper's order.",
+    True: "Here are the experiments that were run, then what we found for each claim.",
 }
 TITLE, BEGINNING = b"<title>How do transformers align tokens?", 2000  # of every report, and where it is, in bytes
 ROWS_SHOWN = 60  # rows of a CSV that the page shows

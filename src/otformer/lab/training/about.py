@@ -27,7 +27,7 @@ ABOUT = {
         "that overflows; squared error on the list; 7 of 50 numbers, 1,000 lists redrawn every 50 steps; Adam counts twice."
     ),
     "author-no-prompt": "As author, Z' = [x, y, 0], whose output head returns means of y and never sees the last point.",
-    "author-no-prompt-mended": "As author-no-prompt, with an output head that returns means of x and sees all points.",
+    "author-no-prompt-corrected": "As author-no-prompt, with an output head that returns means of x and sees all points.",
     "author-clipped": "As author, gradients clipped to norm 1.",
     "author-single-adam": "As author, every parameter once in Adam's list.",
     "author-two-steps": "As author, two steps of Adam on every gradient: what the doubled list does on a CPU.",

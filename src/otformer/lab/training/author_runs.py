@@ -42,7 +42,7 @@ MEMBERS = {  # networks of each recipe, the most wanted first
     "author-stable": 24,
     "sort-draws-sizes": 8,
     "arxiv-literal": 24,
-    "author-no-prompt-mended": 24,
+    "author-no-prompt-corrected": 24,
     "author-clipped": 24,
     "author-single-adam": 24,
     "arxiv-literal-attention": 12,

@@ -163,7 +163,7 @@ _ALL = (
     ),
     _AUTHOR,
     _named("author-no-prompt", _AUTHOR, architecture=_AUTHOR_PLAIN),
-    _named("author-no-prompt-mended", _AUTHOR, architecture=replace(_AUTHOR_PLAIN, value="x", hidden="sink")),
+    _named("author-no-prompt-corrected", _AUTHOR, architecture=replace(_AUTHOR_PLAIN, value="x", hidden="sink")),
     _named("author-clipped", _AUTHOR, clip=1.0),
     _named("author-single-adam", _AUTHOR, doubled="no"),
     _named("author-two-steps", _AUTHOR, doubled="stepped"),

@@ -12,7 +12,7 @@ have this form (transport/derivatives/implicit.py has the derivations, H and w):
     the value, by the envelope theorem that of −λ Σ P:  M = −λ P;
     the potentials, with H w = g:                       M_ij = −λ P_ij (w_i + w_j), and λ w_i in a_i, λ w_j in b_j.
 
-H w = g is solved by conjugate gradients, two passes a step.
+H w = g is solved by conjugate gradients, two passes per step.
 
 For plain distances, c_ij = ‖x_i − y_j‖ and log P_ij = (u_i + v_j − c_ij)/λ − 1, the derivative in x_i has the unit vectors
 (x_i − y_j)/c_ij instead (0 where points coincide), so its sums are products with P_ij/c_ij, the ``inverse`` ones:

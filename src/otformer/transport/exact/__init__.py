@@ -1,1 +1,1 @@
-"""Exact transport, with a certificate: rough layers, a sparse solver, and one look at all pairs."""
+"""Exact transport, with a certificate: rough layers, a sparse solver, and one scan of all pairs."""

@@ -3,7 +3,7 @@ r"""Exact transport: min Σ P C over plans with marginals a and b, with a certif
     small matrices                      shortest paths, or sweeps over all pairs         small_assignments.py, all_pairs.py
     costs of known structure            a plan is proposed, and proved                                         structure.py
     all others                          potentials v from fewer points, or from rough layers    coarse_to_fine.py, start.py
-         └─▶ rounds of "best on a sparse graph" and "look at all pairs", then sweeps over all pairs   rounds.py, all_pairs.py
+         └─▶ rounds of "best on a sparse graph" and "scan all pairs", then sweeps over all pairs   rounds.py, all_pairs.py
     costs of very different size        whole numbers, once float64 has done what it can                   whole_numbers.py
 
 Potentials only save time: from any v the end is the optimum.

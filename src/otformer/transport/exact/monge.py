@@ -7,7 +7,7 @@ a line, ‖x − y‖² = (t_x − t_y)² and a part that only x has; u_i v_j; 1
 reversed, which is another order of them; and any of these plus p_i + q_j.
 
 **The order.** With r before s, c_rj − c_sj grows along the columns, and with j before l, c_ij − c_il along the rows. So two
-rows give an order of the columns, and two columns one of the rows, but for those that they do not tell apart. Let
+rows give an order of the columns, and two columns one of the rows, but for those that they do not distinguish. Let
 
     X(r, s; j, l) = c_rl + c_sj − c_rj − c_sl ≥ 0,
 

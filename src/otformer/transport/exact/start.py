@@ -7,7 +7,7 @@ extended to all columns by one more of them,
 
     v_j = −λ log Σ_i exp((u_i − c_ij)/λ)      over the rows i of the sample.
 
-How good a v is, its bound says, for which one look at all pairs is enough: Σ a_i f_i + Σ b_j v_j with f_i = min_j (c_ij −
+How good a v is, its bound says, for which one scan of all pairs is enough: Σ a_i f_i + Σ b_j v_j with f_i = min_j (c_ij −
 v_j), below which no plan goes. Where that of the sample is the better one, the sides are not alike, and layers on all
 points go on from there.
 """
@@ -42,7 +42,7 @@ MOST_LAYERS = 600
 def start(problem: Problem, pairs: Cost, clock: Clock) -> tuple[np.ndarray, int]:
     """Return potentials of the columns [m] for the costs that ``pairs`` has, and the layers that led to them.
 
-    Once time is up they are 0: no more passes, and one look at all pairs is still to come.
+    Once time is up they are 0: no more passes, and one scan of all pairs is still to come.
     """
     n, m = pairs.shape
     if problem.start is not None:

@@ -51,7 +51,7 @@ def rounding(found: Optimum) -> float:
 
 
 def lost_digits(found: Optimum) -> bool:
-    """Return whether costs in use are so far below others, or below potentials, that float64 may not tell them apart."""
+    """Return whether costs in use are so far below others, or below potentials, that float64 may not distinguish them."""
     size = abs(found.sent.cost)
     top = max(size.max(initial=0.0), abs(found.f).max(initial=0.0), abs(found.g).max(initial=0.0))
     few = (size <= digits.FEW_BITS_LEFT * top) & (size > 0)  # most often none

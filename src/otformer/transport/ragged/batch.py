@@ -244,7 +244,7 @@ def _plans(bucket: PaddedProblems, u: Array, v: Array, reg: float, single: bool)
 
 
 def _cut(array: Array, mask: Array, lengths: list[int], form: Form, double: bool = False) -> Sequence[Any]:
-    """The entries of an array [B, …] that are no padding, as one vector per problem, in the form of the input."""
+    """The entries of an array [B, …] that are not padding, as one vector per problem, in the form of the input."""
     flat = form.give(compact(array, mask), double)
     if isinstance(flat, Tensor):
         return flat.split(lengths)

@@ -66,7 +66,7 @@ class ExactResult(Result):
 
     @property
     def _rounds(self) -> str:
-        return "one look at all pairs" if self.rounds == 1 else f"{self.rounds} looks at all pairs"
+        return "one scan of all pairs" if self.rounds == 1 else f"{self.rounds} scans of all pairs"
 
     def __repr__(self) -> str:
         n, m = len(self.potentials[0]), len(self.potentials[1])
