@@ -12,7 +12,7 @@ import pytest
 
 from otformer.lab.experiments.registry import EXPERIMENTS
 from otformer.lab.report import claims
-from otformer.lab.report.claims import GROUPS, VERDICTS, Claim, counted, markdown, read
+from otformer.lab.report.claims import GROUPS, VERDICTS, Claim, Erratum, Row, counted, errata, markdown, read
 from otformer.lab.report.html import CHIPS, write_report
 
 ROOT = Path(__file__).parents[2]
@@ -55,8 +55,8 @@ def test_rows_are_whole_and_differ() -> None:
     assert max(Counter((claim.group, claim.item, claim.claim) for claim in ALL).values()) == 1
 
 
-@pytest.mark.parametrize("claim", ALL, ids=lambda claim: f"{claim.group}: {claim.item}")
-def test_what_shows_and_explains_a_claim_exists(claim: Claim) -> None:
+@pytest.mark.parametrize("claim", [*ALL, *errata()], ids=lambda row: f"{getattr(row, 'group', 'errata')}: {row.item}")
+def test_what_shows_and_explains_a_claim_exists(claim: Row) -> None:
     assert (ROOT / claim.path).is_file(), claim.path
     if claim.experiment:
         rest = claim.command.removeprefix(f"otformer reproduce {claim.experiment}")
@@ -70,7 +70,7 @@ def test_what_shows_and_explains_a_claim_exists(claim: Claim) -> None:
 
 
 def test_every_experiment_shows_a_claim() -> None:
-    assert {claim.experiment for claim in ALL} - {""} == set(EXPERIMENTS)
+    assert {row.experiment for row in (*ALL, *errata())} - {""} == set(EXPERIMENTS)
 
 
 def test_models_that_were_not_run_are_neither_confirmed_nor_refuted() -> None:
@@ -93,21 +93,33 @@ def test_every_verdict_has_a_chip_and_is_explained() -> None:
         assert f"- *{verdict.capitalize()}*:" in markdown()
 
 
+def test_errata_say_what_is_printed_what_is_correct_and_what_follows() -> None:
+    assert len(errata()) == 4
+    for row in errata():
+        assert isinstance(row, Erratum)
+        assert all(text.endswith(".") for text in (row.printed, row.correct, row.effect)), row.item
+        assert f"| {row.printed} | {row.correct} | {row.effect} |" in markdown()
+
+
 def test_the_table_is_parsed_once() -> None:
-    """The report asks for it once a section."""
+    """The report asks for it once per section."""
     assert read() is ALL
 
 
+def claim(text: str, command: str, page: str, verdict: str = "holds") -> Claim:
+    return Claim("a", command, page, "ours", text, verdict, "c.")
+
+
 def test_counts_are_in_words() -> None:
-    row = Claim("ours", "a", "b", "holds", "c.", "otformer reproduce sizes --full", "theory.md")
+    row = claim("b", "otformer reproduce sizes --full", "theory.md")
     assert counted([row]) == "1 holds"
-    assert counted([row, row, Claim("ours", "a", "b", "open", "c.", "d", "e")]) == "2 hold, 1 open"
+    assert counted([row, row, claim("b", "d", "e", verdict="open")]) == "2 hold, 1 open"
     assert row.experiment == "sizes"
 
 
 def test_bars_do_not_break_the_table() -> None:
-    row = Claim("ours", "a", "|A − P*| falls", "holds", "c.", "otformer reproduce sizes", "README.md")
-    line = claims._row(1, row)
+    row = claim("|A − P*| falls", "otformer reproduce sizes", "README.md")
+    line = claims._line(1, row, [row.item, row.claim, row.verdict, row.finding])
     assert "\\|A − P*\\| falls" in line
     assert "[README.md](../README.md)" in line
     assert all(len(re.findall(r"(?<!\\)\|", text)) == 8 for text in markdown().splitlines() if text.startswith("|"))
@@ -129,7 +141,7 @@ def test_the_report_has_the_groups_apart_and_links_what_is_on_the_page(tmp_path:
     counts = [f"{len(rows)} claims: {counted(rows)}." for rows in ([c for c in ALL if c.group == g] for g in GROUPS)]
     places = [page.index(count) for count in counts]
     assert places == sorted(places)
-    assert page.index("part-ours") < places[1] < page.index("part-errata") < places[2]
+    assert page.index("part-ours") < places[1] < page.index("part-errata") < page.index('data-label="printed"')
     assert page.count('<td data-label="verdict">') == len(ALL)
     assert '<a href="#sizes">sizes</a>' in page
     assert 'href="#convergence"' not in page

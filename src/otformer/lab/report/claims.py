@@ -14,29 +14,25 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from otformer.files import written
 
 VERDICTS = ("holds", "holds with a condition", "does not hold", "not reproduced here", "open")
-GROUPS = {"paper": "The paper's claims", "ours": "Our claims", "errata": "Errata, by subject"}  # key in the file, heading
+GROUPS = {"paper": "The paper's claims", "ours": "Our claims"}  # key in the file, heading
 COMMAND = "python -m otformer.lab.report.claims docs/paper.md"
 
 
 @dataclass(frozen=True)
-class Claim:
-    """One row. ``line`` is that of the arXiv source (0: none), ``command`` shows it, ``page`` explains it.
+class Row:
+    """What a row of either kind names: ``command`` shows it, ``page`` explains it.
 
     A page is a file under docs/, or, with a folder of the repository in front, or README.md, from its root.
     """
 
-    group: str
     item: str
-    claim: str
-    verdict: str
-    finding: str
     command: str
     page: str
-    line: int = 0
 
     @property
     def experiment(self) -> str:
@@ -53,6 +49,26 @@ class Claim:
         return path_of(self.page)
 
 
+@dataclass(frozen=True)
+class Claim(Row):
+    """A claim with its verdict. ``line`` is that of the arXiv source (0: none)."""
+
+    group: str
+    claim: str
+    verdict: str
+    finding: str
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Erratum(Row):
+    """Errata of one subject: what is printed, what is correct, and what the difference does."""
+
+    printed: str
+    correct: str
+    effect: str
+
+
 def path_of(page: str) -> str:
     """A page from the root of the repository.
 
@@ -63,17 +79,27 @@ def path_of(page: str) -> str:
 
 
 @cache
+def _tables() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(files("otformer.lab.report").joinpath("claims.toml").read_text(encoding="utf-8"))
+
+
+@cache
 def read() -> tuple[Claim, ...]:
     """Every claim, in the order of the file: by group, the paper's by line, then those of its final version."""
-    table = tomllib.loads(files("otformer.lab.report").joinpath("claims.toml").read_text(encoding="utf-8"))
-    return tuple(Claim(group, **row) for group, rows in table.items() for row in rows)
+    return tuple(Claim(group=group, **row) for group in GROUPS for row in _tables()[group])
+
+
+@cache
+def errata() -> tuple[Erratum, ...]:
+    """The errata, by subject."""
+    return tuple(Erratum(**row) for row in _tables()["errata"])
 
 
 def counted(claims: Iterable[Claim]) -> str:
     """How many claims have each verdict, in words.
 
-    >>> counted([claim for claim in read() if claim.group == "errata"])
-    '3 do not hold, 1 open'
+    >>> counted([claim for claim in read() if claim.item.startswith("open: ")])
+    '1 holds, 1 holds with a condition, 2 open'
     """
     found = Counter(claim.verdict for claim in claims)
     plural = {"holds": "hold", "holds with a condition": "hold with a condition", "does not hold": "do not hold"}
@@ -83,14 +109,15 @@ def counted(claims: Iterable[Claim]) -> str:
 
 def markdown() -> str:
     """The page docs/paper.md."""
-    claims = read()
     parts = [_HEAD.format(command=COMMAND)]
     for group, heading in GROUPS.items():
-        rows = [claim for claim in claims if claim.group == group]
+        rows = [claim for claim in read() if claim.group == group]
         parts.append(f"## {heading}\n\n{len(rows)} rows: {counted(rows)}.\n")
         place = "item (line)" if group == "paper" else "item"
-        parts.append(f"| | {place} | claim | verdict | what we found | shown by | page |\n|---|---|---|---|---|---|---|")
-        parts.append("\n".join(_row(number, claim) for number, claim in enumerate(rows, 1)) + "\n")
+        cells = ([_place(row), row.claim, f"**{row.verdict}**", row.finding] for row in rows)
+        parts.append(_table([place, "claim", "verdict", "what we found"], rows, cells))
+    cells = ([row.item, row.printed, row.correct, row.effect] for row in errata())
+    parts += ["## Errata, by subject\n", _table(["subject", "printed", "correct", "effect"], errata(), cells)]
     return "\n".join(parts)
 
 
@@ -117,12 +144,20 @@ This page is made by `{command}` from
 """
 
 
-def _row(number: int, claim: Claim) -> str:
-    place = f"{claim.item} ({claim.line})" if claim.line else claim.item
-    link = f"[{Path(claim.page).name}]({'../' + claim.path if claim.path == claim.page else claim.page})"
-    cells = (str(number), place, claim.claim, f"**{claim.verdict}**", claim.finding)
-    plain = (cell.replace("|", "\\|") for cell in cells)  # a bar ends a cell, even inside of code
-    return f"| {' | '.join(plain)} | `{claim.command}` | {link} |"
+def _place(claim: Claim) -> str:
+    return f"{claim.item} ({claim.line})" if claim.line else claim.item
+
+
+def _table(heads: list[str], rows: Iterable[Row], cells: Iterable[list[str]]) -> str:
+    """A table with a numbered line for each row: its cells, what shows it, and its page."""
+    lines = [f"| | {' | '.join(heads)} | shown by | page |", "|---" * (len(heads) + 3) + "|"]
+    return "\n".join([*lines, *(_line(k, *each) for k, each in enumerate(zip(rows, cells, strict=True), 1))]) + "\n"
+
+
+def _line(number: int, row: Row, cells: list[str]) -> str:
+    link = f"[{Path(row.page).name}]({'../' + row.path if row.path == row.page else row.page})"
+    plain = (cell.replace("|", "\\|") for cell in [str(number), *cells])  # a bar ends a cell, even inside of code
+    return f"| {' | '.join(plain)} | `{row.command}` | {link} |"
 
 
 def main(arguments: list[str]) -> None:

@@ -8,6 +8,7 @@ and errata. Where the folder holds a few experiments, these come first, and of t
 from __future__ import annotations
 
 import os
+import re
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -22,7 +23,7 @@ from otformer.figures import SCRIPT
 from otformer.files import written
 from otformer.lab.experiments.registry import EXPERIMENTS
 from otformer.lab.report import claims
-from otformer.lab.report.claims import Claim, counted, path_of
+from otformer.lab.report.claims import Claim, counted, errata, path_of
 from otformer.lab.report.records import Record, read_records, read_table, size_of_png
 
 PARTS = {  # of the page: table of experiments.toml -> heading, and what stands below it
@@ -39,6 +40,7 @@ TITLE, BEGINNING = b"<title>How do transformers align tokens?", 2000  # of every
 ROWS_SHOWN = 60  # rows of a CSV that the page shows
 ROOT = Path(otformer.__file__).parents[2]  # of the repository, where the package is used from its source
 FIRST_SHOWN = ("abstract", "figure", "contribution", "theorem", "open", "final")  # how items begin that are not folded away
+BREAKS = re.compile("/|::|_(?=[a-z])")  # in a command, where a line may break
 CHIPS = dict(zip(claims.VERDICTS, ("yes", "partly", "no", "untried", "open"), strict=True))  # verdict -> class
 
 
@@ -101,11 +103,13 @@ def _template(folder: Path) -> Template:
         "short": _short,
         "counted": counted,
         "title_of": lambda record: record["finding"]["title"] if record["finding"] else record["title"],
+        "breakable": lambda code: Markup(BREAKS.sub(r"\\g<0><wbr>", escape(code))),
         "claims_of": lambda name: [claim for claim in claims.read() if claim.experiment == name],
     }
     page.globals |= {
         "CHIPS": CHIPS,
         "EXPERIMENTS": EXPERIMENTS,
+        "errata": errata(),
         "path_of": path_of,
         "link": lambda path: _link(path, folder),
         "png_size": lambda name, file: size_of_png(folder / name / file),
@@ -142,7 +146,7 @@ def _part(key: str, records: list[Record], shown: set[str], few: bool) -> Part |
     if not mine and (not key or (few and key == "paper")):
         return None
     heading, about = PARTS.get(key, ("Other experiments", "Found in the folder, and not known to this version."))
-    return Part(key, heading, about, mine, _claims(key, shown, few) if key in ("ours", "errata") else None)
+    return Part(key, heading, about, mine, _claims(key, shown, few) if key == "ours" else None)
 
 
 def _link(path: str, folder: Path) -> str | None:
