@@ -104,7 +104,8 @@ def printed_network(x: Tensor, y: Tensor, reg: float, step: float, corrected: Co
     if unknown:
         raise checks.ArgumentError("corrected", "hold errata from 1 to 4", unknown[0])
     registers = Registers(x.shape[-1], marginals=False)
-    P = tuple(table(registers.dim, reg, misprint=k not in corrected) for k, table in ((2, printed_rows), (3, printed_columns)))
+    tables = (2, printed_rows), (3, printed_columns)
+    P = tuple(table(registers.dim, reg, misprint=k not in corrected) for k, table in tables)
     Z = engineered(squared_euclidean(x, y), registers).Z[0]
     return _layers(Z, (P[0], P[1]), -step if 1 in corrected else step, frozen=4 in corrected)
 

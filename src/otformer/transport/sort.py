@@ -9,8 +9,8 @@ A plan has n² entries, so a long list is first cut, by its *soft rank*. With an
     r(x) = Σ_j y_j e^{(v_j − (x − y_j)²)/λ} / Σ_j e^{(v_j − (x − y_j)²)/λ},      r'(x) = (2/λ) Var(y | x) > 0,
 
 is increasing in x: it keeps the order exactly, and a plan near the optimal one spreads the values evenly. Move the list onto
-m ≪ n places y, λ falling until these are distinguished. The values with r(x) nearest to one place are a band: all of them lie
-below all of the next band, and each band is a shorter list of its own, scaled to [0, 1] again. This leaves out no mass
+m ≪ n places y, λ falling until these are distinguished. The values with r(x) nearest to one place are a band: all of
+them lie below all of the next band, and each band is a shorter list of its own, scaled to [0, 1] again. This leaves out no mass
 that would need a bound: a plan that is not optimal makes bands uneven, never wrong. Only rounding could swap two values at
 the border of two bands; borders are therefore compared, and bands that overlap are joined. With m and the lengths of bands
 bounded, n numbers take O(n) memory and O(n log n) time.
@@ -203,6 +203,6 @@ def _check_gaps(values: Tensor, share: float) -> None:
     found = float(gaps.min() / (ordered[-1] - ordered[0]))
     if found < share:
         raise ValueError(
-            f"values crowd too much to be distinguished by transport in float64: {low!r} and {high!r} differ by {found:.2g} of "
-            f"the range {ordered[0].item()!r} to {ordered[-1].item()!r}"
+            f"values crowd too much to be distinguished by transport in float64: {low!r} and {high!r} differ by "
+            f"{found:.2g} of the range {ordered[0].item()!r} to {ordered[-1].item()!r}"
         )

@@ -65,7 +65,8 @@ def run(context: Context) -> Outcome:
     context.progress(0.8)
     nearer = {n: _nearer(each) for n, each in seen.items()}
     finals = {name: _final(runs[name]) for name in PRINTED_LOSSES}
-    gaps = {(n, m, o): gap(HIS, o, n, m) for n in (TAUGHT, DOUBLED_SIZE) for m in SCORE_NAMES for o in (HIS_PLAIN, CORRECTED)}
+    sizes = TAUGHT, DOUBLED_SIZE
+    gaps = {(n, m, o): gap(HIS, o, n, m) for n in sizes for m in SCORE_NAMES for o in (HIS_PLAIN, CORRECTED)}
     nearby = {measure: mean(learned(HIS, NEARBY, measure)) for measure in SCORE_NAMES}
     ours = {measure: mean(learned(OURS, LONGEST, measure)) for measure in SCORE_NAMES}
     checks = {
