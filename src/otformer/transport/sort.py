@@ -10,7 +10,7 @@ A plan has n² entries, so a long list is first cut, by its *soft rank*. With an
 
 is increasing in x: it keeps the order exactly, and a plan near the optimal one spreads the values evenly. Move the list onto
 m ≪ n places y, λ falling until these are distinguished. The values with r(x) nearest to one place are a band: all of
-them lie below all of the next band, and each band is a shorter list of its own, scaled to [0, 1] again. This leaves out no mass
+them lie below all of the next band, and each band is a shorter list of its own, scaled to [0, 1] again. No mass is left out
 that would need a bound: a plan that is not optimal makes bands uneven, never wrong. Only rounding could swap two values at
 the border of two bands; borders are therefore compared, and bands that overlap are joined. With m and the lengths of bands
 bounded, n numbers take O(n) memory and O(n log n) time.
