@@ -30,7 +30,10 @@ def test_a_stream_that_cannot_be_used_is_one_line(command, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-READY = "import sys, otformer.cli.__main__ as it; print(flush=True); sys.argv = ['otformer', 'sort', '2', '1']; it.main()"
+READY = (  # the line is written once interrupts are caught
+    "import sys, otformer.cli.__main__ as it; it._open_streams = lambda: print(flush=True); "
+    "sys.argv = ['otformer', 'sort', '2', '1']; it.main()"
+)
 
 
 @pytest.mark.parametrize("wait", [0.01, 0.05, 0.2, 0.5])
