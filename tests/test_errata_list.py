@@ -67,7 +67,7 @@ def test_every_test_of_an_erratum_is_named() -> None:
 
 def test_the_counts_are_right_wherever_they_are_printed() -> None:
     assert f"There are {len(ERRATA)} errata" in PAGE
-    assert f"so do the {len(OTHERS)} entries that are no errors" in PAGE
+    assert f"so do the {len(OTHERS)} entries that are not errors" in PAGE
     for page in ("README.md", "CHANGELOG.md"):
         counts = re.findall(r"(\d+) errata", (ROOT / page).read_text("utf-8"))
         assert counts
