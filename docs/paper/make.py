@@ -35,7 +35,7 @@ def checked() -> str:
     ]
     return (
         f"{sum(map(len, check.THEOREMS.values()))} theorems:\n"
-        "#block[#set text(size: 8.5pt)\n#set par(justify: false, first-line-indent: 0em)\n"
+        "#block(breakable: false)[#set text(size: 8.5pt)\n#set par(justify: false, first-line-indent: 0em)\n"
         "#table(columns: (auto, 1fr), align: left, stroke: none, inset: (x: 4pt, y: 3pt), table.hline(),\n"
         + "\n".join(rows)
         + "\ntable.hline())]\n"
@@ -43,7 +43,7 @@ def checked() -> str:
 
 
 def figure() -> None:
-    fig, (left, right) = figures.figure(10, 3.9, 1, 2)
+    fig, (left, right) = figures.figure(10, 3.6, 1, 2)
     _draw_rate(left)
     _draw_two_points(right)
     fig.savefig(BUILD / "figure.png", dpi=220)
@@ -80,8 +80,8 @@ def _draw_two_points(axes: figures.Axes, reg: float = 0.05, layers: int = 4000) 
         color=figures.INK,
         label="theorem D: no one-λ network is below",
     )
-    axes.set(xlabel="layer", ylabel="marginal error E", ylim=(1e-8, 10), title=f"two points, λ = {reg:g}")
-    axes.legend(loc="lower left")
+    axes.set(xlabel="layer", ylabel="marginal error E", ylim=(1e-8, 1e4), title=f"two points, λ = {reg:g}")
+    axes.legend(loc="upper right")
 
 
 def main() -> None:

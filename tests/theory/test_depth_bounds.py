@@ -224,7 +224,7 @@ def test_C_heads_in_turn(omega: float, turns: str, record_property: Record) -> N
 
 @pytest.mark.parametrize("omega", [1.0, 1.28])
 def test_C_the_gradient_of_the_best_layer_falls_as_one_over_k(omega: float, record_property: Record) -> None:
-    """Some layer j from ⌊k/2⌋ to k − 1 has N²/(4s + N) ≤ 4δ/(λ c k), N = ‖∇L_j‖₁, δ = L − L* at layer ⌊k/2⌋. For one point
+    """Some layer j from ⌊k/2⌋ to k − 1 has E²/(4s + E) ≤ 4δ/(λ c k), E = ‖∇L_j‖₁, δ = L − L* at layer ⌊k/2⌋. For one point
     of mass near the solution, k = 2 and ω = 1.28 it is 0.92 of that: the second layer loses nearly all that is left."""
     c, tally = theory.descent_constant(omega), Tally()
 
@@ -248,7 +248,7 @@ def test_C_the_gradient_of_the_best_layer_falls_as_one_over_k(omega: float, reco
 
 
 def test_C_the_constants_are_the_best_ones(record_property: Record) -> None:
-    """c_ω is attained by −h(z)/((e^z − 1)²/(e^z + 1)) over z, and N² ≤ D(4s + N) by M = 2 P*."""
+    """c_ω is attained by −h(z)/((e^z − 1)²/(e^z + 1)) over z, and E² ≤ Δ(4s + E) by M = 2 P*."""
     z = np.linspace(-30, 30, 2_000_001)
     z = z[np.abs(z) > 1e-3]
     for omega in (0.2, 0.5, 0.9, 1.0, 1.3, 1.5, 1.7, 1.8, 1.88):

@@ -20,7 +20,7 @@ FURTHEST = math.log(3) - 2 / 3  # r − 1 − log r at r = 1/3, where |tanh(½ l
 
 @pytest.mark.parametrize("heads", ["both", "rows", "columns"])
 def test_L_per_layer(heads: str, record_property: Record) -> None:
-    """m⁺ ≤ (1 − c) m, c of the shorter step; one head alone does the same to its own side."""
+    """μ⁺ ≤ (1 − c) μ, c of the shorter step; one head alone does the same to its own side."""
     count, nearest = 0, 0.0
     for p in problems(0):
         u, v = p.start()
@@ -58,7 +58,7 @@ def test_L_per_layer_is_attained(gap: float, scale: float, record_property: Reco
 
 @pytest.mark.parametrize("step", [0.4, 1.0, 1.9, 2.0])
 def test_L_many_layers(step: float, record_property: Record) -> None:
-    """m_ℓ ≤ `linear_bound` at layer ℓ itself, and that is at most (2R/λ)(1 − ¾g(1−η))^{ℓ−k₁}; both heads, γ = step·λ."""
+    """μ_ℓ ≤ `linear_bound` at layer ℓ itself, and that is at most (2R/λ)(1 − ¾g(1−η))^{ℓ−k₁}; both heads, γ = step·λ."""
     count, nearest, g = 0, 0.0, step / 2
     for p in problems(1, each=130):
         u, v = p.start(most=4.0)
@@ -82,7 +82,7 @@ def test_L_many_layers(step: float, record_property: Record) -> None:
 
 @pytest.mark.parametrize("gap", [3.0, 5.0])
 def test_L_many_layers_is_attained(gap: float, record_property: Record) -> None:
-    """2×2 from R = λ/1000: every layer. From R = λ: m ≤ 1e-9 after so many layers, within 10 %."""
+    """2×2 from R = λ/1000: every layer. From R = λ: μ ≤ 1e-9 after so many layers, within 10 %."""
     for far in (1e-3, 1.0):
         C, (u, v), (x, y) = two_by_two(gap, 0.0, far)
         phi, m = hilbert.log_phi(C, 1.0), [2 * far]
@@ -158,7 +158,7 @@ def test_L_the_papers_informal_theorem(record_property: Record) -> None:
 
 @pytest.mark.parametrize("omega", [0.4, 1.0])
 def test_L_alternating_heads(omega: float, record_property: Record) -> None:
-    """γ = 2λω, ω ≤ 1: a pair of layers has m⁺ ≤ (1 − c) m, whichever head begins; and no layer increases m."""
+    """γ = 2λω, ω ≤ 1: a pair of layers has μ⁺⁺ ≤ (1 − c) μ, whichever head begins; and no layer increases μ."""
     count, nearest = 0, 0.0
     for p in problems(3):
         for first in (True, False):

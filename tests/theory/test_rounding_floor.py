@@ -18,7 +18,7 @@ from otformer.transport import reference
 
 @pytest.mark.parametrize("kind", ["aligned", "random"])
 def test_P_errors_per_layer(kind: str, record_property: Record) -> None:
-    """m⁺ ≤ (1 − c) m + 2e/λ for layers wrong by e; aligned: the error pushes apart what is apart."""
+    """μ⁺ ≤ (1 − c) μ + 2r/λ for layers wrong by r; aligned: the error pushes apart what is apart."""
     count, nearest = 0, 0.0
     for p in problems(6):
         u, v = p.start(most=4.0)

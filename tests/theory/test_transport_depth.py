@@ -58,7 +58,7 @@ def assigned(C: Array) -> float:
 
 @pytest.mark.parametrize("weights", ["unit", "any"])
 def test_O_at_every_layer(weights: str, record_property: Record) -> None:
-    """⟨C, P̂⟩ − min ≤ c̄N + λσ log min(n, m), from (0, 0) and from far away; the optimum by scipy, or by POT."""
+    """⟨C, P̂⟩ − min ≤ c̄E + λσ log min(n, m), from (0, 0) and from far away; the optimum by scipy, or by POT."""
     random, count, nearest = np.random.default_rng(0), 0, 0.0
     for n, m in ((2, 2), (3, 3), (8, 8), (20, 20)) if weights == "unit" else ((2, 2), (2, 7), (9, 4), (12, 12)):
         C = costs(random, 260, n, m)
@@ -112,7 +112,7 @@ def test_O_the_entropy_part_is_attained(record_property: Record) -> None:
 
 
 def test_O_depth(record_property: Record) -> None:
-    """Among `transport_depth` layers from (0, 0) one has N ≤ 2εn/5c̄, and its rounded plan is optimal up to εn."""
+    """Among `transport_depth` layers from (0, 0) one has E ≤ 2εn/5c̄, and its rounded plan is optimal up to εn."""
     random, count, nearest = np.random.default_rng(1), 0, 0.0
     for n in (2, 3, 5, 8, 12):
         C, tol = costs(random, 200, n, n), random.uniform(0.3, 1, 200)

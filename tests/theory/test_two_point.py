@@ -89,7 +89,7 @@ def test_d_no_network_of_one_reg_is_faster_than_one_over_k(record_property: Reco
 
 
 def hilbert_distances(reg: Array, layers: list[tuple[Array, Array, Array]]) -> Array:
-    """m_k = max(osc e, osc f) on the list, [layers + 1, networks]. The solution: u*_1 − u*_2 = v*_2 − v*_1 = 1."""
+    """μ_k = max(osc e, osc f) on the list, [layers + 1, networks]. The solution: u*_1 − u*_2 = v*_2 − v*_1 = 1."""
     C = np.broadcast_to(COST, (len(reg), 2, 2))
     solution = C - (reg * np.log1p(np.exp(-1 / reg)))[:, None, None] - (1 - np.eye(2))  # u*_i + v*_j, up to a constant
     assert np.exp((solution - C) / reg[:, None, None]).sum(1) == pytest.approx(1)
@@ -101,7 +101,7 @@ def hilbert_distances(reg: Array, layers: list[tuple[Array, Array, Array]]) -> A
 
 
 def test_d_hilberts_distance_falls_by_a_logarithm_only(record_property: Record) -> None:
-    """3,000 networks of 200 layers: m_k ≥ 1/λ − log(1 + W), an equality at k = 0; alternating heads: 1/λ − log k."""
+    """3,000 networks of 200 layers: μ_k ≥ 1/λ − log(1 + W), an equality at k = 0; alternating heads: 1/λ − log k."""
     random, count, depth = np.random.default_rng(6), 3000, 200
     reg = 10 ** random.uniform(math.log10(0.02), 1, count)
     rows, columns = steps_of_all_kinds(random, depth, count)

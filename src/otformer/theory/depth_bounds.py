@@ -5,7 +5,7 @@ solution:
 
     A   osc((u − u*)/λ) ≤ (osc z + η osc z')/(1 − η²),  so after ℓ layers  μ ≤ 4 artanh(τ)/(1 − η)
     B   λ KL(P*‖M) = L − L* ≤ R ‖∇L‖₁,                  so after ℓ layers  KL ≤ (R/λ) 4sτ/(1 − τ)
-    C   1/x − log x grows by λc/2R a layer,  x = λ KL/(4sR)
+    C   1/x − log x grows by λc/2R per layer,  x = λ KL/(4sR)
 
 A and B take τ from `bounds.residual_bound` (both heads, γ < 2λ). C needs no τ, and has 1/ℓ in place of 1/√ℓ.
 Every function returns inf where its bound says nothing or overflows.
@@ -191,7 +191,7 @@ def plan_change(mass: float, reg: float, cost_error: float) -> float:
 def sink_rise(offset: float, omega: float) -> float:
     """Theorem F: by no more than this, times λ Σa, a head with a sink off by y raises the dual of the limit: 2ω |e^y − 1|.
 
-    y = log N + ψ/λ, ψ the sink's dual and N the number of tokens beside it; 0 < ω ≤ 1.884013.
+    y = log N + ψ/λ, ψ the sink's potential and N the number of tokens beside it; 0 < ω ≤ 1.884013.
 
     >>> sink_rise(0.0, omega=1.8), round(sink_rise(math.log(2), omega=1.5), 12)
     (0.0, 3.0)

@@ -1,20 +1,21 @@
 r"""A linear rate from any start, and the floor that rounding leaves (docs/theorems.md, L and P).
 
-m = max(μ(p, p*), μ(q, q*)), g = γ/2λ of the shorter step, R the sup-norm distance from the start to a solution, and τ at
-least all |tanh(z/2)| and |tanh(z'/2)|, z = log(S/a), z' = log(S'/b).
+μ = max(μ(p, p*), μ(q, q*)) is Hilbert's distance to the solution, g = γ/2λ of the shorter step, and R the sup-norm distance
+from the start to a solution. No |tanh(z/2)| or |tanh(z'/2)| is above τ; z = log(S/a), z' = log(S'/b).
 
 **One layer.** With e = (u − u*)/λ, f = (v − v*)/λ and h_i = log Σ_j (P*_ij/a_i) e^{f_j}, z = e + h, and
 
-    tanh(z_i/2) − tanh(z_k/2) = ½κ(z_i − z_k),   1 − τ² ≤ κ ≤ 1,   osc h ≤ η osc f  (Birkhoff),
-    e_i⁺ − e_k⁺ = (1 − gκ)(e_i − e_k) − gκ(h_i − h_k),   so   m⁺ ≤ (1 − c) m,   c = g (1 − τ²)(1 − η).
+    2 tanh(z_i/2) − 2 tanh(z_k/2) = κ(z_i − z_k),   1 − τ² ≤ κ ≤ 1,   osc h ≤ η osc f  (Birkhoff),
+    e_i⁺ − e_k⁺ = (1 − gκ)(e_i − e_k) + gκ(h_k − h_i),   so   μ⁺ ≤ (1 − c) μ,   c = g (1 − τ²)(1 − η).
 
-**Many layers.** m_0 ≤ 2R/λ. Layers with γ ≤ 2λ do not expand, so |z| ≤ 2R/λ and τ ≤ tanh(R/λ) at all of them; both heads
+**Many layers.** μ_0 ≤ 2R/λ. Layers with γ ≤ 2λ do not expand, so |z| ≤ 2R/λ and τ ≤ tanh(R/λ) at all of them; both heads
 with γ < 2λ have τ_j² ≤ T/j as well, T = R²/(λ²π g(1−g)) (`bounds.residual_bound`). With c_0 = g(1 − η) the bound is
 2R/λ times Π_{j<ℓ} (1 − c_0 + c_0 τ_j²). Its logarithm's terms fall with j, so a sum of them is below their integral,
 
     Σ_{J<j<ℓ} log(A + B/j) ≤ F(ℓ−1) − F(J),   F(x) = x log(A + B/x) + (B/A) log(Ax + B),   A = 1 − c_0,   B = c_0 T.
 
-**Errors.** If a layer is wrong by e in every u and v, the oscillations are by 2e: m⁺ ≤ (1 − c) m + 2e/λ.
+**Errors.** If a layer is wrong by at most r in every u and v, osc e and osc f are wrong by at most 2r/λ:
+μ⁺ ≤ (1 − c) μ + 2r/λ.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ MOST_COUNTED = 2**53  # layers: above it float64 does not hold every whole numbe
 
 
 def contraction(reg: float, log_phi: float, tau: float, step: float | None = None) -> float:
-    """Theorem L's c = (γ/2λ)(1 − τ²)(1 − η): a layer leaves at most 1 − c of m = max(μ(p, p*), μ(q, q*)).
+    """Theorem L's c = (γ/2λ)(1 − τ²)(1 − η): a layer multiplies μ = max(μ(p, p*), μ(q, q*)) by 1 − c or less.
 
     γ = ``step`` ≤ 2λ is the shorter step of the two heads (λ unless given), φ of `hilbert.log_phi`. For alternating heads
     with ω ≤ 1 and γ = 2λω the same holds per pair of layers.
@@ -82,9 +83,9 @@ def linear_depth(reg: float, distance: float, tol: float, log_phi: float, step: 
 
 
 def rounding_floor(reg: float, error: float, contraction: float) -> float:
-    """Theorem P: layers that are wrong by at most e in every u and v end with m ≤ 2e/(λc), however many they are.
+    """Theorem P: layers that are wrong by at most r = ``error`` in every u and v end with μ ≤ 2r/(λc), at every depth.
 
-    c is the least `contraction` of the late layers. After k of them m ≤ (1 − c)^k m_0 + 2e/(λc).
+    c = ``contraction`` is that of the late layer where it is least. After k of them μ ≤ (1 − c)^k μ_0 + 2r/(λc).
 
     >>> rounding_floor(reg=0.5, error=1e-7, contraction=0.1)
     4e-06

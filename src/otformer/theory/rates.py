@@ -1,8 +1,8 @@
 r"""Linear rates of the schedules near the solution, predicted and measured. Derivations: docs/theory.md, section 6.
 
-Let K = D_a^{-1/2} P*_λ D_b^{-1/2}, with singular values 1 = σ₁ > σ₂ = σ ≥ …. Near the solution, in the coordinates
-(√a u, √b v), a head moves its dual by −g times (own error + K × other error), g = γ/2λ. Hence, modulo the gauge
-(u + c, v − c):
+Let K = D_a^{-1/2} P*_λ D_b^{-1/2}, with singular values 1 = σ₁ > σ₂ = σ ≥ …. Near the solution let
+α = √a δu and β = √b δv be the rescaled changes from it. To first order the row head does α ← α − g(α + Kβ), the column head
+β ← β − g(β + Kᵀα), g = γ/2λ. Hence, modulo the gauge (u + c, v − c):
 
     both heads, step γ          modes 1 − g(1 ± σ_k)        rate max(1 − g(1−σ), |1 − 2g|) per layer
     alternating heads, γ = 2λω  (μ+ω−1)² = μ ω² σ_k²         rate max |μ| per pair of layers (successive over-relaxation)

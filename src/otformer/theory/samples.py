@@ -1,6 +1,7 @@
 r"""The layers on n samples beside the same layers on the distributions they come from (docs/theorems.md, W).
 
-x_1 … x_n ~ μ and y_1 … y_n ~ ν are independent, a = b = 1/n. In ū = u + λ log n and v̄ = v + λ log n S_i/a_i is a mean,
+x_1 … x_n ~ μ and y_1 … y_n ~ ν are independent, μ and ν two distributions, and a = b = 1/n. Put ū = u + λ log n and
+v̄ = v + λ log n. Then S_i/a_i is a mean,
 
     S_i/a_i = (1/n) Σ_j k(x_i, y_j),   k = e^{(ū(x) + v̄(y) − C(x, y))/λ − 1},
 
