@@ -53,7 +53,7 @@ def test_the_layer_moves_by_slider_buttons_and_keys_and_the_matrix_with_it(brows
         (lambda: browser.click("#play-player .on"), 6),
         (lambda: browser.click("#play-player .back"), 5),
         (lambda: browser.js("document.activeElement.blur()") or browser.press("ARROW_RIGHT"), 6),
-        (lambda: browser.press("END"), 150),
+        (lambda: browser.press("END"), 300),
         (lambda: browser.press("HOME"), 0),
     ):
         action()
@@ -90,7 +90,7 @@ def test_presets_give_what_they_name(browser: Browser, page: Path) -> None:
         browser.js("const e = document.getElementById('preset'); e.value = arguments[0]; e.onchange()", name)
         browser.js("await new Promise(requestAnimationFrame)")
         assert browser.js("return document.getElementById('preset').value") == name
-    assert len(names) == 7
+    assert len(names) == 8
     assert browser.complaints() == []
     choose(browser, "preset", "two points, slow but for annealed")
     browser.js("explorer.set({layer: 600})")
@@ -255,12 +255,12 @@ def test_words_change_with_pair_reading_layer_and_head(browser: Browser, page: P
     assert "Pourriez-vous" in text(browser, "words-table")
 
 
-def test_the_tour_has_six_steps_and_ends(browser: Browser, page: Path) -> None:
+def test_the_tour_has_seven_steps_and_ends(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.click("#tour-start")
-    for k in range(1, 7):
+    for k in range(1, 8):
         settle(browser)
-        assert text(browser, "tour-text").startswith(f"{k} of 6.")
+        assert text(browser, "tour-text").startswith(f"{k} of 7.")
         assert browser.faults() == []
         browser.click("#tour-next")
     assert browser.js("return document.getElementById('tour').hidden")

@@ -102,9 +102,9 @@ def test_extremes_give_words_not_nan(browser: Browser, page: Path, fragment: str
 
 
 def test_the_layer_said_of_the_broken_network_is_one_that_it_has(browser: Browser, page: Path) -> None:
-    browser.open(page, "#mode=plane&list=&n=200&depth=200&brokenLayer=200&reg=0.005")
+    browser.open(page, "#mode=plane&list=&n=200&depth=400&brokenLayer=400&reg=0.005")
     go(browser, "break")
-    assert "layer 150 of 150" in text(browser, "break-player")
+    assert "layer 300 of 300" in text(browser, "break-player")
 
 
 def test_the_list_field_shows_what_was_dragged(browser: Browser, page: Path) -> None:

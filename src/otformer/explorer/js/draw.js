@@ -2,6 +2,7 @@
 
 export const COLOURS = {
   paper: "--grey", gradient: "--blue", alternating: "--green", relaxed: "--purple", annealed: "--orange", sinkhorn: "--ink",
+  "off the matching": "--wrong",
 };
 
 const known = new Map();

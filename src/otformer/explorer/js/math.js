@@ -139,6 +139,12 @@ export class Run {
 
   error(layer) { return marginalError(this.plan(layer), this.problem); }
 
+  // The share of attention that is not on the cells of a matching, mean over rows: 1 − Σ A_iσ(i) / n.
+  off(layer, cells) {
+    const { n, m } = this.problem, A = this.attention(layer);
+    return 1 - cells.reduce((sum, [i, j]) => sum + A[i * m + j], 0) / n;
+  }
+
   state(layer) { this._restore(layer); return this.Z; }
 
   _duals() {

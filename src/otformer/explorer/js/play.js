@@ -8,7 +8,7 @@ import { ABOUT_SCHEDULES, SCHEDULES } from "./schedules.js";
 import { PRESETS, readList, wordsOf, writePoints } from "./state.js";
 import { fillTables, foldable, ofCurves, ofMatrix } from "./tables.js";
 
-const CURVES = [...SCHEDULES, "sinkhorn"];
+const CURVES = [...SCHEDULES, "sinkhorn"], MATCHING = "off the matching";
 const STEP = 0.02;                           // of a point that is moved by an arrow key
 let chosen = null, at = null, box = null;    // the point that is held, where points are drawn, where the matrix is
 
@@ -16,7 +16,8 @@ export function mountPlay(app) {
   controls(app);
   const bar = player($("play-player"), {
     label: "layer", most: () => app.state.depth, get: () => app.state.layer, set: layer => app.set({ layer }),
-    text: () => `layer ${app.shown ?? 0} of ${app.state.depth}, error ${scientific(app.error ?? NaN)}`,
+    text: () => `layer ${app.shown ?? 0} of ${app.state.depth}, λ ${scientific(app.run().reg(app.shown ?? 0))}, ` +
+      `error ${scientific(app.error ?? NaN)}${app.off === null ? "" : `, ${Math.round(100 * app.off)} % off the matching`}`,
   });
   pointer(app);
   $("play-matrix").onclick = event => {
@@ -114,7 +115,8 @@ function draw(app) {
   const layer = app.reach(run, state.layer), A = run.attention(layer), plan = run.plan(layer);
   const shown = state.show === "plan" ? plan : A, added = sums(shown, n, m);
   const goals = [1, n / m], off = added.columns.reduce((most, t) => Math.max(most, Math.abs(t / goals[1] - 1)), 0);
-  Object.assign(app, { shown: layer, matrix: shown, error: marginalError(plan, problem) });
+  const away = app.matched.length ? run.off(layer, app.matched) : null;
+  Object.assign(app, { shown: layer, matrix: shown, error: marginalError(plan, problem), off: away });
   if (state.mode === "words") at = drawWords($("play-points"), points.names, A);
   else at = drawPoints($("play-points"), points, A, chosen);
   $("play-points").classList.toggle("free", state.mode === "plane");   // on a line, a finger may still scroll the page
@@ -143,14 +145,22 @@ function caption(app) {
   $("play-points").setAttribute("aria-label", `${app.problem.n} points x and ${app.problem.m} points y, linked by attention`);
 }
 
+function awayAt(run, layer, cells) {         // computed once per layer and matching
+  if (run.away?.cells !== cells) run.away = { cells, at: new Map() };
+  if (!run.away.at.has(layer)) run.away.at.set(layer, run.off(layer, cells));
+  return run.away.at.get(layer);
+}
+
 function errors(app) {
   const { state } = app;
   const series = [state.schedule, ...CURVES.filter(name => name !== state.schedule)].map(name => ({
     name, colour: css(COLOURS[name]), dash: name === "sinkhorn" ? [5, 4] : [], wide: name === state.schedule,
     points: app.errors(app.run({ schedule: name })),
   })).reverse();
+  const run = app.run(), away = app.matched.length ? series.at(-1).points.map(([layer]) => [layer, awayAt(run, layer, app.matched)]) : [];
+  series.push({ name: MATCHING, colour: css(COLOURS[MATCHING]), dash: [2, 3], wide: true, points: away });
   curves($("play-curves"), series, { depth: state.depth, at: app.shown, label: "marginal error" });
-  legend($("play-legend"), CURVES.map(name => [name, COLOURS[name], name === "sinkhorn"]));
+  legend($("play-legend"), [...CURVES.map(name => [name, COLOURS[name], name === "sinkhorn"]), [MATCHING, COLOURS[MATCHING], true]]);
 }
 
 // Dragging by pointer, and by keys: N and P choose a point, arrows move it.

@@ -48,10 +48,10 @@ export const FIELDS = {
   y: ["", points],
   source: ["The quick brown fox jumps over the lazy dog", sentence],
   target: ["Le renard brun rapide saute par-dessus le chien paresseux", sentence],
-  reg: [0.002, between(1e-4, 1)],
-  schedule: ["annealed", among(SCHEDULES)],
+  reg: [0.004, between(1e-4, 1)],
+  schedule: ["relaxed", among(SCHEDULES)],
   sink: ["frozen", among(["frozen", "token"])],
-  depth: [150, whole(1, 2000)],
+  depth: [300, whole(1, 2000)],
   layer: [0, whole(0, 2000)],
   show: ["attention", among(["attention", "plan"])],
   head: ["rows", among(["rows", "columns"])],
@@ -139,10 +139,11 @@ export function wordsOf(text) {
 }
 
 const SMALL = { n: 12, seed: 1, shape: "random", x: "", y: "", list: "", sink: "frozen", layer: 0, show: "attention", i: 0, j: 0 };
-const ANNEALED = { ...SMALL, schedule: "annealed" };
+const ANNEALED = { ...SMALL, schedule: "annealed" }, NUMBERS = { ...SMALL, mode: "line", list: FIELDS.list[0], i: 3, j: 11 };
 const FIGURE4 = { ...SMALL, mode: "plane", reg: 0.05, schedule: "gradient", depth: 600 };
 export const PRESETS = {
-  "12 numbers": { ...ANNEALED, mode: "line", list: FIELDS.list[0], i: 3, j: 11, reg: 0.002, depth: 150 },
+  "12 numbers": { ...NUMBERS, schedule: "relaxed", reg: 0.004, depth: 300 },
+  "12 numbers, annealed": { ...NUMBERS, schedule: "annealed", reg: 0.002, depth: 150 },
   "the paper's figure 4, n = 4": { ...FIGURE4, n: 4, seed: 4 },
   "the paper's figure 4, n = 8": { ...FIGURE4, n: 8, seed: 8 },
   "two rings": { ...ANNEALED, mode: "plane", n: 24, shape: "rings", reg: 0.01, depth: 200 },
