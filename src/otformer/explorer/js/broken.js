@@ -23,8 +23,8 @@ const SAID = {
   squares: ["no squares in the prompt",
     "x_sq and y_sq are 0. Harmless in the end: ‖x_i‖² shifts a row of the cost, which u makes good."],
   step: ["step too long",
-    "At twice the γ of “gradient” the attention converges, but u + v swings for ever and the sums with it; at 4γ the attention " +
-    "is off as well."],
+    "At twice the γ of “gradient” the attention converges, but u + v swings, and the sums with it: they settle only as 1/√layers. " +
+    "At 4γ the attention is off as well."],
 };
 let fallback = null;
 
