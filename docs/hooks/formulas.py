@@ -22,6 +22,7 @@ PAGES = {
     "paper.md",
     "general-costs.md",
     "theorem-tests.md",
+    "proof-beside-code.md",
 }
 BLOCK = re.compile(r'<div class="highlight"><pre><span></span><code>(?P<text>[^<]*)</code></pre></div>')
 TOKEN = re.compile(
