@@ -195,7 +195,8 @@ STEPS = (
     Step(
         "The dual falls.",
         "L(u⁺, v⁺) ≤ L(u, v), for steps up to 1.884013λ",
-        "[theory 5](theory.md#5-alternating-heads-l-falls-in-every-layer-for-_c-and-the-layers-converge); Coq `both_heads_lower_by_the_residual` (`Dual.v`)",
+        "[theory 5](theory.md#5-alternating-heads-l-falls-in-every-layer-for-_c-and-the-layers-converge); "
+        "Coq `both_heads_lower_by_the_residual` (`Dual.v`)",
         NETWORK + "transformer.py",
         "return Z + update",
         _dual,
