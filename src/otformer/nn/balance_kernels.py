@@ -12,7 +12,7 @@ vector 1 is kept out by taking Σρ/Σc off ρ/c, ρ the residual.
 Short moves multiply P itself. Going through X + f + g would round it by 6·10⁻⁸ max(|X|, |f|, |g|) in every step, and no sum
 could be trusted beyond that; long ones have to, so that what has underflowed can come back.
 
-Weights are in units of the problem's greatest. −∞ is LEAST here, as differences are taken. Logits that are no numbers, and
+Weights are in units of the problem's greatest. −∞ is LEAST here, as differences are taken. Logits that are nan or +∞, and
 rows or columns with mass all of whose entries are forbidden, make the error ∞; they are named afterwards.
 """
 

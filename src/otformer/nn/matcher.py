@@ -17,7 +17,7 @@ They cross to the CPU once. DETR has [B·Q, N], B times as many numbers, and one
 
 Where U or H is 0, of boxes without an area, its part is 0.
 
-What cannot be told without a look at the numbers (a label that is no class, a box of negative width) makes a cost nan: it is
+What cannot be told without a look at the numbers (an unknown label, a box of negative width) makes a cost nan: it is
 found on the CPU, where the numbers are needed anyway, and nothing waits for it before.
 
 [1] H. Rezatofighi et al.: Generalized intersection over union. CVPR, 2019.
@@ -121,7 +121,7 @@ class Matcher(nn.Module):
         return total
 
     def _class_costs(self, logits: Tensor, labels: Tensor, image: Tensor) -> Tensor:
-        """[N, Q], of logits [B, Q, K]; nan for a label that is no class."""
+        """[N, Q], of logits [B, Q, K]; nan for an unknown label."""
         classes = logits.shape[2]
         known = (labels >= 0) & (labels < classes)
         at = image, slice(None), labels.clamp(0, classes - 1)

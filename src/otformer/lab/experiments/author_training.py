@@ -30,12 +30,12 @@ from otformer.lab.experiments.experiment import Context, Numbers, Outcome, Row
 from otformer.lab.training.author_runs import LOSSES, RUNS, WEIGHTS
 from otformer.lab.training.evaluate import DRAWS_SIZES
 
-HIS, HIS_PLAIN, CORRECTED = "author", "author-no-prompt", "author-no-prompt-corrected"
+HIS, HIS_PLAIN, NO_PROMPT_CORRECTED = "author", "author-no-prompt", "author-no-prompt-corrected"
 OURS, LITERAL, STABLE = "sort-draws-sizes", "arxiv-literal", "author-stable"
 NAMED = {
     HIS: ("the author's, with the prompt", figures.BLUE, "-"),
     HIS_PLAIN: ("the author's, without it", figures.ORANGE, "-"),
-    CORRECTED: ("without it, output head corrected", figures.YELLOW, "--"),
+    NO_PROMPT_CORRECTED: ("without it, output head corrected", figures.YELLOW, "--"),
     LITERAL: ("arXiv's text to the letter", figures.PURPLE, "-."),
     OURS: ("ours, trained on n = 3 to 15", figures.GREEN, "-"),
 }
@@ -66,7 +66,7 @@ def run(context: Context) -> Outcome:
     nearer = {n: _nearer(each) for n, each in seen.items()}
     finals = {name: _final(runs[name]) for name in PRINTED_LOSSES}
     sizes = TAUGHT, DOUBLED_SIZE
-    gaps = {(n, m, o): gap(HIS, o, n, m) for n in sizes for m in SCORE_NAMES for o in (HIS_PLAIN, CORRECTED)}
+    gaps = {(n, m, o): gap(HIS, o, n, m) for n in sizes for m in SCORE_NAMES for o in (HIS_PLAIN, NO_PROMPT_CORRECTED)}
     nearby = {measure: mean(learned(HIS, NEARBY, measure)) for measure in SCORE_NAMES}
     ours = {measure: mean(learned(OURS, LONGEST, measure)) for measure in SCORE_NAMES}
     checks = {
@@ -75,9 +75,9 @@ def run(context: Context) -> Outcome:
         "overflow": _overflow(runs[HIS]),
         "stable": not any(runs[STABLE]["stopped"]) and 0.5 <= _final(runs[STABLE]) / PRINTED_LOSSES[HIS][-1] <= 2,
         "nearby": max(nearby[measure].mean for measure in ("rows", "value_rows")) >= 90,
-        "prompt": all(gaps[TAUGHT, m, o].low > 0 for m in ("rows", "value_rows") for o in (HIS_PLAIN, CORRECTED)),
-        "prompt_rows": all(gaps[DOUBLED_SIZE, "rows", o].low > 0 for o in (HIS_PLAIN, CORRECTED)),
-        "prompt_values": all(gaps[DOUBLED_SIZE, "value_rows", o].low > 0 for o in (HIS_PLAIN, CORRECTED)),
+        "prompt": all(gaps[TAUGHT, m, o].low > 0 for m in ("rows", "value_rows") for o in (HIS_PLAIN, NO_PROMPT_CORRECTED)),
+        "prompt_rows": all(gaps[DOUBLED_SIZE, "rows", o].low > 0 for o in (HIS_PLAIN, NO_PROMPT_CORRECTED)),
+        "prompt_values": all(gaps[DOUBLED_SIZE, "value_rows", o].low > 0 for o in (HIS_PLAIN, NO_PROMPT_CORRECTED)),
         "ours": min(ours["rows"].mean, ours["value_rows"].mean) >= 95,
         "layers": bool(nearer[TAUGHT][-1]),
         "layers_each": bool(nearer[TAUGHT][:-1].double().mean() > 0.5),
@@ -90,7 +90,7 @@ def run(context: Context) -> Outcome:
         "nearby": nearby,
         "by_table": [author.table_right(moved, TAUGHT, context.seed) for moved in ("as drawn", "x + 0.1", "x/2 + 1/4")],
         "ours": ours,
-        "gaps": {f"{m}{n}": [gaps[n, m, o] for o in (HIS_PLAIN, CORRECTED)] for n, m, _ in gaps},
+        "gaps": {f"{m}{n}": [gaps[n, m, o] for o in (HIS_PLAIN, NO_PROMPT_CORRECTED)] for n, m, _ in gaps},
     }
     rows = [*_scores(runs), *_answered(answers, duals, seen)]
     return Outcome(rows, _draw(runs, seen), numbers, checks, _settings(runs))
@@ -149,7 +149,7 @@ def _numbers(runs: dict[str, Any], answers: dict[str, Answers], duals: dict[str,
         "heads": (float(heads[stopped > 0].min()), float(heads[stopped > 0].max())),
         "other_heads": spread(torch.tensor(heads[stopped == 0])),
         "above": [int((heads[chosen] > OVERFLOW).sum()) for chosen in (stopped > 0, stopped == 0)],
-        "plain_heads": max(head for name in (HIS_PLAIN, CORRECTED) for _, head in runs[name]["largest logits"]),
+        "plain_heads": max(head for name in (HIS_PLAIN, NO_PROMPT_CORRECTED) for _, head in runs[name]["largest logits"]),
         "stable_seeds": len(runs[STABLE]["stopped"]),
         "stable_stopped": sum(map(bool, runs[STABLE]["stopped"])),
         "stable_loss": _final(runs[STABLE]),
@@ -256,7 +256,7 @@ def _middle() -> int:
 
 
 def _draw_losses(ax: Any, runs: dict[str, Any]) -> None:
-    for name in (HIS, HIS_PLAIN, CORRECTED, OURS):
+    for name in (HIS, HIS_PLAIN, NO_PROMPT_CORRECTED, OURS):
         _, colour, dash = NAMED[name]
         first = [1, *[runs[name]["first loss"]] * 3, 0]
         step, low, median, high, _ = zip(first, *runs[name]["curve"], strict=True)

@@ -2,7 +2,7 @@ r"""Matchings of many point clouds, exactly, in as many threads as there are.
 
 As many points of equal weight on both sides are an assignment of a matrix of costs. Up to `STACKED_UP_TO` points those of
 one size are stacked (exact/small_assignments.py), up to `MATRIX_UP_TO` each goes through listed.py. All others go through
-solve_exact. An assignment is proved by a look at all pairs,
+solve_exact. An assignment is proved by a scan of all pairs,
 
     gap = Σ_i (c_i,to(i) − g_to(i) − min_j (c_ij − g_j)),
 
