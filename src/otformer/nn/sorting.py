@@ -76,8 +76,8 @@ class SoftSort(Sorting):
     r"""Differentiable sorting, ascending: transport of n values onto n places; `sorting` has the formula.
 
     Exact as reg → 0, otherwise blurred over about √reg standard deviations. Evenly spaced neighbours are distinguished if
-    reg is well below 24/n². The places are equal shares of the mass: with weights, sorted_j is the mean of the values between
-    the shares j/n and (j + 1)/n of it. Absent items come last, as 0.
+    reg is well below 24/n². The places are equal shares of the mass: with weights, sorted_j is the mean of the values
+    between the shares j/n and (j + 1)/n of it. Absent items come last, as 0.
 
     >>> soft = SoftSort(reg=0.001)
     >>> soft(torch.tensor([3.0, -1.0, 2.0])).round(decimals=3).tolist()
