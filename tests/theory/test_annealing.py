@@ -61,7 +61,7 @@ def test_e_no_layer_of_any_reg_enlarges_the_slow_quantities(record_property: Rec
 
 
 def test_e_a_layer_at_eight_times_the_largest_cost_divides_them_by_twelve(record_property: Record) -> None:
-    """From (0, 0), rows first: 0.1316 L after layer 1, L/40 · 12^{2−k} after layer k ≥ 2, and the proof's |z| ≤ 0.081."""
+    """From (0, 0), rows first: 0.108 L after layer 1, L/40 · 12^{2−k} after layer k ≥ 2, and the proof's |z| ≤ 0.081."""
     random, count, ratio = np.random.default_rng(6), 3000, 0.0
     C, reg, off = costs(random, count), np.full(count, 8.0), np.zeros(count)
     turn = (C[:, 0, 1] - C[:, 1, 0]) / 2
@@ -70,7 +70,7 @@ def test_e_a_layer_at_eight_times_the_largest_cost_divides_them_by_twelve(record
     for k, (u, v) in enumerate(potentials(C, layers)):
         changed = abs(v[:, 1] - v[:, 0] - f if k % 2 == 0 else u[:, 0] - u[:, 1] - e)
         if k:
-            most = 0.1316 if k == 1 else 12.0 ** (2 - k) / 40
+            most = 0.108 if k == 1 else 12.0 ** (2 - k) / 40
             assert (changed <= most + 1e-14).all()
             ratio = max(ratio, float((changed / most).max())) if k < 3 else ratio
         if k > 1:
@@ -92,14 +92,13 @@ def parts(reg: float, tol: float, largest: float, left_out: str = "") -> list[tu
 
 @pytest.mark.parametrize("left_out", ["", FIRST, FALLING, LAST])
 def test_e_its_networks_reach_what_they_are_built_for(left_out: str, record_property: Record) -> None:
-    """12,000 problems, λ/L 1e-4 … 1, ε 1e-12 … 1 as far as float64 can tell; without a part some of them fail."""
+    """12,000 problems, λ/L 1e-4 … 1, ε 1e-12 … 1, in long doubles: in float64 rounding is the larger part of E."""
     random, worst, count, same = np.random.default_rng(7), 0.0, 40, True
     for number in range(300):
         largest, ratio = float(2.0 ** random.integers(-9, 10)), 2.0 ** -random.choice([random.integers(0, 14), 9])
         reg = largest * float(ratio if number % 3 else 10 ** random.uniform(-4, 0))
         tol = float(10 ** random.uniform(-12, 0)) if number % 2 else 1e-12
-        tol = max(tol, 3e-15 * largest / reg)
-        C, ours = costs(random, count, largest), annealing(reg, tol, largest)
+        C, ours = costs(random, count, largest).astype(np.longdouble), annealing(reg, tol, largest)
         layers = parts(reg, tol, largest, left_out)
         if not left_out:
             same &= [(r[0], s[0], t[0]) for r, s, t in layers] == [(each.reg, each.rows, each.columns) for each in ours]

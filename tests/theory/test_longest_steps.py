@@ -75,3 +75,26 @@ def test_alternating_heads_below_two_over_one_plus_eta_converge_even_above_omega
         count += len(u)
     assert above > 100
     record_property("problems", count)
+
+
+def test_alternating_heads_above_one_have_a_rate_from_the_start(record_property) -> None:
+    """1 < ω < 2/(1 + η): every |z| ≤ 6R/λ + 2ω, and k pairs have m ≤ (2R/λ)(L.4 (ii)'s factor with tanh(3R/λ + ω))^k."""
+    excess, rate = Tally(), Tally()
+    for p in problems(11, steep=0.05):
+        eta = np.tanh(p.log_phi() / 4)
+        omega = 1 + (2 / (1 + eta) - 1) * p.random.uniform(0, 0.98, eta.shape)
+        step = 2 * omega[:, None]
+        u, v = p.start(3.0)
+        R = np.abs(np.concatenate([*apart(p, u, v)], 1)).max(1)
+        factor = np.maximum(1 - omega * (1 - eta) / np.cosh(3 * R + omega) ** 2, omega * (1 + eta) - 1)
+        for k in range(1, 41):
+            for rows in (True, False):
+                excess.holds(np.abs(p.excess(u, v)[1 - rows]).max(1), 6 * R + 2 * omega)
+                u, v = p.layer(u, v, step * rows, step * (not rows))
+            e, f = apart(p, u, v)
+            rate.holds(np.maximum(osc(e), osc(f)), 2 * R * factor**k, 1e-9)
+        rate.problems += len(u)
+    assert excess.largest > 0.1
+    assert rate.largest > 0.5
+    rate.record(record_property)
+    record_property("largest ratio of z", excess.largest)

@@ -135,7 +135,9 @@ def divergence_after(
     c = descent_constant(omega)
     if turns and omega > 1:
         raise checks.ArgumentError("omega", "be at most 1 for alternating heads", repr(omega), "longer steps may expand")
-    if not distance or not start:
+    if start and not distance:
+        raise checks.ArgumentError("start", "be 0 at distance 0", repr(start), "then KL(P*‖M) = 0 (docs/theorems.md, B.1)")
+    if not start:
         return 0.0
     whole = (5 if turns else 4) * mass * distance / reg
     if not (0 < whole < math.inf and 0 < start / whole < math.inf):  # the numbers overflow
