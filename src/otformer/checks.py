@@ -22,14 +22,16 @@ from otformer.memory import lacking
 LOW = torch.float16, torch.bfloat16  # read as float32, which holds every number of theirs
 NUMBERS = int, float, np.floating, np.integer  # of Python or numpy, True and False among them
 MASKED = "MaskedTensor"  # the class of torch.masked, told by its name so that nothing is imported
+LEAST_POSITIVE = 1e-300  # a setting that is to be positive and is not larger counts as 0
 FLOATS = "float16, bfloat16, float32 or float64, or whole numbers"
 
 
 def positive(name: str, value: Any) -> float:
     """A finite number above zero, as float."""
     number = _number(name, value, "a positive number")
-    if not (math.isfinite(number) and number > 1e-300):
-        raise ArgumentError(name, "be a positive, finite number", repr(value))
+    if not (math.isfinite(number) and number > LEAST_POSITIVE):
+        tiny = 0 < number <= LEAST_POSITIVE
+        raise ArgumentError(name, f"be above {LEAST_POSITIVE:g}" if tiny else "be a positive, finite number", repr(value))
     return number
 
 
