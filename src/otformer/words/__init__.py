@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from otformer.words.models.models import load
     from otformer.words.probe.one_pair import look_at
     from otformer.words.probe.page import show
-    from otformer.words.transfer.transferring import transfer, transfer_labels
+    from otformer.words.projection.transferring import transfer, transfer_labels
 
 _MODULES = {
     "load": "otformer.words.models.models",
     "look_at": "otformer.words.probe.one_pair",
     "show": "otformer.words.probe.page",
-    "transfer": "otformer.words.transfer.transferring",
-    "transfer_labels": "otformer.words.transfer.transferring",
+    "transfer": "otformer.words.projection.transferring",
+    "transfer_labels": "otformer.words.projection.transferring",
 }
 __all__ = ["load", "look_at", "show", "transfer", "transfer_labels"]
 

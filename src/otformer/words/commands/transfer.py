@@ -18,7 +18,7 @@ from otformer.words.commands.corpora import Corpus, Engine, Workers
 
 if TYPE_CHECKING:
     from otformer.words.jobs.jobs import Item, Job
-    from otformer.words.transfer.work import TransferWork
+    from otformer.words.projection.work import TransferWork
 
 FIRST = 10**9  # no column of a file
 
@@ -54,7 +54,7 @@ def transfer(
     from otformer.files import checked_out, not_read
     from otformer.words.align.methods import check
     from otformer.words.aligning import AlignWork
-    from otformer.words.transfer.work import TransferWork
+    from otformer.words.projection.work import TransferWork
 
     if links is None:
         check(method, languages)
@@ -79,8 +79,8 @@ def transfer(
 
 def _columns(files: list[str], column: int, stack: ExitStack) -> Corpus:
     """The sentences of a file in columns beside the lines of another, known to be as many."""
+    from otformer.words.projection.conll import blocks, parse_block
     from otformer.words.text.text import Pair, read_lines
-    from otformer.words.transfer.conll import blocks, parse_block
 
     if len(files) != 2 or files == ["-", "-"]:
         raise ArgumentError("text", "be two files: CoNLL, and its translation", " ".join(files))
@@ -123,9 +123,9 @@ def _checked(work: TransferWork, items: Callable[[], Iterator[Item]], given: Cor
     """Read all pairs before the work begins; returns the work that knows whether labels are spans."""
     from dataclasses import replace
 
+    from otformer.words.projection.labels import are_spans
+    from otformer.words.projection.pairs import LabelledPair
     from otformer.words.text.sizes import check_size
-    from otformer.words.transfer.labels import are_spans
-    from otformer.words.transfer.pairs import LabelledPair
 
     spans = True
     for number, item in enumerate(items(), 1):

@@ -7,13 +7,13 @@ from typing import Any
 
 from otformer.errors import ArgumentError
 from otformer.words.aligning import Alignment
+from otformer.words.projection.conll import Block
+from otformer.words.projection.labels import projected
+from otformer.words.projection.markup import parse
+from otformer.words.projection.placing import transferred
+from otformer.words.projection.units import Sentence
 from otformer.words.text.gold import Link, parse_links
 from otformer.words.text.text import Pair, word_spans, words
-from otformer.words.transfer.conll import Block
-from otformer.words.transfer.labels import projected
-from otformer.words.transfer.markup import parse
-from otformer.words.transfer.placing import transferred
-from otformer.words.transfer.units import Sentence
 
 Tokens = tuple[Sequence[str], Sequence[str]]  # the words of both sides of a pair
 Weights = Mapping[Link, float]  # links with scores

@@ -7,9 +7,9 @@ from typing import overload
 
 from otformer.errors import ArgumentError
 from otformer.words.aligning import align
+from otformer.words.projection.labels import projected
+from otformer.words.projection.pairs import Links, MarkedPair, Tokens, Weights, as_spaced, weights
 from otformer.words.text.text import Given, as_pair, words
-from otformer.words.transfer.labels import projected
-from otformer.words.transfer.pairs import Links, MarkedPair, Tokens, Weights, as_spaced, weights
 
 
 @overload
@@ -32,7 +32,8 @@ def transfer(
     Every tag of the source stands in the result once, in the source's tree: an element stays in its parent, and siblings do
     not overlap. The text of the result is the target's, character for character; its ``&``, ``<`` and ``>`` are written as
     entities. An element covers the target words from the first to the last that is linked with a word inside it, as far as
-    its siblings leave them; without such words it stands where its neighbours in the source are (words/transfer/placing.py).
+    its siblings leave them; without such words it stands where its neighbours in the source are
+    (words/projection/placing.py).
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def transfer_labels(
 ) -> list[list[tuple[str, str]]]:
     """Take the labels of words over to the words of the translations.
 
-    Labels O, B-PER, I-PER are spans and stay contiguous; any other goes by the best link (words/transfer/labels.py).
+    Labels O, B-PER, I-PER are spans and stay contiguous; any other goes by the best link (words/projection/labels.py).
 
     Parameters
     ----------

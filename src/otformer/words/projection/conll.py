@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from otformer.errors import ArgumentError
-from otformer.words.transfer.labels import NOTHING
+from otformer.words.projection.labels import NOTHING
 
 WIDE = 10  # columns of CoNLL-U
-_NUMBER = re.compile(r"\d+([-.]\d+)?", re.ASCII)
+_ROW = re.compile(r"\d+([-.]\d+)?", re.ASCII)
 _WRITTEN = re.compile(r"\d+", re.ASCII)
 
 
@@ -78,7 +78,7 @@ def parse_block(text: str, column: int, name: str = "source", began: int = 1) ->
     wide, tabs = -1, "\t" in text
     for number, line in enumerate(text.split("\n"), began):
         fields = line.split("\t") if "\t" in line else line.split()
-        is_wide = len(fields) == WIDE and "\t" in line and _NUMBER.fullmatch(fields[0]) is not None
+        is_wide = len(fields) == WIDE and "\t" in line and _ROW.fullmatch(fields[0]) is not None
         if tabs and line.startswith("#") and "\t" not in line:
             comments.append(line)
             continue

@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from otformer.words.projection.markup import Marked, Node
 from otformer.words.text.gold import Link
 from otformer.words.text.text import Span
-from otformer.words.transfer.markup import Marked, Node
 
 
 class Unit(NamedTuple):
@@ -121,17 +121,18 @@ class Neighbours:
     def place(self, node: Node) -> int:
         """The character of the target at which a node without words of its own there stands.
 
-        It is after the target of the nearest linked word on the left, or before that of the nearest on the right. If they
-        are equally near, the word that the tag touches counts, or else the left one.
+        Where others have taken the targets of its words, it is before that of the first. Else it is after the target of the
+        nearest linked word on the left, or before that of the nearest on the right. If they are equally near, the word that
+        the tag touches counts, or else the left one.
         """
         before, after = bisect_left(self.starts, node.start) - 1, bisect_left(self.starts, node.stop)
         if before >= 0 and self.stops[before] > node.start:  # the tag stands inside a word
             return self._inside(before, node.start)
         left, right = bisect_right(self.linked, before) - 1, bisect_left(self.linked, after)
-        if not self.linked:
-            return 0
+        if right > left + 1:  # some of its own words are linked
+            return self._right(left + 1)
         if left < 0 or right == len(self.linked):
-            return self._right(right) if left < 0 else self._left(left)
+            return self._left(left) if left >= 0 else self._right(right) if self.linked else 0
         near, far = before - self.linked[left], self.linked[right] - after
         touches = self.stops[before] < node.start and after < len(self.starts) and self.starts[after] == node.stop
         return self._right(right) if far < near or (far == near and touches) else self._left(left)

@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from otformer.words.projection.intervals import intervals
+from otformer.words.projection.markup import Marked, Node
+from otformer.words.projection.units import Neighbours, Sentence, Unit, child, units
 from otformer.words.text.gold import Link
-from otformer.words.transfer.intervals import intervals
-from otformer.words.transfer.markup import Marked, Node
-from otformer.words.transfer.units import Neighbours, Sentence, Unit, child, units
 
 
 class Placed(NamedTuple):
@@ -34,7 +34,7 @@ class Placed(NamedTuple):
 def transferred(marked: Marked, source: Sentence, target: Sentence, links: Mapping[Link, float]) -> str:
     """The target with the tags of the source; its own ``&``, ``<`` and ``>`` become entities.
 
-    >>> from otformer.words.transfer.markup import parse
+    >>> from otformer.words.projection.markup import parse
     >>> source, target = Sentence("Der Hund", [(0, 3), (4, 8)]), Sentence("The dog", [(0, 3), (4, 7)])
     >>> transferred(parse("Der <b>Hund</b>"), source, target, {(0, 0): 1.0, (1, 1): 1.0})
     'The <b>dog</b>'

@@ -11,8 +11,8 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from otformer.words.projection.intervals import intervals
 from otformer.words.text.gold import Link
-from otformer.words.transfer.intervals import intervals
 
 OUTSIDE, NOTHING = "O", "_"
 _PART = re.compile(r"([BIESLU])-(.*)", re.DOTALL)

@@ -10,10 +10,10 @@ from typing import Any
 from otformer._version import __version__
 from otformer.words.aligning import AlignWork
 from otformer.words.jobs.jobs import Item, Job, Work
+from otformer.words.projection.conll import parse_block
+from otformer.words.projection.pairs import LabelledPair, MarkedPair, Weights, as_spaced, weights
 from otformer.words.text.gold import parse_links
 from otformer.words.text.text import Pair
-from otformer.words.transfer.conll import parse_block
-from otformer.words.transfer.pairs import LabelledPair, MarkedPair, Weights, as_spaced, weights
 
 
 @dataclass(frozen=True)
