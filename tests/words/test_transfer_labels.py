@@ -54,7 +54,7 @@ def test_labels_that_come_out_are_those_of_a_brute_search():
 
 
 def test_columns_are_read_and_written():
-    lines = "-DOCSTART- -X- O\n\nEU NNP B-ORG\n# # O\n\n\nPeter NNP B-PER\n".split("\n")
+    lines = ["-DOCSTART- -X- O", "", "EU NNP B-ORG", "# # O", "", "", "Peter NNP B-PER", ""]
     found = [(began, parse_block(text, -1)) for began, text in blocks(lines)]
     assert [began for began, _ in found] == [3, 7]
     assert [(block.words, block.labels) for _, block in found] == [(("EU", "#"), ("B-ORG", "O")), (("Peter",), ("B-PER",))]
