@@ -138,6 +138,10 @@ def test_bad_arguments_are_one_line():
     for links, said in wrong.items():
         with pytest.raises(ValueError, match=said):
             transfer([("<b>a</b>", "b")], links=links.split())
+    nan = [{(0, 0): float("nan")}]
+    for given, said in ((7, "links must be a list"), ([7], r"links\[0\] must be links \(i, j\)"), (nan, "got nan")):
+        with pytest.raises(ValueError, match=said):
+            transfer([("<b>a</b>", "b")], links=given)
     with pytest.raises(ValueError, match="pairs must be a list"):
         transfer(3)
 

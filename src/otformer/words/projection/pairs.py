@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from otformer import checks
 from otformer.errors import ArgumentError
 from otformer.words.aligning import Alignment
 from otformer.words.projection.conll import Block
@@ -62,12 +63,15 @@ def weights(links: Links, tokens: Tokens, name: str) -> Weights:
     if isinstance(links, str):
         links = parse_links(links, name=name).possible
     made = links.scores if isinstance(links, Alignment) else links
-    scored = dict(made) if isinstance(made, Mapping) else dict.fromkeys(made, 1.0)
+    try:
+        scored = {(int(i), int(j)): made[i, j] if isinstance(made, Mapping) else 1.0 for i, j in made}
+    except (TypeError, ValueError):
+        raise ArgumentError(name, "be links (i, j), with scores or without, or a line of Pharaoh", repr(made)[:60]) from None
     n, m = map(len, tokens)
     for i, j in scored:
         if not (0 <= i < n and 0 <= j < m):
             raise ArgumentError(name, f"have source word < {n} and target word < {m}", f"{i}-{j}")
-    return scored
+    return {link: checks.not_negative(name, score) for link, score in scored.items()}
 
 
 def as_spaced(tokens: Tokens) -> Pair:

@@ -108,6 +108,8 @@ def _linked(tokens: Sequence[Tokens], links: Iterable[Links] | None, languages: 
     """The links of every pair: those that are given, or ours."""
     if links is None:
         return [found.scores for found in align(map(as_spaced, tokens), languages, method, "spaces")]
+    if not isinstance(links, Iterable):
+        raise ArgumentError("links", "be a list with the links of every pair", type(links).__name__)
     given = [links] if isinstance(links, str) else list(links)
     if len(given) != len(tokens):
         raise ArgumentError("links", f"have one entry for each of {len(tokens)} pairs", len(given))
