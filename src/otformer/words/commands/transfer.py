@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from otformer.words.jobs.jobs import Item, Job
     from otformer.words.projection.work import TransferWork
 
-FIRST = 10**9  # no column of a file
+COLUMNS = 10**9  # more than a line may have
 
 
 def transfer(
@@ -62,7 +62,7 @@ def transfer(
         refused(context, "--links", "languages", "method")
     if one_based and links is None:
         raise ArgumentError("--one-based", "be used with --links, whose words it counts", "--one-based alone")
-    if column is not None and not 1 <= abs(column) < FIRST:
+    if column is not None and not 1 <= abs(column) < COLUMNS:
         raise ArgumentError("--column", "count from 1, or from the end with -1", column)
     if out is not None:
         not_read(out, links, *text)
@@ -73,7 +73,7 @@ def transfer(
         given = corpora.corpus(text, languages, stack) if column is None else _columns(text, column, stack)
         work = TransferWork(aligner, split, column or 0, False, one_based, as_json)
         items = _with_links(given, links)
-        work = _checked(work, items, given, text[0])
+        work = _checked(work, items, given)
         _go(work.job(engine=engine, workers=workers), items, given.total, out)
 
 
@@ -119,7 +119,7 @@ def _with_links(given: Corpus, links: Path | None) -> Callable[[], Iterator[Item
     return given.pairs if links is None else read
 
 
-def _checked(work: TransferWork, items: Callable[[], Iterator[Item]], given: Corpus, name: str) -> TransferWork:
+def _checked(work: TransferWork, items: Callable[[], Iterator[Item]], given: Corpus) -> TransferWork:
     """Read all pairs before the work begins; returns the work that knows whether labels are spans."""
     from dataclasses import replace
 
