@@ -18,7 +18,8 @@ SRC = Path(otformer.__file__).parent
 FILES = sorted(SRC.rglob("*.py"))
 # Rooms of one line do not know each other; every line may import from those above it. "" are the public names.
 LIBRARY = [["leaves"], ["network"], ["transport"], ["nn", "theory", "learning"], [""], ["explorer"], ["cli"], ["__main__"]]
-WORDS = [[f"words.{name}"] for name in ("text", "jobs", "models", "align", "probe", "aligning", "commands")] + [["words"]]
+WORDS_ROOMS = ("text", "jobs", "models", "align", "probe", "aligning", "projection", "commands")
+WORDS = [[f"words.{name}"] for name in WORDS_ROOMS] + [["words"]]
 LAB = [
     ["lab", "lab.training_loop"],
     ["lab.training", "lab.translators", "lab.benchmarks", "lab.explorer_data", "lab.author"],

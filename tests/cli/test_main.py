@@ -170,7 +170,7 @@ def test_sort_from_arguments_and_from_standard_input():
 def test_help_and_list():
     assert otformer("--version").stdout.startswith("otformer 0.")
     assert otformer().stdout == otformer("--help").stdout
-    for command in ("solve", "sort", "align", "probe", "reproduce", "train", "bench"):
+    for command in ("solve", "sort", "align", "transfer", "probe", "reproduce", "train", "bench"):
         text = otformer(command, "-h").stdout
         assert text == otformer(command, "--help").stdout
         assert "bool" not in text

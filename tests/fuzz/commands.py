@@ -140,6 +140,12 @@ def align(rng: Rng) -> list[str]:
     return ["align", text(rng), *options(rng, "align")]
 
 
+def transfer(rng: Rng) -> list[str]:
+    corpus(rng)
+    tagged = ("the <b>cat</b> ||| le chat", "<b>the ||| le", "a < b &amp; <br/> ||| \u202e\x1b[2J")
+    return ["transfer", pick(rng, tagged) if rng.random() < 0.5 else text(rng), *options(rng, "transfer")]
+
+
 def probe(rng: Rng) -> list[str]:
     corpus(rng)
     model = "bert-en-fr" if rng.mild else pick(rng, ("bert-en-fr", "no-such-model", ".", "pairs", "", "../x", "/dev/null"))
@@ -168,7 +174,7 @@ def words(rng: Rng) -> list[str]:
 
 
 FAMILIES: dict[str, Callable[[Rng], list[str]]] = {
-    f"cli {each.__name__}": each for each in (solve, sort, align, probe, rest, words)
+    f"cli {each.__name__}": each for each in (solve, sort, align, transfer, probe, rest, words)
 }
 
 
@@ -200,7 +206,7 @@ def judge(arguments: list[str], code: int, out: str, err: str) -> None:
     assert "Traceback" not in err, shown
     assert code in (0, 3) or (len(err.splitlines()) >= 1 and err.splitlines()[-1].startswith("otformer: ")), shown
     assert code in (0, 3) or out == "", shown
-    free = {"align", "probe"} & set(arguments) or "nan" in " ".join(arguments).lower()  # words are the user's
+    free = {"align", "transfer", "probe"} & set(arguments) or "nan" in " ".join(arguments).lower()  # words are the user's
     assert "nan" not in out.lower() or free, f"{arguments!r} printed {out!r}"
 
 

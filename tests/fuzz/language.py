@@ -4,6 +4,7 @@ model's pages say."""
 from __future__ import annotations
 
 import gzip
+import html
 import json
 import shutil
 import tempfile
@@ -55,6 +56,36 @@ def align(rng: Rng, told: Told) -> None:
         scores = np.asarray(each.matrix, float)
         oracles.finite(scores)
         assert ((scores >= 0) & (scores <= 1 + 1e-6)).all(), "a score that is none"
+
+
+TAGS = (
+    "<b>",
+    "</b>",
+    "<br/>",
+    "<a t='>'>",
+    "</a>",
+    "<!-- -->",
+    "<![CDATA[",
+    "<?x ?>",
+    "<",
+    "&amp;",
+    "<script>",
+    "</i",
+    "<p",
+)
+
+
+def transfer(rng: Rng, told: Told) -> None:
+    """The result without the tags of the source is the target; labels are as many as words."""
+    words = sentence(rng).split()
+    source = " ".join(f"<b>{word}</b>" if rng.mild else pick(rng, TAGS) + word for word in words)
+    target, links = sentence(rng), pick(rng, ([""], ["0-0"], ["x"], None, [[(0, 1)]], 7))
+    (found,) = of.words.transfer([(source, target)], links=[""] if rng.mild else links)
+    assert found.count("<b>") == source.count("<b>"), "a tag is lost"
+    assert html.unescape(found.replace("<b>", "").replace("</b>", "")) == target or not rng.mild, "another text"
+    labels = [(word, pick(rng, ("O", "B-A", "I-A") if rng.mild else ("O", "", "B-", "X", "I-A"))) for word in words]
+    (labelled,) = of.words.transfer_labels([labels], [target], links=[""] if rng.mild else links)
+    assert [word for word, _ in labelled] == of.words.text.text.words(target)
 
 
 def side(rng: Rng) -> str:
@@ -199,4 +230,4 @@ def damage(rng: Rng, file: Path) -> None:
         file.write_bytes(raw)
 
 
-FAMILIES = (align, lines, look_at, show, load)
+FAMILIES = (align, transfer, lines, look_at, show, load)

@@ -44,6 +44,18 @@ VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
         "--workers": ("1", "0", "-1", "x"),
         "--json": None,
     },
+    "transfer": {
+        "--languages": ("en-fr", "fr-en", "de-en", "no"),
+        "--method": ("hmm", "vectors", "no"),
+        "--column": ("1", "2", "-1", "0", "x", str(10**30)),
+        "--links": ("gold", "pairs", "no"),
+        "--one-based": None,
+        "--by": ("words", "spaces", "no"),
+        "--out": ("moved", ".", "no/moved", "/dev/full"),
+        "--engine": ("local", "no"),
+        "--workers": ("1", "0", "-1", "x"),
+        "--json": None,
+    },
     "probe": {
         "--languages": ("en-fr", "fr-en", "no"),
         "--dictionary": ("dictionary", "no", "pairs"),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 COMMANDS = {  # by the package that brings them
     "otformer": ("solve", "sort", "explore"),
-    "otformer-words": ("align", "probe"),
+    "otformer-words": ("align", "transfer", "probe"),
     "otformer-lab": ("reproduce", "train", "bench"),
 }
 WORDS, LAB, PLOTS = (importlib.util.find_spec(name) for name in ("otformer.words", "otformer.lab", "matplotlib"))

@@ -196,7 +196,7 @@ def test_a_copy_of_standard_input_has_no_name_that_a_killed_process_could_leave(
     (tmp_path / "pipe").write_text("the cat ||| le chat\n")
     with ExitStack() as stack, (tmp_path / "pipe").open() as source:
         monkeypatch.setattr(sys, "stdin", source)
-        copy = corpora._regular("-", stack)
+        copy = corpora.regular("-", stack)
         assert [copy.read_text() for _ in range(2)] == 2 * ["the cat ||| le chat\n"]
         assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 

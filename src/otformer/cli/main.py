@@ -1,4 +1,4 @@
-"""The command line: ``otformer solve | sort | align | probe | explore | reproduce | train | bench``, entered by __main__.py.
+"""The command line, ``otformer solve | sort | align | transfer | …`` (`PLACES`), entered by __main__.py.
 
 Bad input is one line on standard error and exit code 2; Ctrl-C is one line and exit code 130. An answer that is not to the
 tolerance asked for is printed and written all the same, with exit code 3. Whatever loads torch is imported inside the
@@ -51,6 +51,7 @@ PLACES = {
     "solve": "cli.solve",
     "sort": "cli.solve",
     "align": "words.commands.align",
+    "transfer": "words.commands.transfer",
     "probe": "words.commands.probe",
     "explore": "cli.explore",
     "reproduce": "lab.commands",
@@ -66,6 +67,11 @@ EXAMPLES = {
     ),
     "sort": ("sort 3 1 2", "sort -- 3 -1 2", "sort < numbers.txt"),
     "align": ("align 'The cat sleeps ||| Le chat dort'", "align news.de news.en -l de-en --out links"),
+    "transfer": (
+        "transfer 'Der <b>schwarze</b> Hund ||| The black dog' -l de-en",
+        "transfer news.de.html news.en -l de-en --out news.en.html",
+        "transfer news.de.conll news.en -l de-en --column 4 --out news.en.conll",
+    ),
     "probe": ("probe en-fr", "probe path/to/gpt2 test.txt --gold test.talp --one-based"),
     "explore": ("explore", "explore --save explore.html --no-open"),
     "reproduce": ("reproduce --list", "reproduce figure-3 depth", "reproduce --full --resume"),

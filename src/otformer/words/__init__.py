@@ -1,7 +1,8 @@
 """Attention and transport on real translations: sentence pairs, words from subwords, dictionaries, gold and scores.
 
-``show`` makes a page of a model's attention, ``look_at`` has its numbers for one sentence pair, ``load`` loads a model. They
-are imported when first read, so that a part of this room does not load all of it.
+``show`` makes a page of a model's attention, ``look_at`` has its numbers for one sentence pair, ``load`` loads a model;
+``transfer`` and ``transfer_labels`` place markup and labels of sentences on their translations. They are imported
+when first read, so that a part of this room does not load all of it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ if TYPE_CHECKING:
     from otformer.words.models.models import load
     from otformer.words.probe.one_pair import look_at
     from otformer.words.probe.page import show
+    from otformer.words.projection.transferring import transfer, transfer_labels
 
 _MODULES = {
     "load": "otformer.words.models.models",
     "look_at": "otformer.words.probe.one_pair",
     "show": "otformer.words.probe.page",
+    "transfer": "otformer.words.projection.transferring",
+    "transfer_labels": "otformer.words.projection.transferring",
 }
-__all__ = ["load", "look_at", "show"]
+__all__ = ["load", "look_at", "show", "transfer", "transfer_labels"]
 
 
 def __getattr__(name: str) -> Any:

@@ -66,7 +66,7 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
     if given == ["-", "-"]:
         raise ArgumentError("text", "be two different files", "- (standard input) twice")
     is_news = given == ["news"] and not Path("news").exists()
-    files = [] if is_news else [_regular(name, stack) for name in given]
+    files = [] if is_news else [regular(name, stack) for name in given]
     names = ["standard input" if each == "-" else each for each in given]
 
     def read() -> Iterator[Pair]:
@@ -82,7 +82,7 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
     return Corpus(read, total)
 
 
-def _regular(name: str, stack: ExitStack) -> Path:
+def regular(name: str, stack: ExitStack) -> Path:
     """Return a file that can be read twice: a copy of what comes through standard input or a pipe."""
     file = Path(name)
     if not name:
