@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import rankdata
 
-from otformer.words.aligning import AlignWork
+from otformer.words.aligning import Alignment, AlignWork
 from otformer.words.text.text import Pair, news_pairs, sample, words
 
 OTHER = {"en-fr": "de-en", "de-en": "en-fr"}  # where the sentences in another language come from
@@ -44,6 +44,10 @@ def spoiled(pairs: Sequence[Pair], way: str, others: Sequence[str], draw: random
     return found
 
 
+def covered(found: Sequence[Alignment]) -> list[float]:
+    return [pair.coverage or 0.0 for pair in found]
+
+
 def auc(right: Sequence[float], wrong: Sequence[float]) -> float:
     """The probability that one of ``right`` is above one of ``wrong``, ties counting half (Mann and Whitney)."""
     ranks = rankdata([*right, *wrong])[: len(right)]
@@ -65,11 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         side = 0 if OTHER[languages] == "de-en" else 1  # German, or French
         others = [pair[side] for pair in sample(news_pairs(OTHER[languages]), len(rest), seed=12)]
         align = AlignWork(languages, given.method)()
-
-        def covered(some: Sequence[Pair]) -> list[float]:
-            return [found.coverage for found in align(some)]
-
-        right, wrong = covered(pairs), {way: covered(spoiled(rest, way, others, draw)) for way in WAYS}
+        right = covered(align(pairs))
+        wrong = {way: covered(align(spoiled(rest, way, others, draw))) for way in WAYS}
         print(f"\n{languages}, {given.method}: {len(pairs)} translations, {len(rest)} pairs spoiled in each way")
         for way, values in wrong.items():
             print(f"  AUC, {way}: {auc(right, values):.3f}")
