@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, logit
 
 from otformer.words.align.aligners import RULES
-from otformer.words.align.confidence import CURVES, TRAINED, Curve, Linker, check, curve
+from otformer.words.align.confidence import CURVES, TRAINED, Curve, Linker, check, curve, trained_curve
 from otformer.words.align.filtering import coverage
 from otformer.words.align.methods import METHODS, method
 from otformer.words.aligning import AlignWork, align
@@ -20,7 +20,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize("line", [Curve(1.0, 0.0), *CURVES.values()])
+@pytest.mark.parametrize("line", [Curve(1.0, 0.0), *CURVES.values(), *TRAINED.values()])
 def test_curves_are_lines_between_log_odds_and_rise(line):
     scores = np.linspace(0.001, 0.999, 50)
     p = line.probability(scores)
@@ -34,7 +34,8 @@ def test_curves_are_lines_between_log_odds_and_rise(line):
 def test_every_method_has_a_curve_for_every_pair_of_languages():
     for name in METHODS:
         assert {curve(name, languages) for languages in LANGUAGES} <= set(CURVES.values())
-    assert curve("hmm", None) is CURVES["hmm", TRAINED]
+    assert {null: trained_curve(null) for null in TRAINED} == TRAINED
+    assert (trained_curve(1.0), trained_curve(9.0)) == (TRAINED[2.0], TRAINED[5.0])
     assert curve("hmm", "fr-en") is curve("hmm", "en-fr")
 
 

@@ -65,11 +65,27 @@ def _from_odds(log_odds: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-log_odds)))
 
 
-TRAINED = "trained"  # stands for the language pair of a model that does not ship
+TRAINED = {
+    2.0: Curve(1.52, 1.72),
+    3.0: Curve(1.24, 0.8),
+    5.0: Curve(0.91, -0.05),
+}  # of HMMs that do not ship, by their price
+
+
+def trained_curve(null: float) -> Curve:
+    """The curve of HMMs that do not ship, joined at this price of no link, by straight lines between the prices of TRAINED.
+
+    >>> trained_curve(4.0)
+    Curve(slope=1.075, offset=0.375)
+    """
+    lines = np.array([(each.slope, each.offset) for each in TRAINED.values()])
+    slope, offset = (round(float(np.interp(null, [*TRAINED], column)), 4) for column in lines.T)
+    return Curve(slope, offset)
+
+
 CURVES = {
     ("hmm", "en-fr"): Curve(1.05, 0.53),
-    ("hmm", "de-en"): Curve(0.91, -0.05),  # that of models that do not ship, at this one's price of no link
-    ("hmm", TRAINED): Curve(1.24, 0.8),  # at a price of 3
+    ("hmm", "de-en"): TRAINED[5.0],  # at its own price; docs/words.md says why
     ("attention", "en-fr"): Curve(3.41, 4.76),
     ("attention", "de-en"): Curve(2.78, 4.06),
     ("vectors", "en-fr"): Curve(1.55, 0.95),
@@ -77,9 +93,9 @@ CURVES = {
 }
 
 
-def curve(method: str, languages: str | LanguagePair | None) -> Curve:
-    """The curve of a method (its own name, not "auto") for a language pair; ``None`` for a model that does not ship."""
-    return CURVES[method, TRAINED if languages is None else str(LanguagePair.of(languages).stored)]
+def curve(method: str, languages: str | LanguagePair) -> Curve:
+    """The curve of a method that ships (its own name, not "auto") for a language pair."""
+    return CURVES[method, str(LanguagePair.of(languages).stored)]
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,7 @@ class Linker:
 
 
 def check(threshold: float | None, symmetrize: str | None) -> None:
-    """Raise ArgumentError for a threshold that is no probability, or a rule that is none or lacks its threshold."""
+    """Raise ArgumentError for a threshold outside 0 to 1, an unknown rule, or the rule "threshold" without one."""
     if threshold is not None and not_negative("threshold", threshold) > 1:
         raise ArgumentError("threshold", "be a probability, from 0 to 1", repr(threshold))
     if symmetrize is not None and choice("symmetrize", symmetrize, RULES) == "threshold" and threshold is None:
