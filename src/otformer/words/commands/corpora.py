@@ -174,7 +174,12 @@ def check_pairs(given: Corpus, by: str, gold: list[Gold] | None, form: str) -> N
     for number, pair in enumerate(given.pairs(), 1):
         check_length(pair, by, f"pair {number}")
         if form in ("tokens", "pairs") and any(BAR in side for side in pair):
-            raise ConflictError(f"--format {form}", f"{BAR} in a sentence", f"one in pair {number}", "--json can")
+            raise ConflictError(
+                "--tokens" if form == "tokens" else f"--format {form}",
+                f"{BAR} in a sentence",
+                f"one in pair {number}",
+                "--json can",
+            )
         if gold is not None and number <= len(gold):
             check_links(number, gold[number - 1], *(len(words(side, by)) for side in pair))
 
