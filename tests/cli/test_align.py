@@ -286,3 +286,76 @@ def test_an_empty_side_in_a_file_is_an_empty_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pairs.txt").write_text("the cat ||| \n ||| le chat\nthe cat ||| le chat\n", encoding="utf-8")
     assert otformer("align", "pairs.txt")[:2] == (0, "\n\n0-0 1-1\n")
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Two translations, and between them a pair that is none."""
+    pairs = [TEXT[0], ("The price of oil rises again today", "Le vieil homme lit un livre dans le jardin"), TEXT[2]]
+    file = tmp_path / "mixed.txt"
+    file.write_text("".join(f"{e} ||| {f}\n" for e, f in pairs))
+    return file, [f"{e} ||| {f}" for e, f in pairs]
+
+
+def test_pairs_that_are_no_translations_are_left_out(mixed):
+    file, lines = mixed
+    code, out, err = otformer("align", file, "--keep", "0.6", "--format", "pairs")
+    assert (code, out.splitlines()) == (0, lines[::2])
+    assert "2 of 3 pairs have a coverage of 0.6 or more" in err
+    numbers = {line.split()[0] for line in otformer("align", file, "--keep", "0.6", "--format", "naacl")[1].splitlines()}
+    assert numbers == {"1", "3"}
+    covered = [json.loads(line)["coverage"] for line in otformer("align", file, "--json")[1].splitlines()]
+    assert covered[1] < 0.6 < min(covered[::2])
+    made = file.with_name("clean.txt")
+    assert otformer("align", file, "--keep", "0.6", "--format", "pairs", "--out", made)[0] == 0
+    assert made.read_text().splitlines() == lines[::2]
+
+
+def test_formats(mixed):
+    file, _ = mixed
+    assert otformer("align", file, "--format", "json")[1] == otformer("align", file, "--json")[1]
+    assert otformer("align", file, "--format", "tokens")[1] == otformer("align", file, "--tokens")[1]
+    rows = otformer("align", file, "--format", "naacl", "--scores")[1].splitlines()
+    pharaoh = [line.split() for line in otformer("align", file, "--scores")[1].splitlines()]
+    expected = []
+    for number, links in enumerate(pharaoh, 1):
+        for link in links:
+            places, p = link.split(":")
+            i, j = map(int, places.split("-"))
+            expected.append(f"{number} {i + 1} {j + 1} {'S' if float(p) > 0.5 else 'P'} {p}")
+    assert rows == expected
+    sure = otformer("align", file, "--threshold", "0.97", "--scores")[1].split()
+    assert sure
+    assert all(float(link.split(":")[1]) >= 0.97 for link in sure)
+    assert len(otformer("align", file, "--symmetrize", "union")[1].split()) > len(sure)
+
+
+def test_translation_memories(tmp_path):
+    units = "".join(
+        f"<tu><tuv xml:lang='fr'><seg>{f}</seg></tuv><tuv xml:lang='en-GB'><seg>{e}</seg></tuv></tu>" for e, f in TEXT
+    )
+    file = tmp_path / "memory.tmx.gz"
+    file.write_bytes(gzip.compress(f"<tmx><body>{units}</body></tmx>".encode()))
+    assert otformer("align", file)[1].splitlines() == LINES
+    code, _, err = otformer("align", file, "-l", "de-en")
+    assert (code, err.strip().count("\n")) == (2, 0)
+    assert "memory.tmx.gz must have a unit in de and en, got units in fr, en-gb" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--format", "xml"], "--format must be one of pharaoh, tokens, json, naacl, pairs, got 'xml'"),
+        (["--format", "naacl", "--json"], "--format cannot be combined with --json, got --format naacl"),
+        (["--keep", "0.5"], "--keep must be used with --format tokens, json, naacl or pairs, got pharaoh"),
+        (["--keep", "2", "--json"], "--keep must be a coverage, from 0 to 1, got 2.0"),
+        (["--keep", "0.5", "--json", "--matrix", "x.npz"], "--keep, got --matrix"),
+        (["--threshold", "nan"], "threshold must be zero or a positive, finite number, got nan"),
+        (["--symmetrize", "both"], "symmetrize must be one of source"),
+    ],
+)
+def test_bad_forms_are_one_line(mixed, options, message):
+    code, out, err = otformer("align", mixed[0], *options)
+    assert (code, out, err.strip().count("\n")) == (2, "", 0)
+    assert message in err
+    assert list(mixed[0].parent.iterdir()) == [mixed[0]]

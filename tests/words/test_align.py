@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from otformer.words.align.aligners import Aligner
+from otformer.words.align.confidence import CURVES
 from otformer.words.align.hmm.word_parts import dice, letter_pairs
 from otformer.words.align.methods import Hmm, Spelling, Vectors, method, spelling_similarity
 from otformer.words.align.vectors import WordVectors
@@ -136,9 +137,11 @@ def test_one_text_gives_one_alignment_with_its_words_and_scores():
     assert (str(found), repr(found)) == ("0-0 1-2 2-1", "Alignment(The–Le, black–noir, cat–chat)")
     (P,) = method("hmm", "en-fr").scores([(found.source_words, found.target_words)])
     np.testing.assert_allclose(found.matrix, P, atol=1e-6)
-    assert found.scores == pytest.approx({(i, j): P[j, i] for i, j in found}, abs=1e-4)
+    p = 1 / (1 + np.exp(-(CURVES["hmm", "en-fr"].slope * np.log(P / (1 - P)) + CURVES["hmm", "en-fr"].offset)))
+    assert found.scores == pytest.approx({(i, j): p[j, i] for i, j in found}, abs=1e-4)
+    assert found.coverage == pytest.approx(min(p.max(0).mean(), p.max(1).mean()), abs=1e-4)
     again = pickle.loads(pickle.dumps(found))
-    assert (again, again.scores, again.words) == (found, found.scores, found.words)
+    assert (again, again.scores, again.words, again.coverage) == (found, found.scores, found.words, found.coverage)
     assert len({found, frozenset(found)}) == 1  # as the set that it is
 
 
@@ -147,8 +150,8 @@ def test_chunks_are_packed_and_come_back(matrix):
     pairs = [Pair("The cat sleeps", "Le chat dort"), Pair("", ""), Pair("one\x85two\u2028x", "un \udc80"), Pair("a b", "")]
     found = AlignWork(matrix=matrix, by="spaces")()(pairs)
     back = unpack(pack(found))
-    assert [(a, a.scores, a.source_words, a.target_words) for a in back] == [
-        (a, a.scores, a.source_words, a.target_words) for a in found
+    assert [(a, a.scores, a.source_words, a.target_words, a.coverage) for a in back] == [
+        (a, a.scores, a.source_words, a.target_words, a.coverage) for a in found
     ]
     assert back[2].source_words == ("one", "two", "x")
     for a, b in zip(found, back, strict=True):
@@ -172,7 +175,10 @@ def test_lines_of_every_form():
         "target": ["x", "y"],
         "links": [[0, 1], [1, 0]],
         "scores": [0.5, 0.996],
+        "coverage": None,
     }
+    assert pair.line("naacl", number=3) == "3 1 2\n3 2 1"
+    assert pair.line("naacl", scores=True) == "1 1 2 P 0.50\n1 2 1 S 1.00"
     assert pair.grid() == ["      a     b", "x  0.10  1.00", "y  0.50  0.00"]
     assert Alignment({(0, 0): 0.9}, ["a"], ["x", "yy"]).table() == ["a  x 0.90", "–  yy"]
 

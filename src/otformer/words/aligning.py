@@ -19,8 +19,10 @@ from otformer.show.links import Links
 from otformer.show.look import printable
 from otformer.words.align import methods
 from otformer.words.align.aligners import Array
+from otformer.words.align.confidence import Linker, check, curve
+from otformer.words.align.filtering import coverage
 from otformer.words.jobs.jobs import Job, Work
-from otformer.words.text.gold import Link, grid, pharaoh
+from otformer.words.text.gold import Link, grid, naacl, pharaoh
 from otformer.words.text.languages import LANGUAGES, LanguagePair
 from otformer.words.text.sizes import MOST_SCORES, MOST_WORDS, check_size, grouped
 from otformer.words.text.text import Given, Pair, as_pair, words
@@ -31,9 +33,10 @@ MOST_AT_ONCE = 4 * MOST_SCORES  # scores of the pairs that are aligned together:
 class Alignment(frozenset[Link], Shown):
     """The links (i, j) of a sentence pair, source word i with target word j: a frozenset that knows its words and scores.
 
-    scores : the score of every link, the share of a word that goes to the other, 0 to 1; in the order of the links.
+    scores : the probability of every link that it is right (words/align/confidence.py), in the order of the links.
     source_words, target_words : the words that i and j count, from 0.
-    matrix : the scores of all words, [m, n] in float32, target words in rows; None where they were not kept.
+    matrix : the shares of words that go to others, [m, n] in float32, target words in rows; None where they were not kept.
+    coverage : how far the sentences are translations, 0 to 1 (words/align/filtering.py).
 
     >>> found = Alignment({(0, 1): 0.9, (1, 0): 0.8}, ["black", "cat"], ["chat", "noir"])
     >>> found == {(0, 1), (1, 0)}, str(found), found.words
@@ -44,17 +47,24 @@ class Alignment(frozenset[Link], Shown):
     target_words: tuple[str, ...]
     scores: dict[Link, float]
     matrix: Array | None
+    coverage: float | None
 
     def __new__(
-        cls, scores: Mapping[Link, float], source_words: Iterable[str], target_words: Iterable[str], matrix: Any = None
+        cls,
+        scores: Mapping[Link, float],
+        source_words: Iterable[str],
+        target_words: Iterable[str],
+        matrix: Any = None,
+        coverage: float | None = None,
     ) -> Alignment:
         made = super().__new__(cls, scores)
         made.scores = {link: scores[link] for link in sorted(scores)}
-        made.source_words, made.target_words, made.matrix = tuple(source_words), tuple(target_words), matrix
+        made.source_words, made.target_words = tuple(source_words), tuple(target_words)
+        made.matrix, made.coverage = matrix, coverage
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Alignment, (self.scores, self.source_words, self.target_words, self.matrix)
+        return Alignment, (self.scores, self.source_words, self.target_words, self.matrix, self.coverage)
 
     @property
     def words(self) -> list[tuple[str, str]]:
@@ -67,10 +77,15 @@ class Alignment(frozenset[Link], Shown):
     def __str__(self) -> str:
         return pharaoh(self)
 
-    def line(self, form: str = "pharaoh", scores: bool = False) -> str:
-        """``i-j …`` or ``i-j:0.87 …``, with the words before it (form "tokens"), or a JSON object (form "json")."""
+    def line(self, form: str = "pharaoh", scores: bool = False, number: int = 1) -> str:
+        """``i-j …`` or ``i-j:0.87 …``, with the words before it (form "tokens"), or a JSON object (form "json").
+
+        With form "naacl" a line for each link of this pair ``number``, from 1 (`text.gold.naacl`).
+        """
+        if form == "naacl":
+            return naacl(number, self.scores, scores)
         if form == "json":
-            links = {"links": [*self.scores], "scores": [*self.scores.values()]}
+            links = {"links": [*self.scores], "scores": [*self.scores.values()], "coverage": self.coverage}
             made = json.dumps({"source": self.source_words, "target": self.target_words} | links, ensure_ascii=False)
             return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in made)  # a terminal obeys U+009B
         sides = f"{' '.join(self.source_words)} ||| {' '.join(self.target_words)} ||| " if form == "tokens" else ""
@@ -117,11 +132,33 @@ class Alignment(frozenset[Link], Shown):
 
 
 @overload
-def align(pairs: str, languages: str = ..., method: str = ..., by: str = ...) -> Alignment: ...  # type: ignore[overload-overlap]
+def align(  # type: ignore[overload-overlap]
+    pairs: str,
+    languages: str = ...,
+    method: str = ...,
+    by: str = ...,
+    *,
+    threshold: float | None = ...,
+    symmetrize: str | None = ...,
+) -> Alignment: ...
 @overload
-def align(pairs: Iterable[Given], languages: str = ..., method: str = ..., by: str = ...) -> list[Alignment]: ...
 def align(
-    pairs: Iterable[Given] | str, languages: str = "en-fr", method: str = "auto", by: str = "words"
+    pairs: Iterable[Given],
+    languages: str = ...,
+    method: str = ...,
+    by: str = ...,
+    *,
+    threshold: float | None = ...,
+    symmetrize: str | None = ...,
+) -> list[Alignment]: ...
+def align(
+    pairs: Iterable[Given] | str,
+    languages: str = "en-fr",
+    method: str = "auto",
+    by: str = "words",
+    *,
+    threshold: float | None = None,
+    symmetrize: str | None = None,
 ) -> Alignment | list[Alignment]:
     """Link the words of sentences to the words of their translations.
 
@@ -139,11 +176,15 @@ def align(
         "hmm" (also "auto"), "attention" (fewer errors; needs transformers) or "vectors".
     by : str
         "words" splits plain text into words, "spaces" takes what stands between spaces (`word_spans`).
+    threshold : float
+        The least probability of a link; by default the method's own.
+    symmetrize : str
+        "source", "target", "intersection", "union", "grow-diag" or "grow-diag-final" of each word's best partner.
 
     Returns
     -------
     list of Alignment, or one Alignment for one str
-        Sets of links (i, j), source word i and target word j counted from 0, with their words and scores.
+        Sets of links (i, j), source word i and target word j counted from 0, with their words and probabilities.
 
     Examples
     --------
@@ -154,6 +195,8 @@ def align(
     ([(0, 0), (1, 2), (2, 1), (3, 3)], '0-0 1-2 2-1 3-3')
     >>> [len(links) for links in align([("The cat", "Le chat"), ""])]
     [2, 0]
+    >>> round(found.scores[1, 2], 2), str(align("He did not come ||| Il n'est pas venu", symmetrize="union"))
+    (0.99, '0-0 1-1 1-2 2-3 3-4')
 
     References
     ----------
@@ -169,7 +212,7 @@ def align(
     given = [as_pair(pair) for pair in listed]
     for number, pair in enumerate(given):
         check_length(pair, by, "pairs" if isinstance(pairs, str) else f"pairs[{number}]")
-    found = _aligned(methods.method(method, languages), given, by)
+    found = _aligned(_linker(languages, method, threshold, symmetrize), given, by)
     return found[0] if isinstance(pairs, str) else found
 
 
@@ -180,13 +223,20 @@ def check_length(pair: Pair, by: str, name: str) -> None:
         check_size(len(words(pair.source, by)), len(words(pair.target, by)), name)
 
 
-def _aligned(chosen: methods.Method, pairs: Sequence[Pair], by: str, matrix: bool = True) -> list[Alignment]:
+def _linker(languages: str, method: str, threshold: float | None, symmetrize: str | None) -> Linker:
+    check(threshold, symmetrize)
+    name = methods.resolved(method)
+    return Linker(methods.method(name, languages), curve(name, languages), threshold, symmetrize)
+
+
+def _aligned(chosen: Linker, pairs: Sequence[Pair], by: str, matrix: bool = True) -> list[Alignment]:
     found = []
     split = ((words(source, by), words(target, by)) for source, target in pairs)
     for some in grouped(split, lambda both: len(both[0]) * len(both[1]), MOST_AT_ONCE):
-        for both, P in zip(some, chosen.scores(some), strict=True):
-            scores = {(i, j): round(float(P[j, i]), 4) for i, j in chosen.links(P)}
-            found.append(Alignment(scores, *both, P.astype("f4") if matrix else None))
+        for both, P in zip(some, chosen.method.scores(some), strict=True):
+            p = chosen.curve.probability(P)
+            scores = {(i, j): round(float(p[j, i]), 4) for i, j in chosen.links(P)}
+            found.append(Alignment(scores, *both, P.astype("f4") if matrix else None, round(coverage(p, *both), 4)))
     return found
 
 
@@ -198,6 +248,8 @@ class AlignWork:
     method: str = "auto"
     by: str = "words"
     matrix: bool = False
+    threshold: float | None = None
+    symmetrize: str | None = None
 
     def job(self, **options: Any) -> Job:
         """The job of this work; options are those of `Job`: chunk, engine, workers."""
@@ -205,14 +257,16 @@ class AlignWork:
         return Job(self, settings, pack=pack, unpack=unpack, **options)
 
     def __call__(self) -> Work:
-        chosen = methods.method(self.method, self.languages)
+        chosen = _linker(self.languages, self.method, self.threshold, self.symmetrize)
         return lambda pairs: _aligned(chosen, pairs, self.by, self.matrix)
 
 
 def pack(found: Sequence[Alignment]) -> bytes:
-    """A chunk as JSON: words, links with scores, and the bytes of the matrix, where it is kept, in hexadecimal."""
-    sides = [(a.source_words, a.target_words, None if a.matrix is None else a.matrix.tobytes().hex()) for a in found]
-    return json.dumps([(*side, [*a.scores.items()]) for side, a in zip(sides, found, strict=True)]).encode()
+    """A chunk as JSON: words, coverage, the matrix' bytes, where it is kept, in hexadecimal, and links with scores."""
+    matrices = [None if a.matrix is None else a.matrix.tobytes().hex() for a in found]
+    return json.dumps(
+        [(a.source_words, a.target_words, a.coverage, P, [*a.scores.items()]) for a, P in zip(found, matrices, strict=True)]
+    ).encode()
 
 
 def unpack(data: bytes) -> list[Alignment]:
@@ -222,6 +276,6 @@ def unpack(data: bytes) -> list[Alignment]:
         return None if packed is None else np.frombuffer(bytes.fromhex(packed), "f4").reshape(shape)
 
     return [
-        Alignment({(i, j): score for (i, j), score in links}, e, f, matrix(packed, len(f), len(e)))
-        for e, f, packed, links in json.loads(data)
+        Alignment({(i, j): score for (i, j), score in links}, e, f, matrix(packed, len(f), len(e)), covered)
+        for e, f, covered, packed, links in json.loads(data)
     ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from otformer.cli.common import Json, note, print_to, refused
-from otformer.errors import ArgumentError
+from otformer.errors import ArgumentError, ConflictError
 from otformer.words.commands import corpora
 from otformer.words.commands.corpora import Corpus, Engine, GoldFile, OneBased, Workers
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from otformer.words.aligning import Alignment
     from otformer.words.jobs.jobs import Job
     from otformer.words.text.gold import Gold
+    from otformer.words.text.text import Pair
+
+FORMS = ("pharaoh", "tokens", "json", "naacl", "pairs")
 
 
 def align(
@@ -35,8 +39,16 @@ def align(
     method: Annotated[str, typer.Option(help="auto (hmm), attention (better; needs transformers) or vectors.")] = "auto",
     by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the lines to this file, whole or not at all.")] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Links with scores, 0-1:0.87.")] = False,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Lines with the words: a ||| b ||| links.")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Links with their probabilities, 0-1:0.87.")] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="As --format tokens: a ||| b ||| links.")] = False,
+    form: Annotated[
+        str | None, typer.Option("--format", help="pharaoh, tokens, json, naacl, or pairs: the sentences.")
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="The least probability of a link; default: the method's.")] = None,
+    symmetrize: Annotated[
+        str | None, typer.Option(help="intersection, union, grow-diag, grow-diag-final, source, target.")
+    ] = None,
+    keep: Annotated[float | None, typer.Option(help="Leave out pairs of a coverage below this: no translations.")] = None,
     matrix: Annotated[str | None, typer.Option(help="npz for all scores, target words in rows; - prints them.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Draw the links as lines between the words.")] = False,
     gold: GoldFile = None,
@@ -47,19 +59,23 @@ def align(
 ) -> None:
     """Link the words of translations.
 
-    Prints links i-j (Pharaoh, from 0), one line per sentence pair.
+    Prints links i-j (Pharaoh, from 0), one line per sentence pair. A .tmx file is read as well.
 
     With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
     interrupted run with --out goes on when the same command is given again.
     """
     from otformer.show.look import visible
+    from otformer.words.align import confidence
     from otformer.words.align.methods import check
     from otformer.words.aligning import AlignWork
 
     check(method, languages)
+    confidence.check(threshold, symmetrize)
     corpora.check_one_based(one_based, gold)
     if show:
-        refused(context, "--show", "out", "scores", "tokens", "as_json", "gold")
+        refused(context, "--show", "out", "scores", "tokens", "form", "as_json", "gold", "keep")
+    chosen = "drawn" if show else _form(form, tokens, as_json)
+    _check_kept(context, keep, chosen)
     archived = _checked_files(text or [], out, matrix, gold)
     with ExitStack() as stack:
         given = corpora.corpus(text or [], languages, stack)
@@ -68,17 +84,18 @@ def align(
             raise ArgumentError("--matrix -", "be used with one sentence pair, as text", got, "name an npz file")
         expected = given.gold if gold is None else corpora.read_gold(gold, one_based, given.total)
         split = by or ("words" if gold is None and given.kind != "examples" else "spaces")
-        work = AlignWork(languages, method, split, matrix is not None)
-        corpora.check_pairs(given, split, None if gold is None else expected, tokens)
-        form = "drawn" if show else "json" if as_json else "tokens" if tokens else "pharaoh"
-        if by is None and split == "words" and given.kind == "file" and form == "pharaoh":
+        work = AlignWork(languages, method, split, matrix is not None, threshold, symmetrize)
+        corpora.check_pairs(given, split, None if gold is None else expected, chosen)
+        if by is None and split == "words" and given.kind == "file" and chosen in ("pharaoh", "naacl"):
             _note_punctuation(given)
         add = None if archived is None else stack.enter_context(corpora.archive(archived))
-        job, keep = work.job(engine=engine, workers=workers), bool(expected) or given.total == 1
+        job, wanted = work.job(engine=engine, workers=workers), bool(expected) or given.total == 1
         plain = visible if out is None and sys.stdout.isatty() else str
-        line = _drawn if show else lambda pair: plain(pair.line(form, scores))
-        kept = _go(job, given, out, gold is not None, line, add, keep)
-    if form == "pharaoh" and given.kind == "text" and out is None and sys.stdout.isatty():
+        lines = Lines(chosen, scores, keep or 0.0, plain, given.pairs())
+        kept = _go(job, given, out, gold is not None, lines, add, wanted)
+    if keep is not None:
+        note(f"{lines.kept} of {given.total} pairs have a coverage of {keep:g} or more")
+    if chosen == "pharaoh" and given.kind == "text" and out is None and sys.stdout.isatty():
         typer.echo("\n".join(kept[0].table()))
     if matrix == "-":
         typer.echo("\n".join(kept[0].grid()))
@@ -106,6 +123,59 @@ def _note_punctuation(given: Corpus) -> None:
         note("words are split from their punctuation: --tokens prints them, --by spaces takes text as it is")
 
 
+def _form(form: str | None, tokens: bool, as_json: bool) -> str:
+    """The form of the lines, which may be said in two ways."""
+    from otformer.checks import choice
+
+    said = {"--tokens": "tokens"} if tokens else {"--json": "json"} if as_json else {}
+    for option, same in said.items():
+        if form not in (None, same):
+            raise ConflictError("--format", option, f"--format {form}")
+    if form is not None:
+        choice("--format", form, FORMS)
+    return form or next(iter(said.values()), "pharaoh")
+
+
+def _check_kept(context: typer.Context, keep: float | None, form: str) -> None:
+    if keep is None:
+        return
+    if not 0 <= keep <= 1:
+        raise ArgumentError("--keep", "be a coverage, from 0 to 1", repr(keep))
+    refused(context, "--keep", "matrix", "gold")
+    if form == "pharaoh":
+        raise ArgumentError(
+            "--keep", "be used with --format tokens, json, naacl or pairs", "pharaoh", "its lines name no pair"
+        )
+
+
+@dataclass
+class Lines:
+    """The lines of the pairs that are given, one after the other; ``pairs`` are their texts, read in step."""
+
+    form: str
+    scores: bool
+    least: float
+    plain: Callable[[str], str]
+    pairs: Iterator[Pair]
+    number: int = 0
+    kept: int = 0
+
+    def of(self, pair: Alignment) -> str:
+        """The line of the next pair, or its lines, with their ends; nothing for one of less coverage than is asked for."""
+        from otformer.words.text.text import BAR
+
+        text = next(self.pairs)
+        self.number += 1
+        if (pair.coverage or 0.0) < self.least:
+            return ""
+        self.kept += 1
+        if self.form == "drawn":
+            return _drawn(pair) + "\n"
+        line = f" {BAR} ".join(text) if self.form == "pairs" else pair.line(self.form, self.scores, self.number)
+        parts = line.splitlines() if self.form == "naacl" else [line]
+        return "".join(self.plain(part) + "\n" for part in parts)
+
+
 def _drawn(pair: Alignment) -> str:
     from otformer.show.links import Links
     from otformer.show.look import rendered
@@ -114,9 +184,7 @@ def _drawn(pair: Alignment) -> str:
     return rendered(Links(*sides, pair.scores, "links").text(max(map(len, sides))))
 
 
-def _go(
-    job: Job, given: Corpus, out: Path | None, quiet: bool, line: Callable[[Alignment], str], add: Any, keep: bool
-) -> list[Alignment]:
+def _go(job: Job, given: Corpus, out: Path | None, quiet: bool, each: Lines, add: Any, keep: bool) -> list[Alignment]:
     """Run a job with a bar; lines go to ``out``, or else to standard output unless ``quiet``, matrices to ``add``.
 
     Returns the alignments if they are to be kept.
@@ -130,7 +198,7 @@ def _go(
         for pair in found if add is not None else ():
             add(pair.matrix)
         kept.extend(found if keep else ())
-        return "".join(line(pair) + "\n" for pair in found)
+        return "".join(map(each.of, found))
 
     with corpora.resumable("align", out, given.total) as tell:
         if out is not None:

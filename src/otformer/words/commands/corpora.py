@@ -47,6 +47,7 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
     from otformer.words.text.examples import examples
     from otformer.words.text.gold import Gold
     from otformer.words.text.text import BAR, as_pair, news_pairs, parse_pairs, read_lines, side_by_side, words
+    from otformer.words.text.tmx import is_tmx, read_tmx
 
     is_text = [BAR in name and not os.path.exists(name) for name in given]
     if not given:
@@ -74,6 +75,9 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
             return (pair for pair in news_pairs(languages) if all(3 <= len(words(side)) <= 60 for side in pair))
         if len(files) == 2:
             return side_by_side((files[0], files[1]), (names[0], names[1]))
+        if is_tmx(names[0]):
+            source, target = languages.split("-")
+            return read_tmx(files[0], (source, target), names[0])
         return parse_pairs(read_lines(files[0], names[0]), names[0], tabs=_has_tabs(files[0], names[0]))
 
     total = sum(1 for _ in read())
@@ -161,16 +165,21 @@ def read_gold(file: Path, one_based: bool, total: int) -> list[Gold]:
     return found[:total]
 
 
-def check_pairs(given: Corpus, by: str, gold: list[Gold] | None, tokens: bool) -> None:
-    """Say before the work begins which pair cannot be aligned, has gold of other words, or cannot be printed as tokens."""
+def check_pairs(given: Corpus, by: str, gold: list[Gold] | None, form: str) -> None:
+    """Say before the work begins which pair cannot be aligned, has gold of other words, or cannot be printed in a form."""
     from otformer.words.aligning import check_length
     from otformer.words.text.gold import check_links
     from otformer.words.text.text import BAR, words
 
     for number, pair in enumerate(given.pairs(), 1):
         check_length(pair, by, f"pair {number}")
-        if tokens and any(BAR in side for side in pair):
-            raise ConflictError("--tokens", f"{BAR} in a sentence", f"one in pair {number}", "--json can")
+        if form in ("tokens", "pairs") and any(BAR in side for side in pair):
+            raise ConflictError(
+                "--tokens" if form == "tokens" else f"--format {form}",
+                f"{BAR} in a sentence",
+                f"one in pair {number}",
+                "--json can",
+            )
         if gold is not None and number <= len(gold):
             check_links(number, gold[number - 1], *(len(words(side, by)) for side in pair))
 

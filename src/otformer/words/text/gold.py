@@ -1,4 +1,4 @@
-"""Word alignments: Pharaoh and talp lines, matrices as text, and scores against gold made by hand.
+"""Word alignments: Pharaoh, talp and NAACL lines, matrices as text, and scores against gold made by hand.
 
 A link (i, j) joins word i of the source to word j of the target, counted from 0. In a line ``0-0 2p1`` the first link is
 sure, the second only possible. Every sure link is possible too: S ⊆ P.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +80,18 @@ def pharaoh(links: Iterable[Link]) -> str:
     '0-2 1-0'
     """
     return " ".join(f"{i}-{j}" for i, j in sorted(links))
+
+
+def naacl(number: int, links: Mapping[Link, float], scores: bool = False) -> str:
+    """Links of sentence pair ``number`` as lines of the shared tasks of 2003 and 2005, words counted from 1.
+
+    With scores, S (sure) where a link is more probable than not, P (possible) elsewhere, and the probability.
+
+    >>> naacl(7, {(0, 2): 0.9, (1, 0): 0.4}, scores=True).splitlines()
+    ['7 1 3 S 0.90', '7 2 1 P 0.40']
+    """
+    ends = {link: f" {'S' if p > 0.5 else 'P'} {p:.2f}" if scores else "" for link, p in links.items()}
+    return "\n".join(f"{number} {i + 1} {j + 1}{end}" for (i, j), end in sorted(ends.items()))
 
 
 def grid(source: Sequence[str], target: Sequence[str], scores: Any) -> list[str]:

@@ -15,6 +15,8 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
@@ -53,19 +55,37 @@ def read_lines(file: str | Path, name: str | None = None) -> Iterator[str]:
     """
     file, name = Path(file), name or str(file)
     try:
-        with file.open("rb") as raw:
-            packed = raw.peek(2)[:2] == GZIP or file.suffix == ".gz"
-            stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
-            room = unpacked_room(file.stat().st_size) if packed and file.is_file() else math.inf
+        with opened(file, name) as (stream, room):
             for number, line in enumerate(iter(lambda: stream.readline(LONGEST_LINE + 1), b""), 1):
                 if len(line) > LONGEST_LINE:
                     raise checks.ArgumentError(f"{name} line {number}", f"have at most {LONGEST_LINE:,} bytes", "more")
-                room -= len(line)
-                if room < 0:
-                    raise ValueError(f"{name} unpacks to over {UNPACKED_RATIO} times its size: it is no text")
+                room.take(line)
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(f"{name} is not UTF-8: byte 0x{error.object[error.start]:02x} in line {number}") from None
+
+
+@dataclass
+class Room:
+    """How many bytes a file may still unpack to."""
+
+    name: str
+    left: float
+
+    def take(self, part: bytes) -> None:
+        self.left -= len(part)
+        if self.left < 0:
+            raise ValueError(f"{self.name} unpacks to over {UNPACKED_RATIO} times its size: it is no text")
+
+
+@contextmanager
+def opened(file: Path, name: str) -> Iterator[tuple[BinaryIO, Room]]:
+    """The bytes of a file, plain or gzip, and the room for them; ``name`` is what errors call it."""
+    try:
+        with file.open("rb") as raw:
+            packed = raw.peek(2)[:2] == GZIP or file.suffix == ".gz"
+            stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if packed else raw
+            yield stream, Room(name, unpacked_room(file.stat().st_size) if packed and file.is_file() else math.inf)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise ValueError(f"{name} is not a readable gz file: it is broken or cut short") from None
     except OSError as error:
