@@ -67,7 +67,7 @@ def test_the_tables_are_the_digamma_of_the_expected_counts():
     assert list(zip(training.met.start.tolist(), [0, 1, 3], strict=True)) == [(0, 0), (1, 1), (3, 3)]
     counts = np.array([[0.7, 0.2], [0.3, 1.1], [2.0, 0.4]], np.float32)
     null = np.array([0.5, 0.1]), np.array([0.0, 0.2])
-    now = training.maximised(em.Counts(counts, null, np.full(2, 4.0), np.ones((2, 31))))
+    now = training.evidence(em.Counts(counts, null, np.full(2, 4.0), np.ones((2, 31)))).parameters(0.01)
     by_owner = [[0.71, 2.32, 2.32], [1.32, 1.32, 0.41]]
     np.testing.assert_allclose(now.t.T, np.maximum(np.exp(digamma(counts.T + 0.01) - digamma(by_owner)), em.FLOOR), rtol=1e-5)
     expected = np.exp(digamma(np.array([0.51, 0.11])) - digamma(0.62))

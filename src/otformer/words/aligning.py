@@ -19,12 +19,14 @@ from otformer.show.links import Links
 from otformer.show.look import printable
 from otformer.words.align import methods
 from otformer.words.align.aligners import Array
+from otformer.words.align.own_folder import OwnAligner, digest, load_aligner
 from otformer.words.jobs.jobs import Job, Work
 from otformer.words.text.gold import Link, grid, pharaoh
 from otformer.words.text.languages import LANGUAGES, LanguagePair
 from otformer.words.text.sizes import MOST_SCORES, MOST_WORDS, check_size, grouped
 from otformer.words.text.text import Given, Pair, as_pair, words
 
+Model = OwnAligner | str | Path
 MOST_AT_ONCE = 4 * MOST_SCORES  # scores of the pairs that are aligned together: a chunk of ordinary sentences fits
 
 
@@ -117,11 +119,20 @@ class Alignment(frozenset[Link], Shown):
 
 
 @overload
-def align(pairs: str, languages: str = ..., method: str = ..., by: str = ...) -> Alignment: ...  # type: ignore[overload-overlap]
+def align(  # type: ignore[overload-overlap]
+    pairs: str, languages: str = ..., method: str = ..., by: str | None = ..., *, model: Model | None = ...
+) -> Alignment: ...
 @overload
-def align(pairs: Iterable[Given], languages: str = ..., method: str = ..., by: str = ...) -> list[Alignment]: ...
 def align(
-    pairs: Iterable[Given] | str, languages: str = "en-fr", method: str = "auto", by: str = "words"
+    pairs: Iterable[Given], languages: str = ..., method: str = ..., by: str | None = ..., *, model: Model | None = ...
+) -> list[Alignment]: ...
+def align(
+    pairs: Iterable[Given] | str,
+    languages: str = "en-fr",
+    method: str = "auto",
+    by: str | None = None,
+    *,
+    model: Model | None = None,
 ) -> Alignment | list[Alignment]:
     """Link the words of sentences to the words of their translations.
 
@@ -137,8 +148,11 @@ def align(
         "en-fr", "fr-en", "de-en" or "en-de", source first.
     method : str
         "hmm" (also "auto"), "attention" (fewer errors; needs transformers) or "vectors".
-    by : str
-        "words" splits plain text into words, "spaces" takes what stands between spaces (`word_spans`).
+    by : str, optional
+        "words" splits plain text into words, "spaces" takes what stands between spaces (`word_spans`). None: as the model
+        was trained, or "words".
+    model : folder, or what `otformer.words.train` or `otformer.words.load_aligner` returned, optional
+        An aligner of one's own text, in place of ``languages`` and ``method``.
 
     Returns
     -------
@@ -167,10 +181,21 @@ def align(
     if not isinstance(listed, Iterable):
         raise ArgumentError("pairs", "be a list of sentence pairs or one text", type(pairs).__name__)
     given = [as_pair(pair) for pair in listed]
+    chosen: methods.Method = methods.method(method, languages) if model is None else own(model)
+    by = by or (chosen.about.by if isinstance(chosen, OwnAligner) else "words")
     for number, pair in enumerate(given):
         check_length(pair, by, "pairs" if isinstance(pairs, str) else f"pairs[{number}]")
-    found = _aligned(methods.method(method, languages), given, by)
+    found = _aligned(chosen, given, by)
     return found[0] if isinstance(pairs, str) else found
+
+
+def own(model: Model) -> OwnAligner:
+    """The aligner itself, or that of a folder."""
+    if isinstance(model, OwnAligner):
+        return model
+    if not isinstance(model, str | Path):
+        raise ArgumentError("model", "be a folder, or an aligner of otformer.words.train", type(model).__name__)
+    return load_aligner(model)
 
 
 def check_length(pair: Pair, by: str, name: str) -> None:
@@ -192,20 +217,25 @@ def _aligned(chosen: methods.Method, pairs: Sequence[Pair], by: str, matrix: boo
 
 @dataclass(frozen=True)
 class AlignWork:
-    """`align` as work on a corpus (words/jobs/jobs.py): an `Alignment` per pair; matrix : whether they keep all scores."""
+    """`align` as work on a corpus (words/jobs/jobs.py): an `Alignment` per pair.
+
+    matrix : whether they keep all scores.   model : the folder of an aligner.
+    """
 
     languages: str = "en-fr"
     method: str = "auto"
     by: str = "words"
     matrix: bool = False
+    model: str | None = None
 
     def job(self, **options: Any) -> Job:
         """The job of this work; options are those of `Job`: chunk, engine, workers."""
         settings = {**asdict(self), "method": methods.resolved(self.method), "version": __version__}
+        settings["model"] = "" if self.model is None else digest(self.model)
         return Job(self, settings, pack=pack, unpack=unpack, **options)
 
     def __call__(self) -> Work:
-        chosen = methods.method(self.method, self.languages)
+        chosen: methods.Method = methods.method(self.method, self.languages) if self.model is None else own(self.model)
         return lambda pairs: _aligned(chosen, pairs, self.by, self.matrix)
 
 

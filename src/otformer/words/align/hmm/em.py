@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,23 +46,55 @@ class Counts(NamedTuple):
     jumps: Array
 
 
-class Earlier(NamedTuple):
-    """What is known of an earlier text: counts by number of the pair in this one, and what is beyond these pairs.
+class Evidence(NamedTuple):
+    """What a text says, of the pairs of words that are kept: all that a model is made of, and to which more text may be added.
 
-    at : [kept], numbers of pairs of words.   counts : [kept, 2].   null : as in `Counts`.   jumps : as there.
-    rest : Σ (c + α) of the pairs that were not kept, of the source and of the target words.   null_rest : [2], likewise.
+    words : those of both sides.   met : the pairs of words.   counts : as expected in the last round.
+    rest : Σ (c + α) of the pairs that are not kept, of every source and of every target word.
+    null_rest : [2], the same of the words that are not kept, for the null words of both directions.
     """
 
-    at: Array
-    counts: Array
-    null: tuple[Array, Array]
-    jumps: Array
+    words: tuple[list[str], list[str]]
+    met: WordPairs
+    counts: Counts
     rest: tuple[Array, Array]
     null_rest: Array
 
+    def parameters(self, alpha: float) -> Parameters:
+        """The maximisation step."""
+        by_word = self.rest[0].copy(), self.rest[1].copy()
+        totals(self.met.start, self.met.target, self.counts.pairs, alpha, *by_word)
+        t, bases = np.empty_like(self.counts.pairs), [digamma(np.maximum(total, alpha)) for total in by_word]
+        given = self.met.start, self.met.target, self.counts.pairs, alpha, *bases, t
+        in_threads(lambda first, last: _tables(first, last, *given), len(self.met.start) - 1, len(t))
+        null = [one_table(c, alpha, more) for c, more in zip(self.counts.null, self.null_rest.tolist(), strict=True)]
+        return Parameters(t, (null[0], null[1]), self.counts.kappa, self.counts.jumps + 1)
 
-Kept = Callable[[Chunk], Callable[[], Chunk]]  # puts a chunk away, and gives the function that fetches it
-Task = tuple[Callable[[], Chunk], Parameters, bool, float]
+    def pruned(self, least: float, alpha: float) -> Evidence:
+        """Without pairs of words for which √(t t') is below ``least``, and without words that are in no pair."""
+        t = self.parameters(alpha).t
+        kept = t[:, 0] * t[:, 1] >= least**2
+        del t
+        lost, none = self.counts.pairs.copy(), (np.zeros(len(self.rest[0])), np.zeros(len(self.rest[1])))
+        lost[kept] = -alpha  # so that c + α is 0
+        totals(self.met.start, self.met.target, lost, alpha, *none)
+        at = np.flatnonzero(kept)
+        source, target = np.searchsorted(self.met.start, at, "right") - 1, self.met.target[at]
+        used, places = zip(*(np.unique(side, return_inverse=True) for side in (source, target)), strict=True)
+        words, rest, null, null_rest = [], [], [], self.null_rest.copy()
+        for side in (0, 1):
+            words.append([self.words[side][k] for k in used[side].tolist()])
+            rest.append((self.rest[side] + none[side])[used[side]])
+            counts = self.counts.null[side]
+            null.append(counts[used[1 - side]])
+            null_rest[side] += (counts + alpha).sum() - (null[side] + alpha).sum()
+        start = np.searchsorted(places[0], np.arange(len(used[0]) + 1))
+        counts = self.counts._replace(pairs=self.counts.pairs[at], null=(null[0], null[1]))
+        met = WordPairs(start, places[1].astype(np.int32))
+        return Evidence((words[0], words[1]), met, counts, (rest[0], rest[1]), null_rest)
+
+
+Kept = Callable[[int, Chunk], Callable[[], Chunk]]  # puts a chunk, with its number, away; gives the function that fetches it
 
 
 @dataclass
@@ -75,22 +108,24 @@ class Training:
     text: Text
     alpha: float = 0.01
     p_null: float = 0.1
-    keep: Kept = lambda made: lambda: made
+    keep: Kept = lambda number, made: lambda: made
     engine: str = "local"
     workers: int | None = None
-    earlier: Callable[[WordPairs], Earlier] | None = None
+    earlier: Evidence | None = None
     progress: Callable[[int], Any] = lambda done: None
     met: WordPairs = field(init=False)
     chunks: list[Callable[[], Chunk]] = field(init=False)
     sizes: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.met = WordPairs.of(self.text)
+        self.met = WordPairs.of(self.text, self.earlier and self.earlier.met)
         order, places = ranges(self.text)
         self.sizes = [end - begin for begin, end in places]
-        make = ((lambda a=a, b=b: self.keep(chunk(self.text, self.met, order[a:b]))) for a, b in places)
+        make = (partial(self._chunk, number, order[a:b]) for number, (a, b) in enumerate(places))
         self.chunks = list(in_order(make, self.threads))
-        self.before = None if self.earlier is None else self.earlier(self.met)
+
+    def _chunk(self, number: int, sentences: Array) -> Callable[[], Chunk]:
+        return self.keep(number, chunk(self.text, self.met, sentences))
 
     @property
     def threads(self) -> int:
@@ -117,7 +152,7 @@ class Training:
             mass[:, :long, :long] += found.mass
             self.progress(size)
         kappa = np.array([fit_kappa(*side) for side in zip(distance.tolist(), mass, now.kappa.tolist(), strict=True)])
-        return Counts(pairs, null, kappa, jumps if is_jumps else now.jumps - 1)
+        return Counts(pairs, null, kappa, jumps)
 
     def _made(self, now: Parameters, is_jumps: bool) -> Iterator[tuple[Chunk, Expected]]:
         def task(fetch: Callable[[], Chunk]) -> Callable[[], tuple[Chunk, Expected]]:
@@ -129,25 +164,20 @@ class Training:
         given = ((each := fetch(), _rows(each, now), is_jumps, self.p_null) for fetch in self.chunks)
         return stream(job, given)  # type: ignore[arg-type]  # items of numbers, not of texts
 
-    def maximised(self, counts: Counts) -> Parameters:
-        """The parameters of counts; those of an earlier text are added to them first, in place."""
-        rest: tuple[Array, Array] = np.zeros(len(self.text.words[0])), np.zeros(len(self.text.words[1]))
+    def evidence(self, counts: Counts) -> Evidence:
+        """The counts of this text, to which those of an earlier one are added, in place."""
+        rest = np.zeros(len(self.text.words[0])), np.zeros(len(self.text.words[1]))
         null_rest = np.zeros(2)
-        if self.before is not None:
-            counts.pairs[self.before.at] += self.before.counts
-            counts.jumps[:] += self.before.jumps
-            for mine, theirs in zip((*counts.null, *rest), (*self.before.null, *self.before.rest), strict=True):
-                mine += theirs
-            null_rest = self.before.null_rest
-        totals(self.met.start, self.met.target, counts.pairs, self.alpha, *rest)
-        t, bases = np.empty_like(counts.pairs), [digamma(np.maximum(total, self.alpha)) for total in rest]
-        in_threads(
-            lambda a, b: _tables(a, b, self.met.start, self.met.target, counts.pairs, self.alpha, *bases, t),
-            len(self.met.start) - 1,
-            len(t),
-        )
-        null = [one_table(c, self.alpha, more) for c, more in zip(counts.null, null_rest.tolist(), strict=True)]
-        return Parameters(t, (null[0], null[1]), counts.kappa, counts.jumps + 1)
+        if self.earlier is not None:
+            known = self.earlier.met
+            at = self.met.number(np.repeat(np.arange(len(known.start) - 1), np.diff(known.start)), known.target)
+            counts.pairs[at] += self.earlier.counts.pairs
+            counts.jumps[:] += self.earlier.counts.jumps
+            null_rest += self.earlier.null_rest
+            added = (*self.earlier.counts.null, *self.earlier.rest)
+            for mine, theirs in zip((*counts.null, *rest), added, strict=True):
+                mine[: len(theirs)] += theirs
+        return Evidence(self.text.words, self.met, counts, rest, null_rest)
 
 
 def in_order(tasks: Iterable[Callable[[], Any]], threads: int) -> Iterator[Any]:

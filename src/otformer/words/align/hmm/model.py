@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from otformer import checks
-from otformer.words.align.hmm.em import FLOOR, Counts, Training
+from otformer.words.align.hmm.em import FLOOR, Counts, Evidence, Training
 from otformer.words.align.hmm.numbered import Text
 from otformer.words.align.hmm.orders import ORDERS, Direction, posterior
 from otformer.words.align.hmm.word_parts import dice, letter_pairs
@@ -112,7 +112,7 @@ def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None =
     """
     settings = settings or AlignmentSettings()
     training = Training(Text.of(pairs).stemmed(settings.stem_letters), settings.alpha, settings.p_null)
-    return model_of(training, fitted(training, settings), settings)
+    return model_of(training.evidence(fitted(training, settings)), settings)
 
 
 def fitted(
@@ -120,7 +120,7 @@ def fitted(
 ) -> Counts:
     """All rounds, from round ``number`` on with the counts of the one before; ``done`` is called after each with both."""
     for k in range(number, sum(settings.rounds)):
-        now = training.start() if counts is None else training.maximised(counts)
+        now = training.start() if counts is None else training.evidence(counts).parameters(settings.alpha)
         del counts
         counts = training.expected(now, is_jumps=k >= settings.rounds[0] and settings.order == "jumps")
         done(counts, k + 1)
@@ -128,17 +128,15 @@ def fitted(
     return counts
 
 
-def model_of(training: Training, counts: Counts, settings: AlignmentSettings, least: float = 0.0) -> AlignmentModel:
-    """The model of the counts of the last round, with the pairs of words for which √(t t') is at least ``least``."""
-    found, met = training.maximised(counts), training.met
-    kept = np.flatnonzero(found.t[:, 0] * found.t[:, 1] >= least**2)
-    source = np.searchsorted(met.start, kept, "right") - 1
-    pair_keys = source * len(training.text.words[1]) + met.target[kept]
-    words = [{word: k for k, word in enumerate(side)} for side in training.text.words]
-    orders = zip(found.null, found.kappa.tolist(), found.jumps, strict=True)
-    forward, backward = (Direction(found.t[kept, side], *order) for side, order in enumerate(orders))
+def model_of(found: Evidence, settings: AlignmentSettings) -> AlignmentModel:
+    """The model of what is known of a text."""
+    words = [{word: k for k, word in enumerate(side)} for side in found.words]
+    source = np.repeat(np.arange(len(words[0])), np.diff(found.met.start))
+    now = found.parameters(settings.alpha)
+    orders = zip(now.null, now.kappa.tolist(), now.jumps, strict=True)
+    forward, backward = (Direction(now.t[:, side].copy(), *order) for side, order in enumerate(orders))
     settings = settings if settings.rounds[1] else replace(settings, order="diagonal")
-    return AlignmentModel((words[0], words[1]), pair_keys, (forward, backward), settings)
+    return AlignmentModel((words[0], words[1]), source * len(words[1]) + found.met.target, (forward, backward), settings)
 
 
 def _stems(pair: TokenPair, letters: int | None) -> TokenPair:

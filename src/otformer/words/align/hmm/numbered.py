@@ -6,9 +6,8 @@ A text has 4 bytes a word; the pairs of words that meet in a sentence pair are 4
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from otformer.transport.compiled import by_row, compiled, in_threads
 from otformer.words.align.vectors import Array
 from otformer.words.text.training_text import TokenPair
 
+Words = tuple[Sequence[str], Sequence[str]]
 MOST_PAIRS = 2**31 - 1  # of words that meet: their numbers have 4 bytes
 
 
@@ -34,36 +34,31 @@ class Text:
     starts: tuple[Array, Array]
 
     @classmethod
-    def of(cls, pairs: Iterable[TokenPair]) -> Text:
-        """The sentence pairs with words on both sides."""
-        index: tuple[dict[str, int], dict[str, int]] = ({}, {})
-        tokens, lengths = (array("i"), array("i")), (array("i"), array("i"))
+    def of(cls, pairs: Iterable[TokenPair], known: Words = ((), ())) -> Text:
+        """The sentence pairs with words on both sides; words that are ``known`` have the first numbers."""
+        index = [{word: k for k, word in enumerate(side)} for side in known]
+        tokens, lengths = (array("i"), array("i")), (array("q", [0]), array("q", [0]))
         for pair in pairs:
             if all(pair):
-                for side, number, sizes, known in zip(pair, tokens, lengths, index, strict=True):
-                    number.extend([known.setdefault(word, len(known)) for word in side])
-                    sizes.append(len(side))
-        return cls.made(index, tokens, lengths)
-
-    @classmethod
-    def made(cls, index: Any, tokens: Any, lengths: Any) -> Text:
-        """From words with their numbers, the numbers of all words of the text, and the lengths of sentences, of both sides."""
-        if not len(lengths[0]):
+                for side, number, starts, numbers in zip(pair, tokens, lengths, index, strict=True):
+                    number.extend([numbers.setdefault(word, len(numbers)) for word in side])
+                    starts.append(len(number))
+        if len(lengths[0]) == 1:
             raise checks.ArgumentError("pairs", "hold sentences with words on both sides", "none")
-        source, target = (np.array([0, *accumulate(sizes)], np.int64) for sizes in lengths)
         first, second = (np.frombuffer(number, np.int32) for number in tokens)
+        source, target = (np.frombuffer(starts, np.int64) for starts in lengths)
         return cls((list(index[0]), list(index[1])), (first, second), (source, target))
 
     def __len__(self) -> int:
         return len(self.starts[0]) - 1
 
-    def stemmed(self, letters: int | None) -> Text:
-        """The text with the first letters of its words in place of them."""
+    def stemmed(self, letters: int | None, before: Words = ((), ())) -> Text:
+        """The text with the first letters of its words in place of them; known ones have the first numbers."""
         if letters is None:
             return self
         words, tokens = [], []
-        for side, numbers in zip(self.words, self.tokens, strict=True):
-            known: dict[str, int] = {}
+        for side, numbers, first in zip(self.words, self.tokens, before, strict=True):
+            known = {word: k for k, word in enumerate(first)}
             stem = np.array([known.setdefault(word[:letters], len(known)) for word in side], np.int32)
             words.append(list(known))
             tokens.append(stem[numbers])
@@ -83,9 +78,12 @@ class WordPairs:
     target: Array  # [pairs], the target words of each source word, in order
 
     @classmethod
-    def of(cls, text: Text) -> WordPairs:
+    def of(cls, text: Text, known: WordPairs | None = None) -> WordPairs:
+        """The pairs that meet in a text, and those that are known already, of the words with the first numbers."""
         (source, target), (starts, others) = text.tokens, text.starts
         sizes = [len(side) for side in text.words]
+        more = WordPairs(np.zeros(1, np.int64), np.empty(0, np.int32)) if known is None else known
+        more_start = np.pad(more.start, (0, sizes[0] + 1 - len(more.start)), "edge")
         sentence = np.repeat(np.arange(len(text), dtype=np.int32), np.diff(starts))
         first, order = np.empty(sizes[0] + 1, np.int64), np.empty(len(source), np.int32)
         by_row(source, first, order)
@@ -94,7 +92,8 @@ class WordPairs:
 
         def pairs(start: Array, found: Array) -> None:
             def rows(begin: int, end: int) -> None:
-                _rows(begin, end, first, sentence, others, target, np.full(sizes[1], -1, np.int32), start, found, count)
+                seen = np.full(sizes[1], -1, np.int32)
+                _rows(begin, end, first, sentence, others, target, more_start, more.target, seen, start, found, count)
 
             in_threads(rows, sizes[0], cells)
 
@@ -111,17 +110,33 @@ class WordPairs:
         return len(self.target)
 
 
+    def number(self, source: Array, target: Array) -> Array:
+        """The numbers of pairs of words that meet; sources rise."""
+        out = np.empty(len(source), np.int64)
+        _find(self.start, self.target, source, target, out)
+        return out
+
+
+@compiled
+def _find(start: Any, met: Any, source: Any, target: Any, out: Any) -> None:
+    for k in range(len(source)):
+        row = met[start[source[k]] : start[source[k] + 1]]
+        out[k] = start[source[k]] + np.searchsorted(row, target[k])
+
+
 @compiled
 def _rows(
-    begin: int, end: int, first: Any, sentence: Any, others: Any, target: Any, seen: Any, start: Any, found: Any, count: Any
-) -> None:
+    begin: int, end: int, first: Any, sentence: Any, others: Any, target: Any, more_start: Any, more: Any, seen: Any,
+    start: Any, found: Any, count: Any,
+) -> None:  # fmt: skip
     """Count the distinct target words that meet source words begin … end − 1; write them, in order, if there is room."""
     for e in range(begin, end):
         many = 0
-        for at in range(first[e], first[e + 1]):
-            k = sentence[at]
-            for place in range(others[k], others[k + 1]):
-                f = target[place]
+        for at in range(first[e] - 1, first[e + 1]):
+            listed = more[more_start[e] : more_start[e + 1]]
+            if at >= first[e]:
+                listed = target[others[sentence[at]] : others[sentence[at] + 1]]
+            for f in listed:
                 if seen[f] != e:
                     seen[f] = e
                     if len(found):
