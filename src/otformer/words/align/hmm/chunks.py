@@ -142,7 +142,7 @@ def expect(given: Chunk, now: Parameters, is_jumps: bool, p_null: float) -> Expe
     """Expected counts of a chunk, under order "jumps" or "diagonal"."""
     long = int(given.shapes[:, :2].max())
     null = np.zeros(len(now.null[0])), np.zeros(len(now.null[1]))
-    made = Expected(np.zeros(now.t.shape), null, np.zeros((2, 2 * FURTHEST + 1)), np.zeros(2), np.zeros((2, long + 1, long + 1)))
+    made = Expected(np.zeros(now.t.shape, np.float32), null, np.zeros((2, 2 * FURTHEST + 1)), np.zeros(2), np.zeros((2, long + 1, long + 1)))
     most = int(given.shapes.prod(1).max())
     rooms = np.empty((2, most), np.float32), np.empty(np.prod(room_for(long, long, LANES)), np.float32)
     _expect(*given[:4], *now.null, now.t, now.kappa, now.jumps.astype(np.float32), is_jumps, p_null, *null, made.t, *made[2:], *rooms)

@@ -143,7 +143,7 @@ class Training:
         longest = 1 + max(int(np.diff(starts).max()) for starts in self.text.starts)
         jumps, distance, mass = np.zeros_like(now.jumps), np.zeros(2), np.zeros((2, longest, longest))
         for size, (which, found) in zip(self.sizes, self._made(now, is_jumps), strict=True):
-            _gather(pairs, which.pairs, found.t)
+            _add(pairs, which.pairs, found.t)
             null[0][which.words_1] += found.null[0]
             null[1][which.words_0] += found.null[1]
             jumps += found.jumps
@@ -203,8 +203,9 @@ def in_order(tasks: Iterable[Callable[[], Any]], threads: int) -> Iterator[Any]:
 
 def _rows(given: Chunk, now: Parameters) -> Parameters:
     """The parameters that a chunk needs, by its own numbers."""
-    null = now.null[0][given.words_1], now.null[1][given.words_0]
-    return now._replace(t=now.t[given.pairs], null=null)
+    t = np.empty((len(given.pairs), 2), np.float32)
+    _take(now.t, given.pairs, t)
+    return now._replace(t=t, null=(now.null[0][given.words_1], now.null[1][given.words_0]))
 
 
 def _step(given: Chunk, now: Parameters, is_jumps: bool, p_null: float) -> tuple[Chunk, Expected]:
@@ -220,10 +221,17 @@ class _Step:
 
 
 @compiled
-def _gather(pairs: Any, at: Any, found: Any) -> None:
+def _take(t: Any, at: Any, out: Any) -> None:
     for k in range(len(at)):
-        pairs[at[k], 0] += found[k, 0]
-        pairs[at[k], 1] += found[k, 1]
+        out[k, 0] = t[at[k], 0]
+        out[k, 1] = t[at[k], 1]
+
+
+@compiled
+def _add(out: Any, at: Any, found: Any) -> None:
+    for k in range(len(at)):
+        out[at[k], 0] += found[k, 0]
+        out[at[k], 1] += found[k, 1]
 
 
 @compiled

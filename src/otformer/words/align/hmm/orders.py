@@ -68,7 +68,7 @@ def near(j: int, m: int, kappa: float, line: Any) -> None:
     """
     n = len(line)
     q = np.exp(-kappa / n)
-    cut = min(int((j + 0.5) / m * n + 0.5), n)  # places from here on are right of the diagonal, or on it
+    cut = first_right(j, m, n)
     total, weight = 0.0, np.exp(-kappa * distance(cut, j, n, m))
     for i in range(cut, n):
         line[i] = weight
@@ -103,17 +103,36 @@ def diagonal_posterior(t: Any, null: Any, kappa: float, p_null: float, post: Any
 
 
 @compiled
-def expected_distance(mass: Any, kappa: float, line: Any) -> float:
-    """Σ mass[m, n] · the mean distance from the diagonal, under κ, of a word of a sentence pair of m and n words."""
+def expected_distance(mass: Any, kappa: float) -> float:
+    """Σ mass[m, n] · the mean distance from the diagonal, under κ, of a word of a sentence pair of m and n words.
+
+    With k places on one side of the diagonal, the first at distance d and the next each 1/n further, weights and weighted
+    distances are, for q = exp(−κ/n), exp(−κ d) times Σ qⁱ = (1 − qᵏ)/(1 − q) and
+
+        d Σ qⁱ + Σ i qⁱ / n,      Σ i qⁱ = q (1 − k qᵏ⁻¹ + (k − 1) qᵏ)/(1 − q)².
+    """
     total = 0.0
     for m in range(1, mass.shape[0]):
         for n in range(1, mass.shape[1]):
             if mass[m, n] > 0:
+                q = np.exp(-kappa / n)
                 for j in range(m):
-                    near(j, m, kappa, line[:n])
-                    for i in range(n):
-                        total += mass[m, n] / m * line[i] * distance(i, j, n, m)
+                    cut = first_right(j, m, n)
+                    weights, weighted = 0.0, 0.0
+                    for k, d in ((n - cut, distance(cut, j, n, m)), (cut, distance(cut - 1, j, n, m))):
+                        last, scale = q**k, np.exp(-kappa * d)
+                        series = (1 - last) / (1 - q)
+                        rising = (q - k * last + (k - 1) * last * q) / (1 - q) ** 2
+                        weights += scale * series
+                        weighted += scale * (d * series + rising / n)
+                    total += mass[m, n] / m * weighted / weights
     return total
+
+
+@compiled
+def first_right(j: int, m: int, n: int) -> int:
+    """The first place that is on the diagonal of word j, or right of it."""
+    return min(int(np.ceil((j + 0.5) / m * n - 0.5)), n)
 
 
 def fit_kappa(found: float, mass: Array, kappa: float) -> float:
@@ -123,10 +142,8 @@ def fit_kappa(found: float, mass: Array, kappa: float) -> float:
         return kappa
     from scipy.optimize import brentq
 
-    line = np.empty(mass.shape[1], np.float32)
-
     def excess(k: float) -> float:  # falls with k
-        return float(expected_distance(mass, k, line)) - found
+        return float(expected_distance(mass, k)) - found
 
     low, high = KAPPAS
     if excess(low) <= 0 or excess(high) >= 0:
