@@ -69,7 +69,9 @@ def test_the_tables_are_the_digamma_of_the_expected_counts():
     null = np.array([0.5, 0.1]), np.array([0.0, 0.2])
     now = training.evidence(em.Counts(counts, null, np.full(2, 4.0), np.ones((2, 31)))).parameters(0.01)
     by_owner = [[0.71, 2.32, 2.32], [1.32, 1.32, 0.41]]
-    np.testing.assert_allclose(now.t.T, np.maximum(np.exp(digamma(counts.T + 0.01) - digamma(by_owner)), em.FLOOR), rtol=1e-5)
+    np.testing.assert_allclose(
+        now.t.T, np.maximum(np.exp(digamma(counts.T + 0.01) - digamma(by_owner)), em.FLOOR), rtol=1e-5
+    )
     expected = np.exp(digamma(np.array([0.51, 0.11])) - digamma(0.62))
     np.testing.assert_allclose(now.null[0], expected, rtol=1e-5)
 

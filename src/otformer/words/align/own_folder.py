@@ -138,18 +138,26 @@ def is_aligner(folder: Path) -> bool:
         return False
 
 
-def read_aligner(folder: str | Path) -> tuple[About, list[Evidence]]:
-    """Settings and evidence of a folder."""
-    folder = Path(folder)
+def read_about(folder: Path) -> About:
+    """The settings of a folder."""
     if not (folder / ABOUT).exists():
         raise ArgumentError(folder, "be a folder that otformer align --train made", f"{ABOUT} is not there")
     try:
-        about = _about(_json(folder))
-        tensors, _ = read_tensors(folder / TENSORS)
-        arrays = {name: t.numpy() for name, t in tensors.items()}
-        return about, [_evidence(folder / TENSORS, tensors, arrays, f"{k}_", len(about.letters)) for k in range(len(about.letters))]
+        return _about(_json(folder))
     except ArgumentError as error:
-        raise error if str(folder) in str(error) else ValueError(f"{folder}: {error}") from None
+        raise error.renamed({str(error.argument): f"{error.argument} of {folder / ABOUT}"}) from None
+
+
+def read_aligner(folder: str | Path) -> tuple[About, list[Evidence]]:
+    """Settings and evidence of a folder."""
+    folder = Path(folder)
+    about = read_about(folder)
+    tensors, _ = read_tensors(folder / TENSORS)
+    arrays = {name: t.numpy() for name, t in tensors.items()}
+    models = range(len(about.letters))
+    if beyond := [name for name in arrays if name.split("_")[0] not in map(str, models)]:
+        raise ValueError(f"{folder / TENSORS} does not fit: {min(beyond)} is not of this model")
+    return about, [_evidence(folder / TENSORS, tensors, arrays, f"{k}_") for k in models]
 
 
 def _json(folder: Path) -> dict[str, Any]:
@@ -177,7 +185,7 @@ def _about(found: dict[str, Any]) -> About:
 KINDS = {"source": "uint8", "target": "uint8", "start": "int64", "met": "int32", "counts": "float32"}
 
 
-def _evidence(path: Path, tensors: dict[str, Tensor], arrays: dict[str, Array], first: str, models: int) -> Evidence:
+def _evidence(path: Path, tensors: dict[str, Tensor], arrays: dict[str, Array], first: str) -> Evidence:
     """An HMM's evidence, checked."""
     a = {name.removeprefix(first): array for name, array in arrays.items() if name.startswith(first)}
     words = _words(path, a, first, "source"), _words(path, a, first, "target")
@@ -185,9 +193,8 @@ def _evidence(path: Path, tensors: dict[str, Tensor], arrays: dict[str, Array], 
     wanted: dict[str, tuple[int, ...]] = {"start": (S + 1,), "met": (P,), "counts": (P, 2), "rest_0": (S,), "rest_1": (T,)}
     wanted |= {"null_0": (T,), "null_1": (S,), "null_rest": (2,), "kappa": (2,), "jumps": (2, 2 * FURTHEST + 1)}
     wanted |= {name: a[name].shape for name in ("source", "target")}
-    check_shapes({first + name: shape for name, shape in wanted.items()}, {n: t for n, t in tensors.items() if n.startswith(first)}, path)
-    if any(int(name.split("_")[0]) >= models for name in arrays if name.split("_")[0].isdecimal()):
-        raise ValueError(f"{path} does not fit: it has more models than {ABOUT} says")
+    given = {name: t for name, t in tensors.items() if name.startswith(first)}
+    check_shapes({first + name: shape for name, shape in wanted.items()}, given, path)
     for name, array in a.items():
         kind = KINDS.get(name, "float64")
         if str(array.dtype) != kind:

@@ -55,7 +55,7 @@ def train(
     workers: int | None = None,
     progress: Progress = lambda done: None,
 ) -> OwnAligner:
-    """Train an aligner on sentence pairs, any two languages, and write it to a folder that `otformer.align` takes as ``model``.
+    """Train an aligner on sentence pairs of any two languages, and write it to a folder, the ``model`` of `otformer.align`.
 
     Interrupted, the same call goes on after the last finished round; the same text gives the same files.
 
@@ -185,11 +185,11 @@ def _digest(text: Text, about: About, before: list[Evidence] | None) -> str:
     found = hashlib.sha256(repr((__version__, about)).encode())
     for side in (0, 1):
         found.update("\n".join(text.words[side]).encode())
-        found.update(text.tokens[side])
-        found.update(text.starts[side])
+        found.update(text.tokens[side].data)
+        found.update(text.starts[side].data)
     for evidence in before or ():
-        found.update(evidence.counts.pairs)
-        found.update(evidence.met.target)
+        found.update(evidence.counts.pairs.data)
+        found.update(evidence.met.target.data)
     return found.hexdigest()
 
 
@@ -231,7 +231,9 @@ class _Work:
         done = partial(_write_counts, state)
         found = training.evidence(fitted(training, settings, counts, number, done)).pruned(LEAST, settings.alpha)
         if not len(found.met):
-            raise ArgumentError("pairs", "have words that go together", f"none in {len(text):,} sentence pairs", "give more text")
+            raise ArgumentError(
+                "pairs", "have words that go together", f"none in {len(text):,} sentence pairs", "give more text"
+            )
         for file in made:
             file.unlink()
         return found
@@ -252,8 +254,9 @@ def _kept(file: Path, chunk: Chunk) -> Callable[[], Chunk]:
 
 def _write_counts(file: Path, counts: Counts, number: int) -> None:
     with written(file, ours=True) as out:
-        null = {"null_0": counts.null[0], "null_1": counts.null[1]}
-        np.savez(out, pairs=counts.pairs, kappa=counts.kappa, jumps=counts.jumps, number=number, **null)
+        order = {"kappa": counts.kappa, "jumps": counts.jumps, "number": np.array(number)}
+        arrays = {"pairs": counts.pairs, "null_0": counts.null[0], "null_1": counts.null[1], **order}
+        np.savez(out, **arrays)  # type: ignore[arg-type]  # the stubs take **arrays for allow_pickle
 
 
 def _read_counts(file: Path) -> tuple[Counts, int]:

@@ -197,7 +197,9 @@ def plain(word: str) -> str:
 
 _MARKS = _of_kinds("Mn", "Mc", "Me") + INVISIBLE + "\U000e0000-\U000e0fff"  # no word of their own: é may be two characters
 # Scripts without spaces between words, of which each letter is a word; katakana, which spell foreign ones, stay together.
-_ALONE = "\u0e01-\u0e7f\u0e81-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_ALONE = (
+    "\u0e01-\u0e7f\u0e81-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+)
 _ALONE += "\U00020000-\U0003ffff"
 _LETTER = rf"(?:(?![{_ALONE}])[\w{_MARKS}])"
 _ELIDED = r"\b(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu)['’](?=\w)"  # l'homme: l' and homme

@@ -8,6 +8,7 @@ step is a function of a chunk and of a few rows of the tables: it runs in thread
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,7 +62,7 @@ def ranges(text: Text) -> tuple[Array, list[tuple[int, int]]]:
     while ends[-1] < len(order):
         before = cells[ends[-1] - 1] if ends[-1] else 0
         ends.append(max(ends[-1] + 1, int(np.searchsorted(cells, before + CELLS, "right"))))
-    return order, list(zip(ends[:-1], ends[1:], strict=True))
+    return order, list(pairwise(ends))
 
 
 def chunk(text: Text, met: WordPairs, sentences: Array) -> Chunk:
@@ -87,7 +88,7 @@ def chunk(text: Text, met: WordPairs, sentences: Array) -> Chunk:
 def _batches(m: Array, n: Array) -> Iterator[tuple[int, int, int]]:
     change = np.flatnonzero(np.diff(m) | np.diff(n)) + 1
     ends = [0, *change.tolist(), len(m)]
-    for first, last in zip(ends[:-1], ends[1:], strict=True):
+    for first, last in pairwise(ends):
         for at in range(first, last, LANES):
             yield int(m[first]), int(n[first]), min(LANES, last - at)
 
@@ -107,8 +108,8 @@ def _places(shapes: Any, axis: int, starts: Any, out: Any) -> None:
 
 @compiled
 def _cells(
-    shapes: Any, target: Any, first: Any, order: Any, seen: Any, words_0: Any, words_1: Any, start: Any, met: Any, cells: Any,
-    pairs: Any,
+    shapes: Any, target: Any, first: Any, order: Any, seen: Any, words_0: Any, words_1: Any, start: Any, met: Any,
+    cells: Any, pairs: Any,
 ) -> int:  # fmt: skip
     """Number the pairs of words as they come, source word by source word; write the numbers, and which pairs they are."""
     batches = len(shapes)
@@ -142,10 +143,12 @@ def expect(given: Chunk, now: Parameters, is_jumps: bool, p_null: float) -> Expe
     """Expected counts of a chunk, under order "jumps" or "diagonal"."""
     long = int(given.shapes[:, :2].max())
     null = np.zeros(len(now.null[0])), np.zeros(len(now.null[1]))
-    made = Expected(np.zeros(now.t.shape, np.float32), null, np.zeros((2, 2 * FURTHEST + 1)), np.zeros(2), np.zeros((2, long + 1, long + 1)))
+    order = np.zeros((2, 2 * FURTHEST + 1)), np.zeros(2), np.zeros((2, long + 1, long + 1))
+    made = Expected(np.zeros(now.t.shape, np.float32), null, *order)
     most = int(given.shapes.prod(1).max())
     rooms = np.empty((2, most), np.float32), np.empty(np.prod(room_for(long, long, LANES)), np.float32)
-    _expect(*given[:4], *now.null, now.t, now.kappa, now.jumps.astype(np.float32), is_jumps, p_null, *null, made.t, *made[2:], *rooms)
+    known = *now.null, now.t, now.kappa, now.jumps.astype(np.float32), is_jumps, p_null
+    _expect(*given[:4], *known, *null, made.t, *order, *rooms)
     return made
 
 

@@ -47,7 +47,7 @@ class Counts(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a text says, of the pairs of words that are kept: all that a model is made of, and to which more text may be added.
+    """What a text says of the pairs of words that are kept: what a model is made of, and what more text is added to.
 
     words : those of both sides.   met : the pairs of words.   counts : as expected in the last round.
     rest : Σ (c + α) of the pairs that are not kept, of every source and of every target word.
@@ -65,8 +65,12 @@ class Evidence(NamedTuple):
         by_word = self.rest[0].copy(), self.rest[1].copy()
         totals(self.met.start, self.met.target, self.counts.pairs, alpha, *by_word)
         t, bases = np.empty_like(self.counts.pairs), [digamma(np.maximum(total, alpha)) for total in by_word]
-        given = self.met.start, self.met.target, self.counts.pairs, alpha, *bases, t
-        in_threads(lambda first, last: _tables(first, last, *given), len(self.met.start) - 1, len(t))
+        known = self.met.start, self.met.target, self.counts.pairs
+
+        def rows(first: int, last: int) -> None:
+            _tables(first, last, *known, alpha, bases[0], bases[1], t)
+
+        in_threads(rows, len(self.met.start) - 1, len(t))
         null = [one_table(c, alpha, more) for c, more in zip(self.counts.null, self.null_rest.tolist(), strict=True)]
         return Parameters(t, (null[0], null[1]), self.counts.kappa, self.counts.jumps + 1)
 
@@ -85,9 +89,9 @@ class Evidence(NamedTuple):
         for side in (0, 1):
             words.append([self.words[side][k] for k in used[side].tolist()])
             rest.append((self.rest[side] + none[side])[used[side]])
-            counts = self.counts.null[side]
-            null.append(counts[used[1 - side]])
-            null_rest[side] += (counts + alpha).sum() - (null[side] + alpha).sum()
+            alone = self.counts.null[side]
+            null.append(alone[used[1 - side]])
+            null_rest[side] += (alone + alpha).sum() - (null[side] + alpha).sum()
         start = np.searchsorted(places[0], np.arange(len(used[0]) + 1))
         counts = self.counts._replace(pairs=self.counts.pairs[at], null=(null[0], null[1]))
         met = WordPairs(start, places[1].astype(np.int32))

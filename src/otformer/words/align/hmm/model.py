@@ -116,7 +116,11 @@ def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None =
 
 
 def fitted(
-    training: Training, settings: AlignmentSettings, counts: Counts | None = None, number: int = 0, done: Done = lambda *_: None
+    training: Training,
+    settings: AlignmentSettings,
+    counts: Counts | None = None,
+    number: int = 0,
+    done: Done = lambda *_: None,
 ) -> Counts:
     """All rounds, from round ``number`` on with the counts of the one before; ``done`` is called after each with both."""
     for k in range(number, sum(settings.rounds)):

@@ -109,7 +109,6 @@ class WordPairs:
     def __len__(self) -> int:
         return len(self.target)
 
-
     def number(self, source: Array, target: Array) -> Array:
         """The numbers of pairs of words that meet; sources rise."""
         out = np.empty(len(source), np.int64)

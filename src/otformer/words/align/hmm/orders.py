@@ -4,8 +4,8 @@ r"""Where alignment models (words/align/hmm/model.py) expect the next word, and 
     order "jumps"      p(a_j = i' | a_{j−1} = i) ∝ s(i' − i)                (Vogel, Ney and Tillmann 1996)
 
 for target word j of m that source word a_j of n generates; a_{j−1} is the last place used. A word comes from the null word
-with probability p₀. Counts of jumps are taken for s as they are, as usual. The loops are compiled;
-the innermost goes over the B sentence pairs of one shape, which stand last in an array, so that one instruction serves several.
+with probability p₀. Counts of jumps are taken for s as they are, as usual. The loops are compiled; the
+innermost goes over the B sentence pairs of one shape, the last axis of an array, so that one instruction serves several.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def posterior(t: Array, null: Array, direction: Direction, order: str, p_null: f
     post, jumps, diagonal = np.empty(t.shape, np.float32), np.zeros(2 * FURTHEST + 1), np.zeros(2)
     given = np.ascontiguousarray(t, np.float32), np.ascontiguousarray(null, np.float32)
     if order == "jumps":
-        jump_posterior(*given, direction.jumps.astype(np.float32), p_null, post, jumps, np.empty(room_for(*t.shape), np.float32))
+        jump_posterior(
+            *given, direction.jumps.astype(np.float32), p_null, post, jumps, np.empty(room_for(*t.shape), np.float32)
+        )
     else:
         diagonal_posterior(*given, direction.kappa, p_null, post, diagonal, np.empty(t.shape[1], np.float32))
     return post, jumps, diagonal
