@@ -147,8 +147,8 @@ def expect(given: Chunk, now: Parameters, is_jumps: bool, p_null: float) -> Expe
     made = Expected(np.zeros(now.t.shape, np.float32), null, *order)
     most = int(given.shapes.prod(1).max())
     rooms = np.empty((2, most), np.float32), np.empty(np.prod(room_for(long, long, LANES)), np.float32)
-    known = *now.null, now.t, now.kappa, now.jumps.astype(np.float32), is_jumps, p_null
-    _expect(*given[:4], *known, *null, made.t, *order, *rooms)
+    s = now.jumps.astype(np.float32)
+    _expect(*given[:4], *now.null, now.t, now.kappa, s, is_jumps, p_null, *null, made.t, *order, *rooms)
     return made
 
 
