@@ -5,14 +5,15 @@ import os
 
 import numpy as np
 import pytest
+from scipy.special import digamma
 
 from otformer.lab.translators import __main__ as commands
 from otformer.words.align.aligners import off_diagonal
-from otformer.words.align.hmm import model as ibm
-from otformer.words.align.hmm import orders
+from otformer.words.align.hmm import em, orders
 from otformer.words.align.hmm.file import read_models, write_models
 from otformer.words.align.hmm.model import AlignmentSettings, train_model
-from otformer.words.align.hmm.orders import FURTHEST, Direction, OrderCounts
+from otformer.words.align.hmm.numbered import Text
+from otformer.words.align.hmm.orders import FURTHEST, Direction
 
 
 def direction(m, kappa=2.0, seed=0):
@@ -47,35 +48,50 @@ def brute_force(t, null, d, settings):
 
 @pytest.mark.parametrize("order", ["diagonal", "jumps"])
 @pytest.mark.parametrize("shape", [(4, 3), (2, 5), (1, 1), (1, 4), (4, 1), (2, 20), (2, 40)])  # jumps beyond FURTHEST, too
-@pytest.mark.parametrize("long", [orders.MOST_DENSE, 0])  # jumps as a matrix, and as sums
-def test_posteriors_and_jumps_are_sums_over_all_alignments(order, shape, long, monkeypatch):
-    monkeypatch.setattr(orders, "MOST_DENSE", long)
+def test_posteriors_and_jumps_are_sums_over_all_alignments(order, shape):
     rng = np.random.default_rng(1)
     settings, d = AlignmentSettings(order=order, p_null=0.2), direction(shape[0])
     t, null = 10 ** rng.uniform(-7, 0, (3, *shape)), 10 ** rng.uniform(-7, 0, (3, shape[0]))
-    post, found = orders.posterior(t, null, d, order, settings.p_null)
+    post, found, (away, mass) = orders.posterior(t.transpose(1, 2, 0), null.T, d, order, settings.p_null)
     posts, jumps = zip(*(brute_force(t[k], null[k], d, settings) for k in range(3)), strict=True)
-    np.testing.assert_allclose(post, posts, atol=1e-5)
-    np.testing.assert_allclose(found.jumps, sum(jumps), atol=1e-5)
+    np.testing.assert_allclose(post.transpose(2, 0, 1), posts, atol=1e-5)
+    if order == "jumps":
+        np.testing.assert_allclose(found, sum(jumps), atol=1e-5)
+    else:
+        np.testing.assert_allclose([away, mass], [(sum(posts) * off_diagonal(*shape)).sum(), sum(posts).sum()], atol=1e-5)
 
 
-def test_the_table_is_the_digamma_of_the_expected_counts():
-    from scipy.special import digamma
+def test_the_tables_are_the_digamma_of_the_expected_counts():
+    """Words a and b meet x; b meets y as well."""
+    training = em.Training(Text.of([(["a", "b"], ["x"]), (["b"], ["x", "y"])]), alpha=0.01)
+    assert list(zip(training.met.start.tolist(), [0, 1, 3], strict=True)) == [(0, 0), (1, 1), (3, 3)]
+    counts = np.array([[0.7, 0.2], [0.3, 1.1], [2.0, 0.4]], np.float32)
+    null = np.array([0.5, 0.1]), np.array([0.0, 0.2])
+    now = training.evidence(em.Counts(counts, null, np.full(2, 4.0), np.ones((2, 31)))).parameters(0.01)
+    by_owner = [[0.71, 2.32, 2.32], [1.32, 1.32, 0.41]]
+    np.testing.assert_allclose(
+        now.t.T, np.maximum(np.exp(digamma(counts.T + 0.01) - digamma(by_owner)), em.FLOOR), rtol=1e-5
+    )
+    expected = np.exp(digamma(np.array([0.51, 0.11])) - digamma(0.62))
+    np.testing.assert_allclose(now.null[0], expected, rtol=1e-5)
 
-    counts, owner = np.array([0.7, 0.3, 2.0]), np.array([0, 0, 1])
-    expected = np.exp(digamma(counts + 0.01) - digamma(np.array([1.02, 1.02, 2.01])))
-    np.testing.assert_allclose(ibm._table(counts, owner, 0.01), expected, rtol=1e-5)
+
+@pytest.mark.parametrize("x", [1e-3, 0.01, 0.3, 1.0, 1.46, 5.99, 6.0, 50.0, 1e6])
+def test_psi_is_the_digamma_function(x):
+    assert em.psi(x) == pytest.approx(digamma(x), rel=1e-9, abs=1e-9)
 
 
 def test_kappa_is_found_again():
-    shapes = [(5, 7), (9, 4), (12, 12)]
-    seen = []
-    for m, n in shapes:
+    shapes = [(5, 7), (9, 4), (12, 12), (1, 3), (7, 1)]
+    mass, found = np.zeros((13, 13)), 0.0
+    for k, (m, n) in enumerate(shapes):
         d = off_diagonal(m, n)
-        p = orders.near(d, 6.5)
-        seen.append(OrderCounts(float((p * d).sum()), float(p.sum())))
-    assert orders.fit_kappa(seen, shapes, 1.0) == pytest.approx(6.5, abs=0.01)
-    assert orders.fit_kappa([OrderCounts()], [(2, 2)], 1.0) == 1.0
+        p = np.exp(-6.5 * d)
+        mass[m, n] = m * (k + 1)
+        found += (k + 1) * (p / p.sum(1, keepdims=True) * d).sum()
+    assert orders.fit_kappa(found, mass, 1.0) == pytest.approx(6.5, abs=0.01)
+    assert orders.fit_kappa(0.0, np.zeros((3, 3)), 1.0) == 1.0
+    assert [orders.fit_kappa(x, mass, 1.0) for x in (1e9, 0.0)] == [0.1, 30.0]
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +184,9 @@ def test_long_sentences_of_unknown_words_are_placed_by_the_order_and_stay_finite
     (A,), (B,) = model.posteriors([long])
     for P, axis in ((A, 1), (B, 0)):
         np.testing.assert_allclose(P.sum(axis), 1 - model.settings.p_null, atol=1e-4)
-    ones = np.ones((1, 200, 200))
-    expected, _ = orders.forward_backward(ones, ones[:, 0], model.directions[0].jumps, model.settings.p_null)
-    np.testing.assert_allclose(A, expected[0], atol=1e-4)
+    ones = np.ones((200, 200, 1))
+    expected, _, _ = orders.posterior(ones, ones[0], model.directions[0], "jumps", model.settings.p_null)
+    np.testing.assert_allclose(A, expected[..., 0], atol=1e-4)
 
 
 def test_a_file_keeps_probabilities_within_a_sixteenth_of_an_octave(language, tmp_path):

@@ -19,14 +19,16 @@ from otformer.show.links import Links
 from otformer.show.look import printable
 from otformer.words.align import methods
 from otformer.words.align.aligners import Array
-from otformer.words.align.confidence import Linker, check, curve
+from otformer.words.align.confidence import Linker, check, curve, trained_curve
 from otformer.words.align.filtering import coverage
+from otformer.words.align.own_folder import OwnAligner, digest, load_aligner
 from otformer.words.jobs.jobs import Job, Work
 from otformer.words.text.gold import Link, grid, naacl, pharaoh
 from otformer.words.text.languages import LANGUAGES, LanguagePair
 from otformer.words.text.sizes import MOST_SCORES, MOST_WORDS, check_size, grouped
 from otformer.words.text.text import Given, Pair, as_pair, words
 
+Model = OwnAligner | str | Path
 MOST_AT_ONCE = 4 * MOST_SCORES  # scores of the pairs that are aligned together: a chunk of ordinary sentences fits
 
 
@@ -136,8 +138,9 @@ def align(  # type: ignore[overload-overlap]
     pairs: str,
     languages: str = ...,
     method: str = ...,
-    by: str = ...,
+    by: str | None = ...,
     *,
+    model: Model | None = ...,
     threshold: float | None = ...,
     symmetrize: str | None = ...,
 ) -> Alignment: ...
@@ -146,8 +149,9 @@ def align(
     pairs: Iterable[Given],
     languages: str = ...,
     method: str = ...,
-    by: str = ...,
+    by: str | None = ...,
     *,
+    model: Model | None = ...,
     threshold: float | None = ...,
     symmetrize: str | None = ...,
 ) -> list[Alignment]: ...
@@ -155,8 +159,9 @@ def align(
     pairs: Iterable[Given] | str,
     languages: str = "en-fr",
     method: str = "auto",
-    by: str = "words",
+    by: str | None = None,
     *,
+    model: Model | None = None,
     threshold: float | None = None,
     symmetrize: str | None = None,
 ) -> Alignment | list[Alignment]:
@@ -174,8 +179,11 @@ def align(
         "en-fr", "fr-en", "de-en" or "en-de", source first.
     method : str
         "hmm" (also "auto"), "attention" (fewer errors; needs transformers) or "vectors".
-    by : str
-        "words" splits plain text into words, "spaces" takes what stands between spaces (`word_spans`).
+    by : str, optional
+        "words" splits plain text into words, "spaces" takes what stands between spaces (`word_spans`). None: as the model
+        was trained, or "words".
+    model : folder, or what `otformer.words.train` or `otformer.words.load_aligner` returned, optional
+        An aligner of one's own text, in place of ``languages`` and ``method``.
     threshold : float
         The least probability of a link; by default the method's own.
     symmetrize : str
@@ -210,10 +218,21 @@ def align(
     if not isinstance(listed, Iterable):
         raise ArgumentError("pairs", "be a list of sentence pairs or one text", type(pairs).__name__)
     given = [as_pair(pair) for pair in listed]
+    chosen = _linker(languages, method, model, threshold, symmetrize)
+    by = by or (chosen.method.about.by if isinstance(chosen.method, OwnAligner) else "words")
     for number, pair in enumerate(given):
         check_length(pair, by, "pairs" if isinstance(pairs, str) else f"pairs[{number}]")
-    found = _aligned(_linker(languages, method, threshold, symmetrize), given, by)
+    found = _aligned(chosen, given, by)
     return found[0] if isinstance(pairs, str) else found
+
+
+def own(model: Model) -> OwnAligner:
+    """The aligner itself, or that of a folder."""
+    if isinstance(model, OwnAligner):
+        return model
+    if not isinstance(model, str | Path):
+        raise ArgumentError("model", "be a folder, or an aligner of otformer.words.train", type(model).__name__)
+    return load_aligner(model)
 
 
 def check_length(pair: Pair, by: str, name: str) -> None:
@@ -223,8 +242,11 @@ def check_length(pair: Pair, by: str, name: str) -> None:
         check_size(len(words(pair.source, by)), len(words(pair.target, by)), name)
 
 
-def _linker(languages: str, method: str, threshold: float | None, symmetrize: str | None) -> Linker:
+def _linker(languages: str, method: str, model: Model | None, threshold: float | None, symmetrize: str | None) -> Linker:
     check(threshold, symmetrize)
+    if model is not None:
+        aligner = own(model)
+        return Linker(aligner, trained_curve(aligner.null), threshold, symmetrize)
     name = methods.resolved(method)
     return Linker(methods.method(name, languages), curve(name, languages), threshold, symmetrize)
 
@@ -242,7 +264,10 @@ def _aligned(chosen: Linker, pairs: Sequence[Pair], by: str, matrix: bool = True
 
 @dataclass(frozen=True)
 class AlignWork:
-    """`align` as work on a corpus (words/jobs/jobs.py): an `Alignment` per pair; matrix : whether they keep all scores."""
+    """`align` as work on a corpus (words/jobs/jobs.py): an `Alignment` per pair.
+
+    matrix : whether they keep all scores.   model : the folder of an aligner.
+    """
 
     languages: str = "en-fr"
     method: str = "auto"
@@ -250,14 +275,16 @@ class AlignWork:
     matrix: bool = False
     threshold: float | None = None
     symmetrize: str | None = None
+    model: str | None = None
 
     def job(self, **options: Any) -> Job:
         """The job of this work; options are those of `Job`: chunk, engine, workers."""
         settings = {**asdict(self), "method": methods.resolved(self.method), "version": __version__}
+        settings["model"] = "" if self.model is None else digest(self.model)
         return Job(self, settings, pack=pack, unpack=unpack, **options)
 
     def __call__(self) -> Work:
-        chosen = _linker(self.languages, self.method, self.threshold, self.symmetrize)
+        chosen = _linker(self.languages, self.method, self.model, self.threshold, self.symmetrize)
         return lambda pairs: _aligned(chosen, pairs, self.by, self.matrix)
 
 

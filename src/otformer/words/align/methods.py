@@ -61,7 +61,7 @@ class Method(Protocol):
 class Hmm:
     """The mean of alignment models' posteriors, both directions joined by transport with a null word.
 
-    languages : those of the pairs; models are of these languages as they are stored.
+    languages : those of the models, source first; ``exchanged``: pairs have the other one first.
     null, threshold : the cost of no partner in `join`, and what a link's score must be above.
     """
 
@@ -69,23 +69,22 @@ class Hmm:
     languages: LanguagePair
     null: float = 2.0
     threshold: float = 0.3
+    exchanged: bool = False
 
     @classmethod
     def shipped(cls, languages: LanguagePair) -> Hmm:
         """The method with the package's models of a language pair, which serve both its directions."""
         with _data(f"hmm.{languages.stored}.npz") as file:
-            return cls(read_models(file), languages, *HMM_JOIN[str(languages.stored)])
+            return cls(read_models(file), languages.stored, *HMM_JOIN[str(languages.stored)], languages.exchanged)
 
     def scores(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[Array]:
-        exchanged = self.languages.exchanged
-        A, B = self.directions([pair[::-1] if exchanged else pair for pair in pairs])
+        A, B = self.directions([pair[::-1] if self.exchanged else pair for pair in pairs])
         plans = join(A, [b.T for b in B], self.null)
-        return [P.T if exchanged else P for P in plans]
+        return [P.T if self.exchanged else P for P in plans]
 
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
         """What is joined: A and B, [m, n] for every pair, the mean over the models; languages are in the models' order."""
-        stored = self.languages.stored
-        parts = [_parts(e, f, stored) for e, f in pairs]
+        parts = [_parts(e, f, self.languages) for e, f in pairs]
         found = [model.posteriors([(e.parts, f.parts) for e, f in parts]) for model in self.models]
         return [
             [parts_to_words(np.mean(same, axis=0), *both) for *same, both in zip(*models, parts, strict=True)]
@@ -119,7 +118,7 @@ class Attention(Hmm):
         """The method with the package's models; the translator of a language pair serves both its directions."""
         stored = str(languages.stored)
         head = AttentionHead.of(shipped_folder() / stored, *HEADS[stored])
-        return cls(Hmm.shipped(languages).models, languages, *ATTENTION_JOIN, head=head)
+        return cls(Hmm.shipped(languages).models, languages.stored, *ATTENTION_JOIN, languages.exchanged, head=head)
 
     def directions(self, pairs: Sequence[tuple[Sentence, Sentence]]) -> list[list[Array]]:
         found = self.head.attention(pairs)

@@ -15,7 +15,7 @@ import typer
 
 from otformer.cli.common import Json, note, print_to, refused
 from otformer.errors import ArgumentError, ConflictError
-from otformer.words.commands import corpora
+from otformer.words.commands import corpora, own
 from otformer.words.commands.corpora import Corpus, Engine, GoldFile, OneBased, Workers
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def align(
         typer.Argument(help="'a ||| b'; a file of such lines, a TSV, or two files (gz too); - for stdin. None: examples."),
     ] = None,
     languages: Annotated[
-        str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de; the source first.")
+        str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de, source first; any to train.")
     ] = "en-fr",
     method: Annotated[str, typer.Option(help="auto (hmm), attention (better; needs transformers) or vectors.")] = "auto",
     by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
@@ -53,6 +53,9 @@ def align(
     show: Annotated[bool, typer.Option("--show", help="Draw the links as lines between the words.")] = False,
     gold: GoldFile = None,
     one_based: OneBased = False,
+    train: Annotated[bool, typer.Option("--train", help="Train on the text; --out names the folder of the model.")] = False,
+    extend: Annotated[Path | None, typer.Option(help="Train on, from this model, with more text.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Align with the model of this folder, made by --train.")] = None,
     engine: Engine = "local",
     workers: Workers = 1,
     as_json: Json = False,
@@ -62,15 +65,23 @@ def align(
     Prints links i-j (Pharaoh, from 0), one line per sentence pair. A .tmx file is read as well.
 
     With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
-    interrupted run with --out goes on when the same command is given again.
+    interrupted run with --out goes on when the same command is given again, and so does --train.
     """
     from otformer.show.look import visible
     from otformer.words.align import confidence
     from otformer.words.align.methods import check
+    from otformer.words.align.own_folder import read_about
     from otformer.words.aligning import AlignWork
 
+    if train or extend is not None:
+        asked = own.given(context, languages=languages, workers=workers)
+        own.train(context, text or [], out, by, extend, engine, **asked)
+        return
     check(method, languages)
     confidence.check(threshold, symmetrize)
+    if model is not None:
+        refused(context, "--model", "method", "languages")
+        by = by or read_about(model).by
     corpora.check_one_based(one_based, gold)
     if show:
         refused(context, "--show", "out", "scores", "tokens", "form", "as_json", "gold", "keep")
@@ -84,7 +95,9 @@ def align(
             raise ArgumentError("--matrix -", "be used with one sentence pair, as text", got, "name an npz file")
         expected = given.gold if gold is None else corpora.read_gold(gold, one_based, given.total)
         split = by or ("words" if gold is None and given.kind != "examples" else "spaces")
-        work = AlignWork(languages, method, split, matrix is not None, threshold, symmetrize)
+        work = AlignWork(
+            languages, method, split, matrix is not None, threshold, symmetrize, None if model is None else str(model)
+        )
         corpora.check_pairs(given, split, None if gold is None else expected, chosen)
         if by is None and split == "words" and given.kind == "file" and chosen in ("pharaoh", "naacl"):
             _note_punctuation(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from otformer import checks
@@ -9,6 +10,9 @@ from otformer import checks
 STORED = ("en-fr", "de-en")
 LANGUAGES = ("en-fr", "fr-en", "de-en", "en-de")
 CODES = {"en": "eng", "fr": "fra", "de": "deu"}  # ISO 639-3, as in the names of test sets
+
+
+UNKNOWN = "und-und"  # ISO 639-2's "undetermined"
 
 
 @dataclass(frozen=True)
@@ -57,3 +61,10 @@ class LanguagePair:
     def foreign(self) -> str:
         """The language that is not English."""
         return self.target if self.source == "en" else self.source
+
+
+def any_languages(languages: str) -> LanguagePair:
+    """Two languages by codes such as "fi-en", whether or not the package has data of them."""
+    if not isinstance(languages, str) or not re.fullmatch("[a-z]{2,8}-[a-z]{2,8}", languages):
+        raise checks.ArgumentError("languages", "be two codes such as fi-en, source first", repr(languages))
+    return LanguagePair(*languages.split("-"))

@@ -25,6 +25,7 @@ from otformer.array_files import UNPACKED_RATIO, unpacked_room
 from otformer.words.text.languages import LanguagePair
 
 BAR = "|||"
+SPLITS = ("words", "spaces")  # the ways to find words
 GZIP = b"\x1f\x8b"  # with which a packed file begins
 LONGEST_LINE = 2**24  # bytes: what has no line ends (a device, an unpacked bomb) would fill the memory
 Span = tuple[int, int]  # first character of a word and the one after its last
@@ -215,12 +216,17 @@ def plain(word: str) -> str:
 
 
 _MARKS = _of_kinds("Mn", "Mc", "Me") + INVISIBLE + "\U000e0000-\U000e0fff"  # no word of their own: é may be two characters
-_LETTER = rf"[\w{_MARKS}]"
+# Scripts without spaces between words, of which each letter is a word; katakana, which spell foreign ones, stay together.
+_ALONE = (
+    "\u0e01-\u0e7f\u0e81-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+)
+_ALONE += "\U00020000-\U0003ffff"
+_LETTER = rf"(?:(?![{_ALONE}])[\w{_MARKS}])"
 _ELIDED = r"\b(?:[cdjlmnst]|qu|jusqu|lorsqu|puisqu|quoiqu)['’](?=\w)"  # l'homme: l' and homme
 _CLITIC = rf"(?<={_LETTER})['’](?:s|re|ve|ll|d|m)\b"  # it's: it and 's; but don't, aujourd'hui and O'Brien are one
 _NUMBER = r"\d+(?:[.,]\d+)+(?!\w)"
 _INNER = rf"{_LETTER}+(?:(?!{_CLITIC})['’‐‑-]{_LETTER}+)*"
-_WORD = re.compile(rf"{_ELIDED}|{_CLITIC}|{_NUMBER}|{_INNER}|([^\w\s])\1*[{_MARKS}]*", re.IGNORECASE)
+_WORD = re.compile(rf"{_ELIDED}|{_CLITIC}|{_NUMBER}|{_INNER}|[{_ALONE}][{_MARKS}]*|([^\w\s])\1*[{_MARKS}]*", re.IGNORECASE)
 _CHUNK = re.compile(r"\S+")
 
 
@@ -228,7 +234,8 @@ def word_spans(text: str, by: str = "words") -> list[Span]:
     """Where the words of a sentence stand: text[i:j] for each (i, j), in order.
 
     by = "words": punctuation apart, elided words apart (l' homme), clitics apart (it 's), hyphens inside a word kept, with
-    accents and invisible characters beside it; for plain text in English, French, German. by = "spaces": what stands between
+    accents and invisible characters beside it; each letter of Chinese, Japanese (but katakana), Thai, Lao, Khmer and Burmese
+    by itself; made for plain text in English, French and German. by = "spaces": what stands between
     spaces; for text that comes in tokens, and for everything read or written as Pharaoh.
 
     >>> [("It’s l’homme, OK?")[i:j] for i, j in word_spans("It’s l’homme, OK?")]
@@ -236,7 +243,7 @@ def word_spans(text: str, by: str = "words") -> list[Span]:
     >>> word_spans("Go , now", by="spaces")
     [(0, 2), (3, 4), (5, 8)]
     """
-    checks.choice("by", by, ("words", "spaces"))
+    checks.choice("by", by, SPLITS)
     return [match.span() for match in (_WORD if by == "words" else _CHUNK).finditer(text)]
 
 

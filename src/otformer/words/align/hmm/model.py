@@ -9,24 +9,26 @@ and with the languages exchanged for the other direction. words/align/hmm/orders
 update is exp ψ(c + α) of the expected counts c, not c (variational Bayes), which keeps rare words from collecting all.
 
 **Stems.** A model of the first letters of every word knows less of frequent words and more of rare forms; the mean of its
-posteriors and those of whole words is better than either. Sentence pairs of one shape (m, n) are one array.
+posteriors and those of whole words is better than either. words/align/hmm/em.py trains one model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from otformer import checks
-from otformer.words.align.hmm.orders import FURTHEST, ORDERS, Direction, OrderCounts, fit_kappa, posterior
+from otformer.words.align.hmm.em import FLOOR, Counts, Evidence, Training
+from otformer.words.align.hmm.numbered import Text
+from otformer.words.align.hmm.orders import ORDERS, Direction, posterior
 from otformer.words.align.hmm.word_parts import dice, letter_pairs
 from otformer.words.align.vectors import Array
 from otformer.words.text.training_text import TokenPair
 
-FLOOR = 1e-7  # t of words never seen together
+Done = Callable[[Counts, int], Any]
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,8 @@ class _Block(NamedTuple):
     """All sentence pairs of one shape."""
 
     number: Array  # [B], which sentences
-    source: Array  # [B, n], words
-    target: Array  # [B, m]
-    cells: slice  # where its B·m·n pairs of words stand in a flat array
+    source: Array  # [n, B], words
+    target: Array  # [m, B]
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,19 @@ class AlignmentModel:
         for block in _blocks(*sides):
             keys = _keys(block, len(self.words[1]))
             kind = np.minimum(np.searchsorted(self.pair_keys, keys), len(self.pair_keys) - 1)
-            new = (block.source < 0)[:, None, :] | (block.target < 0)[:, :, None]
+            new = (block.source < 0)[None] | (block.target < 0)[:, None]
             met = (self.pair_keys[kind] == keys) & ~new
-            alike = np.stack([_alike(whole[k], given[k], one) for k, one in zip(block.number, new, strict=True)])
+            alike = np.stack([_alike(whole[k], given[k], new[..., b]) for b, k in enumerate(block.number)], axis=-1)
             for side, (d, words) in enumerate(zip(self.directions, (block.target, block.source), strict=True)):
                 t = _turned(np.maximum(np.where(met, d.table[kind], alike), FLOOR), side)
-                P, _ = posterior(t, np.where(words >= 0, d.null[words], FLOOR), d, *how, count=False)
-                for k, one in zip(block.number, _turned(P, side), strict=True):
-                    out[side][k] = one
+                P, _, _ = posterior(t, np.where(words >= 0, d.null[words], FLOOR), d, *how)
+                for b, k in enumerate(block.number):
+                    out[side][k] = _turned(P, side)[..., b].astype(float)
         return A, B
 
 
 def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None = None) -> AlignmentModel:
-    """A model of parallel text.
+    """A model of parallel text, all in memory.
 
     >>> text = [("the cat".split(), "le chat".split()), ("the dog".split(), "le chien".split())] * 5
     >>> model = train_model(text, AlignmentSettings(rounds=(5, 0)))
@@ -110,22 +111,36 @@ def train_model(pairs: Iterable[TokenPair], settings: AlignmentSettings | None =
     [[True, False], [False, True]]
     """
     settings = settings or AlignmentSettings()
-    given = [_stems(pair, settings.stem_letters) for pair in pairs if all(pair)]
-    if not given:
-        raise checks.ArgumentError("pairs", "hold sentences with words on both sides", "none")
-    words = tuple({w: k for k, w in enumerate(sorted({w for pair in given for w in pair[side]}))} for side in (0, 1))
-    blocks = list(_blocks(*([[index[w] for w in pair[side]] for pair in given] for side, index in enumerate(words))))
-    keys = [_keys(block, len(words[1])).ravel() for block in blocks]
-    pair_keys, kind = np.unique(np.concatenate(keys), return_inverse=True)
-    keys, kind = [], kind.astype(np.int32)
-    owners = np.divmod(pair_keys, len(words[1]))  # source and target word of a kind
-    start = np.zeros(2 * FURTHEST + 1) + 1.0
-    tables = [[np.ones(size, np.float32) for size in (len(pair_keys), len(words[k]))] for k in (1, 0)]
-    directions = [Direction(table, null, 4.0, start) for table, null in tables]
-    for number in range(sum(settings.rounds)):
-        order = "diagonal" if number < settings.rounds[0] else settings.order
-        directions = _round(blocks, kind, owners, directions, replace(settings, order=order))
-    return AlignmentModel((words[0], words[1]), pair_keys, (directions[0], directions[1]), replace(settings, order=order))
+    training = Training(Text.of(pairs).stemmed(settings.stem_letters), settings.alpha, settings.p_null)
+    return model_of(training.evidence(fitted(training, settings)), settings)
+
+
+def fitted(
+    training: Training,
+    settings: AlignmentSettings,
+    counts: Counts | None = None,
+    number: int = 0,
+    done: Done = lambda *_: None,
+) -> Counts:
+    """All rounds, from round ``number`` on with the counts of the one before; ``done`` is called after each with both."""
+    for k in range(number, sum(settings.rounds)):
+        now = training.start() if counts is None else training.evidence(counts).parameters(settings.alpha)
+        del counts
+        counts = training.expected(now, is_jumps=k >= settings.rounds[0] and settings.order == "jumps")
+        done(counts, k + 1)
+    assert counts is not None
+    return counts
+
+
+def model_of(found: Evidence, settings: AlignmentSettings) -> AlignmentModel:
+    """The model of what is known of a text."""
+    words = [{word: k for k, word in enumerate(side)} for side in found.words]
+    source = np.repeat(np.arange(len(words[0])), np.diff(found.met.start))
+    now = found.parameters(settings.alpha)
+    orders = zip(now.null, now.kappa.tolist(), now.jumps, strict=True)
+    forward, backward = (Direction(now.t[:, side].copy(), *order) for side, order in enumerate(orders))
+    settings = settings if settings.rounds[1] else replace(settings, order="diagonal")
+    return AlignmentModel((words[0], words[1]), source * len(words[1]) + found.met.target, (forward, backward), settings)
 
 
 def _stems(pair: TokenPair, letters: int | None) -> TokenPair:
@@ -151,55 +166,16 @@ def _blocks(source: Sequence[Sequence[int]], target: Sequence[Sequence[int]]) ->
     for k, (e, f) in enumerate(zip(source, target, strict=True)):
         if len(e) and len(f):
             shapes.setdefault((len(f), len(e)), []).append(k)
-    first = 0
-    for (m, n), numbers in sorted(shapes.items()):
-        last = first + len(numbers) * m * n
-        left, right = (np.array([side[k] for k in numbers]) for side in (source, target))
-        yield _Block(np.array(numbers), left, right, slice(first, last))
-        first = last
+    for _, numbers in sorted(shapes.items()):
+        left, right = (np.array([side[k] for k in numbers]).T for side in (source, target))
+        yield _Block(np.array(numbers), left, right)
 
 
 def _turned(matrices: Array, side: int) -> Array:
-    """Matrices [B, m, n] of the first direction as they are; of the second with its own words as rows, and back."""
-    return matrices.swapaxes(1, 2) if side else matrices
+    """Matrices [m, n, B] of the first direction as they are; of the second with its own words as rows, and back."""
+    return matrices.swapaxes(0, 1) if side else matrices
 
 
 def _keys(block: _Block, targets: int) -> Array:
-    """[B, m, n], a number for every pair of words."""
-    return np.asarray(block.source[:, None, :].astype(np.int64) * targets + block.target[:, :, None])
-
-
-def _round(
-    blocks: list[_Block], kind: Array, owners: Any, directions: list[Direction], settings: AlignmentSettings
-) -> list[Direction]:
-    """Expectation and maximisation, once."""
-    posts = [np.empty(len(kind), np.float32) for _ in (0, 1)]
-    nulls = [np.zeros(len(d.null)) for d in directions]
-    orders: list[list[OrderCounts]] = [[], []]
-    how = settings.order, settings.p_null
-    for block in blocks:
-        shape = block.target.shape[1], block.source.shape[1]
-        for side, (d, words) in enumerate(zip(directions, (block.target, block.source), strict=True)):
-            t = _turned(d.table[kind[block.cells]].reshape(-1, *shape), side)
-            P, seen = posterior(t, d.null[words], d, *how)
-            posts[side][block.cells] = _turned(P, side).ravel()
-            nulls[side] += np.bincount(words.ravel(), np.maximum(1 - P.sum(2), 0).ravel(), len(nulls[side]))
-            orders[side].append(seen)
-    shapes = [(block.target.shape[1], block.source.shape[1]) for block in blocks]
-    return [
-        Direction(
-            _table(np.bincount(kind, posts[side], len(owners[0])), owners[side], settings.alpha),
-            _table(nulls[side], np.zeros(len(nulls[side]), int), settings.alpha),
-            fit_kappa(orders[side], [s[:: 1 - 2 * side] for s in shapes], d.kappa),
-            np.sum([o.jumps for o in orders[side]], axis=0) + 1.0 if settings.order == "jumps" else d.jumps,
-        )
-        for side, d in enumerate(directions)
-    ]
-
-
-def _table(counts: Array, owner: Array, alpha: float) -> Array:
-    """t of expected counts: exp ψ(c + α) / exp ψ(Σ (c + α)), the sum over what has the same owner."""
-    from scipy.special import digamma
-
-    total = np.bincount(owner, counts + alpha)
-    return np.maximum(np.exp(digamma(counts + alpha) - digamma(total)[owner]), FLOOR).astype(np.float32)
+    """[m, n, B], a number for every pair of words."""
+    return np.asarray(block.source[None].astype(np.int64) * targets + block.target[:, None])

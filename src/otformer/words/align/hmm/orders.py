@@ -4,24 +4,25 @@ r"""Where alignment models (words/align/hmm/model.py) expect the next word, and 
     order "jumps"      p(a_j = i' | a_{j−1} = i) ∝ s(i' − i)                (Vogel, Ney and Tillmann 1996)
 
 for target word j of m that source word a_j of n generates; a_{j−1} is the last place used. A word comes from the null word
-with probability p₀. All arrays are of B sentence pairs of one shape. Counts of jumps are taken for s as they are, as usual.
+with probability p₀. Counts of jumps are taken for s as they are, as usual. The loops are compiled; the
+innermost goes over the B sentence pairs of one shape, the last axis of an array, so that one instruction serves several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from otformer.words.align.aligners import off_diagonal
+from otformer.transport.compiled import compiled
 from otformer.words.align.vectors import Array
 
 ORDERS = ("diagonal", "jumps")
 FURTHEST = 15  # words; longer jumps count as this one
+TOP = np.float32(1e30)  # bound on what states give that are ruled out already
 KAPPAS = (0.1, 30.0)  # the least and the largest κ
-MOST_DENSE = 200  # places of a sentence from which on the jumps of `forward_backward` are no matrix
+LINES = 6  # of the room that `jump_posterior` works in, besides one for every word
 
 
 @dataclass(frozen=True)
@@ -34,50 +35,117 @@ class Direction:
     jumps: Array  # [2 FURTHEST + 1], s
 
 
-class OrderCounts(NamedTuple):
-    """What a block says of the order: Σ posterior · distance and Σ posterior of a shape, or counts of jumps."""
+def posterior(t: Array, null: Array, direction: Direction, order: str, p_null: float) -> tuple[Array, Array, Array]:
+    """p(a_j = i | e, f) [m, n, B] for t [m, n, B] and t of the null word [m, B], of B sentence pairs of one shape.
 
-    distance: float = 0.0
-    mass: float = 0.0
-    jumps: Any = 0.0
-
-
-def posterior(
-    t: Array, null: Array, direction: Direction, order: str, p_null: float, count: bool = True
-) -> tuple[Array, OrderCounts]:
-    """p(a_j = i | e, f) [B, m, n] for t [B, m, n] and t of the null word [B, m], and what it says of the order.
-
-    Jumps are counted only if ``count``.
+    Also expected jumps [2 FURTHEST + 1], and the sums of posterior · distance from the diagonal and of the posterior [2].
     """
-    m, n = t.shape[1:]
+    post, jumps, diagonal = np.empty(t.shape, np.float32), np.zeros(2 * FURTHEST + 1), np.zeros(2)
+    given = np.ascontiguousarray(t, np.float32), np.ascontiguousarray(null, np.float32)
     if order == "jumps":
-        post, jumps = forward_backward(t, null, direction.jumps, p_null, count)
-        return post, OrderCounts(jumps=jumps)
-    distance = off_diagonal(m, n)
-    weights = t * ((1 - p_null) * near(distance, direction.kappa)).astype(np.float32)
-    post = weights / (weights.sum(2) + p_null * null)[:, :, None]
-    by_place = post.sum(0)
-    return post, OrderCounts(float((by_place * distance).sum()), float(by_place.sum()))
+        jump_posterior(
+            *given, direction.jumps.astype(np.float32), p_null, post, jumps, np.empty(room_for(*t.shape), np.float32)
+        )
+    else:
+        diagonal_posterior(*given, direction.kappa, p_null, post, diagonal, np.empty(t.shape[1], np.float32))
+    return post, jumps, diagonal
 
 
-def near(distance: Array, kappa: float) -> Array:
-    """p(a_j = i) of order "diagonal" [m, n], rows add up to 1."""
-    weights = np.exp(-kappa * distance)
-    return np.asarray(weights / weights.sum(1, keepdims=True))
+def room_for(m: int, n: int, B: int) -> tuple[int, int, int]:
+    """The shape of the room that `jump_posterior` works in."""
+    return LINES + m, max(m, n) + 1, B
 
 
-def fit_kappa(seen: Sequence[OrderCounts], shapes: Sequence[tuple[int, int]], kappa: float) -> float:
-    """The κ in [0.1, 30] under which the expected distance from the diagonal is the one found; as it was without any."""
-    found, mass = sum(o.distance for o in seen), np.array([o.mass for o in seen])
-    if not mass.sum():
+@compiled
+def distance(i: int, j: int, n: int, m: int) -> float:
+    """The distance of place i of n and word j of m from the diagonal."""
+    return abs((i + 0.5) / n - (j + 0.5) / m)
+
+
+@compiled
+def near(j: int, m: int, kappa: float, line: Any) -> None:
+    """Write p(a_j = i) of order "diagonal" for every place i: [n], of sum 1.
+
+    On either side of the diagonal the weights are a geometric series of ratio q = exp(−κ/n).
+    """
+    n = len(line)
+    q = np.exp(-kappa / n)
+    cut = first_right(j, m, n)
+    total, weight = 0.0, np.exp(-kappa * distance(cut, j, n, m))
+    for i in range(cut, n):
+        line[i] = weight
+        total += weight
+        weight *= q
+    weight = np.exp(-kappa * distance(cut - 1, j, n, m))
+    for i in range(cut - 1, -1, -1):
+        line[i] = weight
+        total += weight
+        weight *= q
+    for i in range(n):
+        line[i] /= total
+
+
+@compiled
+def diagonal_posterior(t: Any, null: Any, kappa: float, p_null: float, post: Any, seen: Any, prior: Any) -> None:
+    """The posterior of order "diagonal"; Σ posterior · distance and Σ posterior are added to ``seen`` [2]."""
+    m, n, B = t.shape
+    for j in range(m):
+        near(j, m, kappa, prior)
+        total = p_null * null[j]
+        for i in range(n):
+            _times(post[j, i], (1 - p_null) * prior[i], t[j, i])
+            _add(total, 1, post[j, i])
+        for i in range(n):
+            found = 0.0
+            for b in range(B):
+                post[j, i, b] /= total[b]
+                found += post[j, i, b]
+            seen[0] += found * distance(i, j, n, m)
+            seen[1] += found
+
+
+@compiled
+def expected_distance(mass: Any, kappa: float) -> float:
+    """Σ mass[m, n] · the mean distance from the diagonal, under κ, of a word of a sentence pair of m and n words.
+
+    With k places on one side of the diagonal, the first at distance d and the next each 1/n further, weights and weighted
+    distances are, for q = exp(−κ/n), exp(−κ d) times Σ qⁱ = (1 − qᵏ)/(1 − q) and
+
+        d Σ qⁱ + Σ i qⁱ / n,      Σ i qⁱ = q (1 − k qᵏ⁻¹ + (k − 1) qᵏ)/(1 − q)².
+    """
+    total = 0.0
+    for m in range(1, mass.shape[0]):
+        for n in range(1, mass.shape[1]):
+            if mass[m, n] > 0:
+                q = np.exp(-kappa / n)
+                for j in range(m):
+                    cut = first_right(j, m, n)
+                    weights, weighted = 0.0, 0.0
+                    for k, d in ((n - cut, distance(cut, j, n, m)), (cut, distance(cut - 1, j, n, m))):
+                        last, scale = q**k, np.exp(-kappa * d)
+                        series = (1 - last) / (1 - q)
+                        rising = (q - k * last + (k - 1) * last * q) / (1 - q) ** 2
+                        weights += scale * series
+                        weighted += scale * (d * series + rising / n)
+                    total += mass[m, n] / m * weighted / weights
+    return total
+
+
+@compiled
+def first_right(j: int, m: int, n: int) -> int:
+    """The first place that is on the diagonal of word j, or right of it."""
+    return min(int(np.ceil((j + 0.5) / m * n - 0.5)), n)
+
+
+def fit_kappa(found: float, mass: Array, kappa: float) -> float:
+    """The κ in [0.1, 30] under which the expected distance from the diagonal is the one found, Σ posterior · distance, for
+    the Σ posterior [m, n] of sentence pairs of m and n words; ``kappa`` if there are none."""
+    if not mass.any():
         return kappa
     from scipy.optimize import brentq
 
-    distances = [off_diagonal(*shape) for shape in shapes]
-
     def excess(k: float) -> float:  # falls with k
-        means = [float((d * near(d, k)).sum(1).mean()) for d in distances]
-        return float(mass @ means) - found
+        return float(expected_distance(mass, k)) - found
 
     low, high = KAPPAS
     if excess(low) <= 0 or excess(high) >= 0:
@@ -85,84 +153,138 @@ def fit_kappa(seen: Sequence[OrderCounts], shapes: Sequence[tuple[int, int]], ka
     return float(brentq(excess, low, high, xtol=1e-3))
 
 
-def forward_backward(t: Array, null: Array, jumps: Array, p_null: float, count: bool = True) -> tuple[Array, Array]:
-    """Posteriors [B, m, n] and, if ``count``, expected jumps, of order "jumps".
+@compiled
+def jump_posterior(t: Any, null: Any, s: Any, p_null: float, post: Any, seen: Any, room: Any) -> None:
+    """The posterior of order "jumps", forward and backward; expected jumps are added to ``seen`` [2 FURTHEST + 1].
 
     The state after word j is the place last used, 0 … n with 0 before the first word; a word of the null word keeps it.
-    Forward, and backward from w_m = 1, both scaled so that Σ_k u_j(k) w_j(k) = 1:
+    With S(l, k) = s(k − l) / Σ_k' s(k' − l), forward, and backward from w_m = 1, both scaled so that Σ_k u_j(k) w_j(k) = 1:
 
         v_j(k) = (1 − p₀) t_j(k) Σ_l u_{j−1}(l) S(l, k) + p₀ t_j(∅) u_{j−1}(k),       u_j = v_j / z_j,  z_j = Σ_k v_j(k)
         w_{j−1}(l) = [(1 − p₀) Σ_k S(l, k) t_j(k) w_j(k) + p₀ t_j(∅) w_j(l)] / z_j
 
     The first part of v_j(k), times w_j(k) / z_j, is the posterior of word j and place k.
     """
-    B, m, n = t.shape
-    t = np.ascontiguousarray(t.transpose(1, 0, 2))
-    forward, backward = (_matrix if n <= MOST_DENSE else _band)(jumps, n, 1 - p_null)
-    u = np.zeros((m + 1, B, n + 1), np.float32)
-    u[0, :, 0] = 1
-    z = np.empty((m, B, 1), np.float32)
-    said = np.empty((m, B, n), np.float32)
+    m, n, _ = t.shape
+    width = n + 1
+    r, x, after, back, z, u = room[0, :width], room[1, :width], room[2, :width], room[3, :width], room[4], room[5:, :width]
+    scale, mirrored, counts = np.empty(width, s.dtype), s[::-1].copy(), np.zeros((len(s), t.shape[2]), s.dtype)
+    _scales(s, 1 - p_null, scale)
+    u[0] = 0
+    u[0, 0] = 1
     for j in range(m):
-        said[j] = forward(u[j]) * t[j]
-        u[j + 1] = p_null * null[:, j, None] * u[j]
-        u[j + 1, :, 1:] += said[j]
-        z[j] = u[j + 1].sum(1, keepdims=True)
-        u[j + 1] /= z[j]
-    post = np.empty((B, m, n), np.float32)
-    after = np.ones((B, n + 1), np.float32)
-    moves = np.zeros((n + 1, n) if count else (0, 0))
-    for j in reversed(range(m)):
-        post[:, j] = said[j] / z[j] * after[:, 1:]
-        weight = np.minimum(t[j] / z[j] * after[:, 1:], 1e30)
-        if count:
-            moves += u[j].T @ weight
-        after = np.minimum(backward(weight) + p_null * null[:, j, None] / z[j] * after, 1e30)  # of states that u rules out
-    seen = moves * _jump_matrix(jumps, n, 1 - p_null) if count else moves
-    return post, np.bincount(_steps(n).ravel() if count else [], seen.ravel(), 2 * FURTHEST + 1)
+        for l in range(width):
+            _times(r[l], scale[l], u[j, l])
+        _spread(r, s, x)
+        _forward(x, t[j], p_null, null[j], u[j], u[j + 1], post[j], z[j])
+    after[:] = 1
+    x[0] = 0
+    for j in range(m - 1, -1, -1):
+        _backward(x, t[j], z[j], after, post[j])
+        for l in range(width):
+            _times(r[l], scale[l], u[j, l])
+        _count(r, x, counts)
+        _spread(x, mirrored, back)
+        for l in range(width):
+            for b in range(len(z[j])):
+                after[l, b] = min(scale[l] * back[l, b] + p_null * null[j, b] / z[j, b] * after[l, b], TOP)
+    for d in range(len(s)):
+        seen[d] += s[d] * counts[d].sum()
 
 
-Spread = Callable[[Array], Array]
+@compiled
+def _forward(x: Any, t: Any, p_null: float, null: Any, u: Any, after: Any, post: Any, z: Any) -> None:
+    """Write z_j, u_j, and the first part of v_j(k) / z_j."""
+    stay = np.float32(p_null) * null
+    for b in range(len(z)):
+        after[0, b] = z[b] = stay[b] * u[0, b]
+    for k in range(len(t)):
+        for b in range(len(z)):
+            post[k, b] = x[k + 1, b] * t[k, b]
+            after[k + 1, b] = post[k, b] + stay[b] * u[k + 1, b]
+            z[b] += after[k + 1, b]
+    for k in range(len(t)):
+        for b in range(len(z)):
+            post[k, b] /= z[b]
+    for k in range(len(after)):
+        for b in range(len(z)):
+            after[k, b] /= z[b]
 
 
-def _steps(n: int) -> Array:
-    """[n + 1, n]: which jump leads from place l = 0 … n to place k = 1 … n."""
-    return np.asarray(np.clip(np.arange(1, n + 1) - np.arange(n + 1)[:, None], -FURTHEST, FURTHEST) + FURTHEST)
+@compiled
+def _backward(x: Any, t: Any, z: Any, after: Any, post: Any) -> None:
+    """Write t_j(k) w_j(k) / z_j, and finish the posterior of word j."""
+    for k in range(len(t)):
+        for b in range(len(z)):
+            post[k, b] *= after[k + 1, b]
+            x[k + 1, b] = min(t[k, b] / z[b] * after[k + 1, b], TOP)
 
 
-def _jump_matrix(jumps: Array, n: int, share: float) -> Array:
-    """``share`` times S [n + 1, n]."""
-    S = jumps[_steps(n)]
-    return np.asarray((share * S / S.sum(1, keepdims=True)).astype(np.float32))
+@compiled
+def _scales(s: Any, share: float, scale: Any) -> None:
+    """Write share / Σ_k s(k − l), the sum over k = 1 … n, for l = 0 … n."""
+    F, n = len(s) // 2, len(scale) - 1
+    total = 0.0
+    for k in range(1, n + 1):
+        total += s[F + min(k, F)]
+    for l in range(n + 1):
+        scale[l] = share / total
+        total += float(s[F + max(-l, -F)]) - s[F + min(n - l, F)]
 
 
-def _matrix(jumps: Array, n: int, share: float) -> tuple[Spread, Spread]:
-    """u ↦ Σ_l u(l) S(l, k), [B, n] of [B, n + 1], and w ↦ Σ_k S(l, k) w(k), the other way round; both times ``share``."""
-    S = _jump_matrix(jumps, n, share)
-    return lambda u: np.asarray(u @ S), lambda w: np.asarray(w @ S.T)
+@compiled
+def _spread(r: Any, s: Any, out: Any) -> None:
+    """Write Σ_l r(l) s(k − l) for k = 0 … n, in O(n F) and not O(n²) with F = FURTHEST.
 
+    All jumps of F and more have the weight s(F), or s(−F):
 
-def _band(jumps: Array, n: int, share: float) -> tuple[Spread, Spread]:
-    """The same in O(n), not O(n²), time and memory.
-
-    All jumps of F = FURTHEST and more have the weight s(F), or s(−F). With r(l) = u(l) / Σ_k s(k − l), therefore,
-
-        Σ_l u(l) S(l, k) = Σ_{|d| < F} s(d) r(k − d)  +  s(F) Σ_{l ≤ k−F} r(l)  +  s(−F) Σ_{l ≥ k+F} r(l):
-
-    a convolution and two running sums. Backward, s(−d) takes the place of s(d). Nothing is subtracted but in Σ_k s(k − l).
+        Σ_l r(l) s(k − l) = Σ_{|d| < F} s(d) r(k − d)  +  s(F) Σ_{l ≤ k−F} r(l)  +  s(−F) Σ_{l ≥ k+F} r(l).
     """
-    from scipy.ndimage import convolve1d
+    (end, B), F = r.shape, len(s) // 2
+    out[:] = 0
+    for l in range(end):
+        for k in range(max(0, l - F + 1), min(end, l + F)):
+            weight = s[k - l + F]
+            for b in range(B):
+                out[k, b] += weight * r[l, b]
+    if end > F:
+        before, beyond = np.zeros(B, s.dtype), np.zeros(B, s.dtype)
+        for k in range(F, end):
+            last = end - 1 - k
+            _add(before, 1, r[k - F])
+            _add(out[k], s[2 * F], before)
+            _add(beyond, 1, r[last + F])
+            _add(out[last], s[0], beyond)
 
-    def spread(x: Array, s: Array) -> Array:
-        near = np.concatenate([[0.0], s[1:-1], [0.0]])
-        y: Array = convolve1d(x, near, axis=1, mode="constant")
-        y[:, FURTHEST:] += s[-1] * np.cumsum(x, 1)[:, :-FURTHEST]
-        y[:, :-FURTHEST] += s[0] * np.cumsum(x[:, ::-1], 1)[:, ::-1][:, FURTHEST:]
-        return y
 
-    sums = np.cumsum(jumps[np.clip(np.arange(-n, n + 1), -FURTHEST, FURTHEST) + FURTHEST])  # of s(−n) … s(d), at d + n
-    scale = share / (sums[n:][::-1] - sums[: n + 1][::-1])  # Σ_k of k = 1 … n, for l = 0 … n
-    return (
-        lambda u: spread(u * scale, jumps)[:, 1:].astype(np.float32),
-        lambda w: (spread(np.pad(w.astype(float), ((0, 0), (1, 0))), jumps[::-1]) * scale).astype(np.float32),
-    )
+@compiled
+def _count(r: Any, x: Any, counts: Any) -> None:
+    """Add Σ_l r(l) x(l + d) to the count of every jump d, all of F and more in one."""
+    (end, B), F = r.shape, len(counts) // 2
+    for l in range(end):
+        for k in range(max(0, l - F + 1), min(end, l + F)):
+            for b in range(B):
+                counts[k - l + F, b] += r[l, b] * x[k, b]
+    if end > F:
+        before, beyond = np.zeros(B, r.dtype), np.zeros(B, r.dtype)
+        for k in range(F, end):
+            last = end - 1 - k
+            _add(before, 1, r[k - F])
+            _add(beyond, 1, r[last + F])
+            for b in range(B):
+                counts[2 * F, b] += x[k, b] * before[b]
+                counts[0, b] += x[last, b] * beyond[b]
+
+
+@compiled
+def _add(out: Any, weight: Any, values: Any) -> None:
+    """out += weight · values."""
+    for k in range(len(out)):
+        out[k] += weight * values[k]
+
+
+@compiled
+def _times(out: Any, weight: Any, values: Any) -> None:
+    """out = weight · values."""
+    for k in range(len(out)):
+        out[k] = weight * values[k]
