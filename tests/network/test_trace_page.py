@@ -17,10 +17,11 @@ from PIL import Image
 
 import otformer as of
 from oracles import pot_plan, squared_cost, uniform
+from otformer.network import goal as goals
 from otformer.network import trace_film, trace_page
+from otformer.network.goal import goal
 from otformer.network.minimal_prompt import MinimalTransformer
 from otformer.network.trace import Trace
-from otformer.network.trace_page import goal
 
 
 def traced(n: int = 5, m: int = 7, depth: int = 30, dim: int = 2, **options) -> Trace:
@@ -83,7 +84,7 @@ def test_a_goal_of_ones_own_and_one_that_is_not_found(tmp_path, monkeypatch):
     for bad in (np.eye(3), -np.eye(4), "plan"):
         with pytest.raises(ValueError, match="goal must be"):
             trace.save(tmp_path / "bad.html", goal=bad)
-    monkeypatch.setattr(trace_page, "GOAL_STEPS", 1)
+    monkeypatch.setattr(goals, "STEPS", 1)
     traced(4, 4, depth=2).save(tmp_path / "none.html")
     p = embedded(tmp_path / "none.html")["problems"][0]
     assert (p["goal"], p["distance"]) == (None, None)
