@@ -6,7 +6,7 @@ import csv
 import json
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,6 +21,7 @@ from otformer.lab.experiments._sources import digest
 from otformer.lab.experiments._texts import Sentences, constants
 from otformer.lab.experiments.experiment import Context, Experiment
 from otformer.lab.experiments.registry import EXPERIMENTS
+from otformer.lab.experiments.settings import Value, applied, changed
 from otformer.locks import LOCK, part_of
 
 RECORD = "run.json"
@@ -55,6 +56,7 @@ def reproduce(
     full: bool = False,
     resume: bool = False,
     progress: Progress | None = None,
+    values: Mapping[str, Value] | None = None,
 ) -> list[Record]:
     """Run experiments (`registry.chosen`) and write the `FILES` of each to ``out/<name>/``.
 
@@ -62,7 +64,8 @@ def reproduce(
     appears and the older one stays. A folder with files of others is refused before anything is run. ``full`` runs at the
     size of the claims. ``resume`` skips what ``out`` already holds with the same seed, size, versions and sources
     (`_sources.digest`): after an interruption it goes on, after an edit only what it touches is run again. The page that
-    shows them is `otformer.lab.report.html.write_report`.
+    shows them is `otformer.lab.report.html.write_report`. ``values`` are settings (settings.py) of all the experiments; a
+    run in which one is not the standard value says so under ``changed``, and is never compared with recorded results.
     """
     seed = checks.count("seed", seed, least=0)
     tell: Progress = progress or (lambda name, fraction: None)
@@ -71,7 +74,10 @@ def reproduce(
     digests = {each: digest(each.module, *each.texts.values(), *each.check.values()) for each in experiments}
     records = []
     with output_folder(out) as folder, _one_thread():
-        keys = {experiment: {**same, "made from": made_from} for experiment, made_from in digests.items()}
+        keys = {
+            experiment: {**same, "made from": made_from, "changed": changed(experiment, values or {})}
+            for experiment, made_from in digests.items()
+        }
         kept: dict[Experiment, Record | None] = {}
         for experiment, key in keys.items():
             target = folder / experiment.name
@@ -110,7 +116,7 @@ def _run_one(experiment: Experiment, target: Path, key: dict[str, Any], tell: Pr
     name = experiment.name
     context = Context(key["seed"], key["full"], lambda fraction: tell(name, fraction))
     began = time.perf_counter()
-    with figures.applied():
+    with figures.applied(), applied(experiment, key["changed"]):
         outcome = experiment.run(context)
         seconds = round(time.perf_counter() - began, 2)
         position = list(EXPERIMENTS).index(name) if name in EXPERIMENTS else len(EXPERIMENTS)
@@ -163,7 +169,8 @@ def read_record(folder: Path) -> dict[str, Any] | None:
 
 
 def _done(target: Path, key: dict[str, Any]) -> Record | None:
-    """The record of a folder that is whole and was made with the same seed, size, versions and sources."""
+    """The record of a folder that is whole and was made with the same seed, size, settings, versions and sources."""
+    key = json.loads(json.dumps(key))  # as a file has it: a tuple is a list
     about = read_record(target) if all((target / name).is_file() for name in FILES) else None
     whole = about is not None and isinstance(about.get("checks"), dict) and key.items() <= about.items()
     return Record(target, about) if about and whole else None
