@@ -36,6 +36,7 @@ def reproduce(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Another value, say n=16; may be given again.")
     ] = None,
     shows_settings: Annotated[bool, typer.Option("--settings", help="List what --set may change and stop.")] = False,
+    picture: Annotated[str, typer.Option("--format", help="Of figures, besides png: svg; or pdf, for both.")] = "svg",
     version: Annotated[str, typer.Option("--as", help="paper, or author: as his notebooks run a figure.")] = "paper",
     model: Annotated[str | None, typer.Option(help="A model for figure-5, 6 or 7 in the author's reading.")] = None,
     text: Annotated[str | None, typer.Option(help="With --model: 'source ||| target' lines, or news.")] = None,
@@ -52,12 +53,23 @@ def reproduce(
         from otformer.lab.author_command import compare
 
         refused(
-            context, "--model and --text", "seed", "full", "resume", "check", "show", "shows_settings", "given", "version"
+            context,
+            "--model and --text",
+            "seed",
+            "full",
+            "resume",
+            "check",
+            "show",
+            "shows_settings",
+            "given",
+            "picture",
+            "version",
         )
         return compare(names or [], model, text, dictionary, lemmas, out, as_json)
     refused(context, "experiments, only with --model", "dictionary", "lemmas")
     if not names:
         refused(context, "all experiments: name a figure", "version", "given")
+    from otformer import checks
     from otformer.lab.experiments.registry import chosen, left_out, listing
     from otformer.lab.experiments.settings import chosen_settings
 
@@ -73,6 +85,7 @@ def reproduce(
         raise ConflictError(
             "--check", other, advice="results are recorded of seed 0, the default size and the standard settings"
         )
+    checks.choice("--format", picture, ("svg", "pdf"))
     experiments = chosen(names or None, version)
     values = chosen_settings(experiments, given or [])
     for name, module in ({} if names else left_out()).items():
@@ -99,7 +112,7 @@ def reproduce(
             shown.reach(start + fraction * seconds, f"{name}, {k} of {len(experiments)}")
             finished.update([name] if fraction == 1 else [])
 
-        done = run(experiments, out, seed, full, resume, tell, values)
+        done = run(experiments, out, seed, full, resume, tell, values, picture == "pdf")
     page = write_report(out)
     drifts = _drifts(done) if check else None
     _tell_found(done, page, drifts, as_json)
