@@ -274,3 +274,9 @@ def test_an_mp4_goes_through_ffmpeg(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="ffmpeg says 'no codec'"):
         traced(2, 2, 6).animate(tmp_path / "again.mp4", frames=4)
     assert not (tmp_path / "again.mp4").exists()
+
+
+def test_a_film_says_how_far_it_is(tmp_path):
+    told = []
+    traced(3, 3, depth=8).animate(tmp_path / "t.gif", frames=4, progress=told.append)
+    assert told == [0.25, 0.5, 0.75, 1.0]

@@ -7,7 +7,7 @@ Only the written columns of Z are stored, a few numbers per token and layer; eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,15 +260,23 @@ class Trace(Run, Shown):
         return self._plot(ax, layers=[layer], head=head, labels=labels, problem=problem, cells=FINE)
 
     def animate(
-        self, path: str | Path, *, seconds: float = 6.0, frames: int = 48, labels: Any = None, problem: int = 0
+        self,
+        path: str | Path,
+        *,
+        seconds: float = 6.0,
+        frames: int = 48,
+        labels: Any = None,
+        problem: int = 0,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         """Write a film of the layers, x looking at y: a .gif, or an .mp4 where ffmpeg is installed.
 
         Beside attention it shows the points, where they are of one or two dimensions, otherwise the marginal error.
+        It takes seconds: ``progress`` is called with the fraction done after every frame.
         """
         from otformer.network.trace_film import write_film
 
-        write_film(self, path, seconds, frames, labels, problem)
+        write_film(self, path, seconds, frames, labels, problem, progress)
 
     def _card(self, **options: Any) -> Card:
         from otformer.network.trace_card import card

@@ -66,8 +66,9 @@ def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: 
         "registers": [name for name, place in net.registers.slices.items() if place.stop - place.start <= COORDINATES],
         "problems": [_problem(trace, layers, k, texts[k], plans[k], errors[:, k].tolist()) for k in range(shown)],
     }
-    template, script = (look.resource("network", f"trace_page.{kind}") for kind in ("html", "js"))
-    parts = {"LOOK": look.variables(), "SCRIPT": script, "DATA": look.script_json(data)}
+    names = ("trace_page.html", "trace_page.js", "trace_picture.js")
+    template, script, picture = (look.resource("network", name) for name in names)
+    parts = {"LOOK": look.variables(), "SCRIPT": script, "PICTURE": picture, "DATA": look.script_json(data)}
     return look.write_page("path", file, look.filled(template, **parts))
 
 
