@@ -69,9 +69,7 @@ def reproduce(
     refused(context, "experiments, only with --model", "dictionary", "lemmas")
     if not names:
         refused(context, "all experiments: name a figure", "version", "given")
-    from otformer import checks
     from otformer.lab.experiments.registry import chosen, left_out, listing
-    from otformer.lab.experiments.settings import chosen_settings
 
     if shows_settings:
         return _tell_settings(chosen(names or None, version), as_json)
@@ -85,6 +83,9 @@ def reproduce(
         raise ConflictError(
             "--check", other, advice="results are recorded of seed 0, the default size and the standard settings"
         )
+    from otformer import checks
+    from otformer.lab.experiments.settings import chosen_settings
+
     checks.choice("--format", picture, ("svg", "pdf"))
     experiments = chosen(names or None, version)
     values = chosen_settings(experiments, given or [])

@@ -134,9 +134,10 @@ def pair(x: Any, y: Any, dim: int | None = None) -> tuple[Tensor, Tensor]:
     for same, what, kinds in (
         (x.shape[-1] == y.shape[-1], "have the same dimension", (tuple(x.shape), tuple(y.shape))),
         (x.shape[:-2] == y.shape[:-2], "have the same batch shape", (tuple(x.shape), tuple(y.shape))),
-        (x.dtype == y.dtype, "have the same dtype (y.to(x) makes it so)", (x.dtype, y.dtype)),
+        (x.dtype == y.dtype, "have the same dtype", (x.dtype, y.dtype)),
         (x.device == y.device, "be on the same device", (x.device, y.device)),
     ):
         if not same:
-            raise checks.ArgumentError("x and y", f"{what}", f"{kinds[0]} and {kinds[1]}")
+            advice = "" if isinstance(kinds[0], tuple) else "y.to(x) converts y"
+            raise checks.ArgumentError("x and y", what, f"{kinds[0]} and {kinds[1]}", advice)
     return x, y

@@ -26,7 +26,7 @@ SAYS = {  # what `PairProbe.kind` means
     "not": "No layer's mean attention is a transport plan",
     "flat": "The plan is too close to uniform to say whether this attention is transport",
 }
-HOW = {  # what a reading is, after "layer 5 of 6, "
+READ_AS = {  # what a reading is, after "layer 5 of 6, "
     "cross-input": "read at the input",
     "cross-output": "read at the output",
     "target-source": "target words attending to source words",
@@ -136,10 +136,10 @@ class PairProbe(Shown):
         last = layers[-1, -1, LIKENESS.index("distance")]
         also = ", and it is a transport plan" if self.kind != "transport" and alone <= IS_TRANSPORT else ""
         return [
-            f"{SAYS[self.kind]}. Nearest is layer {near['layer']} of {len(layers)}, {HOW[near['reading']]}: "
+            f"{SAYS[self.kind]}. Nearest is layer {near['layer']} of {len(layers)}, {READ_AS[near['reading']]}: "
             f"{100 * near['distance']:.1f} % of its mass lies elsewhere than in the plan of the embeddings "
             f"(last layer: {100 * last:.1f} %; uniform attention: {100 * near['uniform']:.1f} %).",
-            f"Nearest single head: layer {layer}, head {head}, {HOW[reading]}: {100 * alone:.1f} %{also}.",
+            f"Nearest single head: layer {layer}, head {head}, {READ_AS[reading]}: {100 * alone:.1f} %{also}.",
         ]
 
     def record(self) -> dict[str, Any]:
