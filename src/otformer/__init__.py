@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from otformer import nn, words
     from otformer.learning.trained import load_trained, trained_models
     from otformer.network.cost_layer import EuclideanDistance, SmoothCost
+    from otformer.network.counting_sorter import CountingSorter
     from otformer.network.features import Features, cosine, cost_matrix, inner_product, mahalanobis, squared_euclidean
+    from otformer.network.minimal_prompt import MinimalTransformer
     from otformer.network.schedule import Alternating, Annealed, Gradient, Paper, Relaxed, best_omega
     from otformer.network.sinkhorn_block import SinkhornTransformer
     from otformer.network.stock import StockTransformer
@@ -54,6 +56,8 @@ _NAMES = {  # public names by module
     # the network
     "otformer.network.transformer": "AligningTransformer",
     "otformer.network.sinkhorn_block": "SinkhornTransformer",
+    "otformer.network.minimal_prompt": "MinimalTransformer",
+    "otformer.network.counting_sorter": "CountingSorter",
     "otformer.network.stock": "StockTransformer",
     "otformer.network.stock_encoder": "StockEncoder",
     "otformer.network.trace": "Trace",
@@ -87,13 +91,14 @@ _NAMES = {  # public names by module
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ROOMS = ("nn", "words")  # modules that are public as they are
 __all__ = [
-    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EarthMovers", "EuclideanDistance", "ExactResult",
-    "Features", "Gradient", "GraphCost", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss",
-    "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace", "align", "argsort", "assignment",
-    "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "emd_batch", "inner_product",
-    "linear_sum_assignment", "load_trained", "mahalanobis", "neighbour_graph", "nn", "sinkhorn", "sinkhorn2", "solve",
-    "solve_batch", "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort",
-    "squared_euclidean", "trained_models", "wasserstein_1d", "words",
+    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "CountingSorter", "EarthMovers",
+    "EuclideanDistance", "ExactResult", "Features", "Gradient", "GraphCost", "MinimalTransformer", "Mixed", "Network",
+    "Newton", "Paper", "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost", "StockEncoder",
+    "StockTransformer", "Trace", "align", "argsort", "assignment", "best_omega", "cosine", "cost_matrix", "divergence",
+    "emd", "emd2", "emd_batch", "inner_product", "linear_sum_assignment", "load_trained", "mahalanobis",
+    "neighbour_graph", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample",
+    "solve_sharded", "solve_streamed", "solve_unbalanced", "sort", "squared_euclidean", "trained_models",
+    "wasserstein_1d", "words",
 ]  # fmt: skip
 answer_to_old_names()
 _ABSENT = () if installed("words") else ("align", "words")  # names of the package otformer-words

@@ -260,7 +260,7 @@ def first_not_finite(values: Any) -> str:
     """The first non-finite entry and its index."""
     t = local(values)
     where = tuple((~torch.isfinite(t)).nonzero()[0].tolist())
-    return f"{t[where].item()} at index {where[0] if len(where) == 1 else where}"
+    return f"{t[where].item()}" + (f" at index {where[0] if len(where) == 1 else where}" if where else "")
 
 
 def path(name: str, value: Any, *endings: str) -> Path:

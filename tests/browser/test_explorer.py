@@ -203,7 +203,7 @@ def test_the_weights_stay_while_n_moves_but_not_with_the_papers_step(browser: Br
 def test_switches_break_what_they_name(browser: Browser, page: Path) -> None:
     browser.open(page, "#schedule=gradient&reg=0.1&depth=400&broken=&brokenLayer=400")
     go(browser, "break")
-    assert text(browser, "break-verdict") == "Nothing is broken: turn a switch."
+    assert text(browser, "break-verdict") == "Nothing is broken: turn a switch, or edit the prompt."
     harmless = {"sink", "index", "squares"}
     for name in ("sign", "sink", "index", "identity", "head", "squares"):
         browser.js("explorer.set({broken: ''})")
@@ -222,6 +222,43 @@ def test_switches_break_what_they_name(browser: Browser, page: Path) -> None:
     choose(browser, "switch-step", "2")  # γ = 2λ, both heads: the attention converges and the marginals do not
     assert "converges all the same" in text(browser, "break-verdict")
     assert float(re.search(r"marginal error is ([\d.e-]+) ", text(browser, "break-verdict"))[1]) > 0.1
+
+
+def edit(browser: Browser, register: str, operation: str, **given: object) -> str:
+    """Edit the prompt as a user does; what the verdict then says."""
+    for name, value in {"register": register, "operation": operation, **given}.items():
+        choose(browser, f"edit-{name}", value)
+    browser.click("#edit-apply")
+    settle(browser)
+    return text(browser, "break-verdict")
+
+
+def test_the_prompt_is_edited_and_the_link_holds_it(browser: Browser, page: Path) -> None:
+    browser.open(page, "#schedule=relaxed&reg=0.05&depth=300&brokenLayer=300")
+    go(browser, "break")
+    assert "converges all the same" in edit(browser, "x_sq", "blank")
+    assert text(browser, "message") == "The switches are off, so that the edit is seen alone."
+    assert (state(browser, "broken"), state(browser, "edits")) == ("", "x_sq:blank")
+    assert "is as in the whole network" in edit(browser, "y", "times", amount="-2")
+    assert text(browser, "edit-list") == "Edited: x_sq blanked; y times -2."
+    browser.js("explorer.address()")
+    assert "edits=x_sq%3Ablank%2Cy%3Atimes%3A-2" in browser.js("return location.hash")
+    browser.click("#edit-undo")
+    settle(browser)
+    assert state(browser, "edits") == "x_sq:blank"
+    browser.click("#edit-clear")
+    settle(browser)
+    assert text(browser, "break-verdict") == "Nothing is broken: turn a switch, or edit the prompt."
+    assert text(browser, "edit-list") == "Not edited."
+    assert browser.js("return document.getElementById('edit-undo').disabled")
+    choose(browser, "edit-register", "x")
+    choose(browser, "edit-operation", "copy")
+    assert browser.js("return [...document.getElementById('edit-target').options].filter(o => !o.disabled).length") == 2
+    before = text(browser, "break-verdict")
+    edit(browser, "u", "plus", amount="1000")
+    assert text(browser, "message") == "Not used: the edit expects a number from −100 to 100."
+    assert (text(browser, "break-verdict"), state(browser, "edits")) == (before, "")
+    assert (browser.complaints(), browser.faults()) == ([], [])
 
 
 def test_trained_networks_are_shown_layer_by_layer(browser: Browser, page: Path) -> None:

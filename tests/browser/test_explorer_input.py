@@ -52,6 +52,7 @@ def test_bad_lists_are_said_to_be_bad_and_the_page_stays_as_it_was(browser: Brow
         ("#<script>alert(1)</script>=1&n=1e9", ["a name that this page knows", "n=1e9"]),
         ("#__proto__=1&constructor=2", ["__proto__", "constructor"]),
         ("#depth=99999&pair=-1&broken=everything", ["depth=99999", "pair=-1", "broken=everything"]),
+        ("#edits=z:blank&reg=0.1", ["edits=z:blank (expected a register, one of x, y"]),
         ("#x=NaN&source=", ["x=NaN", "source="]),
     ],
 )
@@ -86,6 +87,8 @@ EXTREMES = (
     "#x=-10,10,0&y=10,-10,3&reg=0.0001&schedule=gradient&depth=300&layer=200&broken=sign,index,identity",
     "#list=5%205%205%205&reg=1&depth=1&layer=1&sink=token&broken=sign,sink,index,identity,head,squares",
     "#mode=words&source=a&target=b%20c%20d&reg=0.0001&layer=50&head=columns&i=0&j=2",
+    "#schedule=gradient&reg=0.0001&depth=300&brokenLayer=300&broken=sign&step=4"
+    "&edits=sign:times:100,sign:times:100,u:plus:100,u:times:100,y:times:100,one3:times:-100",
     "#list=1e100%20-1e100&schedule=paper&reg=0.0001&layer=3&learned=20&sorter=gradient&many=9",
 )
 

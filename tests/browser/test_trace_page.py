@@ -148,3 +148,28 @@ def test_nothing_grave_for_screen_readers_at_any_size(browser, page, tmp_path, w
         browser.open(tmp_path / name, width=width, dark=dark)
         quiet(browser)
         assert browser.faults() == []
+
+
+def test_what_is_shown_is_saved_as_a_png(browser, page):
+    browser.open(page, "#layer=40")
+    size = browser.js("const c = picture(); return [c.width, c.height, c.toDataURL().slice(0, 22)]")
+    shown = browser.js("return ['rows', 'goal'].map(id => document.getElementById(id).clientWidth)")
+    assert size[0] >= sum(shown)
+    assert size[1] > 600
+    assert size[2] == "data:image/png;base64,"
+    same = """const c = picture(), own = document.getElementById('rows'), g = c.getContext('2d');
+    const read = (g, x, y) => g.getImageData(x, y, own.width, own.height).data;
+    const a = read(g, 16, 34 + 16 + 22), b = read(own.getContext('2d'), 0, 0);
+    let off = 0, drawn = 0;
+    for (let k = 0; k < b.length; k += 4) if (b[k + 3] === 255) { drawn++; off += Math.abs(a[k] - b[k]); }
+    return [drawn, off];"""
+    drawn, off = browser.js(same)
+    assert drawn > 1000
+    assert off == 0
+    browser.click("#save")
+    for _ in range(50):
+        if browser.js("return document.getElementById('told').textContent"):
+            break
+        time.sleep(0.1)
+    assert browser.js("return document.getElementById('told').textContent") == "saved as layer-40.png"
+    quiet(browser)

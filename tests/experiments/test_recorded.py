@@ -207,5 +207,5 @@ def test_check_goes_with_the_default_seed_and_size_and_recording_with_a_report(t
         recorded.main([str(tmp_path / "nothing")])
     (tmp_path / "sizes").mkdir()
     (tmp_path / "sizes" / "run.json").write_text('{"seed": 1, "full": false}')
-    with pytest.raises(ValueError, match="report must have seed 0 and the default size, got another in"):
+    with pytest.raises(ValueError, match="report must have seed 0, the default size and the standard settings, got"):
         record(tmp_path, tmp_path / "results")

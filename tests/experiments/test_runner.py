@@ -201,6 +201,16 @@ def test_resume_skips_what_is_done_with_the_same_settings(tmp_path: Path) -> Non
     assert run(3.0, seed=1) == ["3.0", "1.0"]
 
 
+def test_figures_are_written_as_pdf_where_that_is_asked_for(tmp_path: Path) -> None:
+    reproduce([tiny()], tmp_path)
+    (record,) = reproduce([tiny(value=2.0)], tmp_path, resume=True, pdf=True)  # done, but without the PDF
+    assert (tmp_path / "tiny" / "figure.pdf").read_bytes().startswith(b"%PDF")
+    assert record.numbers[0]["<λ>"] == "2.0"
+    assert reproduce([tiny(value=3.0)], tmp_path, resume=True, pdf=True)[0].numbers[0]["<λ>"] == "2.0"
+    reproduce([tiny()], tmp_path)  # the folder is ours with it, and is replaced
+    assert not (tmp_path / "tiny" / "figure.pdf").exists()
+
+
 def test_resume_redoes_a_folder_that_is_not_whole(tmp_path: Path) -> None:
     reproduce([tiny()], tmp_path)
     (tmp_path / "tiny" / "figure.svg").unlink()

@@ -125,13 +125,18 @@ def test_negative_layers_count_from_the_end():
             trace.plan(bad)
 
 
-def test_a_trace_is_saved_as_a_page_only(tmp_path):
+def test_a_trace_is_saved_as_a_page_or_a_picture_of_the_last_layer(tmp_path, capsys):
     trace = of.AligningTransformer(1, 0.1, 40)([[0.1]], [[0.2]])
-    with pytest.raises(ValueError, match=r"path must end in \.html .* got '.*t\.png'"):
-        trace.save(tmp_path / "t.png")
-    assert not list(tmp_path.iterdir())
-    trace.save(tmp_path / "t.html")
-    assert (tmp_path / "t.html").read_text().startswith("<!doctype html>")
+    for name, begins in (("t.svg", b"<?xml"), ("t.pdf", b"%PDF"), ("t.png", b"\x89PNG"), ("t.html", b"<!doctype html>")):
+        trace.save(tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    assert b"layer 40" in (tmp_path / "t.svg").read_bytes()
+    with pytest.raises(ValueError, match=r"path must end in \.html, \.htm, \.png, \.svg or \.pdf, got '.*t\.gif'"):
+        trace.save(tmp_path / "t.gif")
+    with pytest.raises(ValueError, match="goal must be left out of a picture"):
+        trace.save(tmp_path / "t.svg", goal=np.ones((1, 1)))
+    trace.show()
+    assert f"Trace  ✓ {trace.verdict()}" in capsys.readouterr().out
 
 
 def test_reprs_say_what_a_thing_is():

@@ -17,10 +17,11 @@ from PIL import Image
 
 import otformer as of
 from oracles import pot_plan, squared_cost, uniform
+from otformer.network import goal as goals
 from otformer.network import trace_film, trace_page
+from otformer.network.goal import goal
 from otformer.network.minimal_prompt import MinimalTransformer
 from otformer.network.trace import Trace
-from otformer.network.trace_page import goal
 
 
 def traced(n: int = 5, m: int = 7, depth: int = 30, dim: int = 2, **options) -> Trace:
@@ -83,7 +84,7 @@ def test_a_goal_of_ones_own_and_one_that_is_not_found(tmp_path, monkeypatch):
     for bad in (np.eye(3), -np.eye(4), "plan"):
         with pytest.raises(ValueError, match="goal must be"):
             trace.save(tmp_path / "bad.html", goal=bad)
-    monkeypatch.setattr(trace_page, "GOAL_STEPS", 1)
+    monkeypatch.setattr(goals, "STEPS", 1)
     traced(4, 4, depth=2).save(tmp_path / "none.html")
     p = embedded(tmp_path / "none.html")["problems"][0]
     assert (p["goal"], p["distance"]) == (None, None)
@@ -273,3 +274,9 @@ def test_an_mp4_goes_through_ffmpeg(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="ffmpeg says 'no codec'"):
         traced(2, 2, 6).animate(tmp_path / "again.mp4", frames=4)
     assert not (tmp_path / "again.mp4").exists()
+
+
+def test_a_film_says_how_far_it_is(tmp_path):
+    told = []
+    traced(3, 3, depth=8).animate(tmp_path / "t.gif", frames=4, progress=told.append)
+    assert told == [0.25, 0.5, 0.75, 1.0]

@@ -3,6 +3,7 @@
 import itertools
 import os
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -227,3 +228,14 @@ def test_a_lambda_beside_which_an_absent_point_would_count_is_refused():
     assert of.AligningTransformer(1, 1e17, 50)([[0.0]], [[0.0]]).converged
     with pytest.raises(ValueError, match=r"reg must be at most 1e\+15 where points are absent or n ≠ m, got 1e\+17"):
         of.AligningTransformer(1, 1e17, 50)([[0.0]], [[0.0], [0.0]])
+
+
+def test_points_of_two_precisions_are_promoted_and_points_are_no_cost_matrix():
+    net = of.AligningTransformer(2, 0.1, 5)
+    x, y = np.random.default_rng(0).random((2, 4, 2))
+    low = y.astype(np.float32)
+    assert torch.equal(net(x, low, warn=False).plan(), net(x, low.astype(np.float64), warn=False).plan())
+    with pytest.raises(ValueError, match=r"the same dtype, got torch\.float64 and torch\.float32: y\.to\(x\) converts y"):
+        net(torch.from_numpy(x), torch.from_numpy(low))
+    with pytest.raises(ValueError, match=r"M must be one matrix of costs, got 2 arguments: squared_euclidean\(x, y\) takes"):
+        of.cost_matrix(x, y)

@@ -62,7 +62,7 @@ def test_exact_results_show_their_pairs_and_proof():
     r = of.solve_sample(uniform(1, 100, 2).numpy(), uniform(2, 100, 2).numpy(), reg=0)
     P = r.dense()
     k = 4  # 100 points in cells of 4
-    by_hand = P.reshape(25, k, 25, k).sum((1, 3))
+    by_hand = P[np.argsort(P.argmax(1))].reshape(25, k, 25, k).sum((1, 3))  # rows sorted by their partner
     assert set(cells(r._repr_html_())) == {tuple(each) for each in np.argwhere(by_hand > 0).tolist()}
     assert "pairs with mass" in printed(r)
     np.testing.assert_allclose(r.plot().images[0].get_array(), P)
@@ -75,10 +75,28 @@ def test_blocks_are_sums_of_what_they_cover_for_every_kind_of_plan():
     kinds = P, torch.from_numpy(P).requires_grad_(), torch.from_numpy(P).float()
     for plan in kinds:
         np.testing.assert_allclose(blocks(plan), by_hand, rtol=1e-5)
-    np.testing.assert_allclose(blocks_of_pairs((i, j, P[i, j]), (70, 45)), by_hand)
+    order = np.argsort(P.argmax(1), kind="stable")
+    sorted_by_hand = np.array([[P[order][i : i + 3, j : j + 2].sum() for j in range(0, 45, 2)] for i in range(0, 70, 3)])
+    np.testing.assert_allclose(blocks(P, by_partner=True), sorted_by_hand)
+    np.testing.assert_allclose(blocks_of_pairs((i, j, P[i, j]), (70, 45)), sorted_by_hand)
     x, y = uniform(3, 70, 2), uniform(4, 45, 2)
     streamed, dense = (of.solve_sample(x, y, reg=0.1, executor=name) for name in ("stream", "dense"))
     np.testing.assert_allclose(blocks(streamed.plan), blocks(dense.plan), rtol=1e-4)
+
+
+def test_rows_of_a_large_plan_are_sorted_by_their_partner_and_the_picture_says_so():
+    x = uniform(5, 320, 1).numpy()
+    r = of.solve_sample(x, np.sort(x, axis=0), reg=1e-4)  # rows in random order, columns in ascending one
+    (heat, *_) = r._card().pictures
+    near = sum(np.trace(heat.matrix, k) for k in (-1, 0, 1))
+    assert near > 0.99 * heat.matrix.sum()
+    assert heat.caption.startswith(
+        "a cell is 10 × 10 entries added up; rows sorted by their partner; largest cell: 0.029; bars"
+    )
+    assert "<title>10 rows x, y 1 to 10:" in heat.svg(page=True)
+    small = of.solve_sample(x[:20], np.sort(x[:20], axis=0), reg=1e-4)
+    np.testing.assert_allclose(small._card().pictures[0].matrix, small.plan)  # of 20 points every row has its own cell
+    assert "sorted" not in small._card().pictures[0].caption
 
 
 def test_huge_plans_are_never_formed(monkeypatch):

@@ -1,7 +1,9 @@
 """The probe of one sentence pair: its numbers against those of a corpus with gold, and POT's plan; no data folder."""
 
 import json
+from html import unescape
 
+import matplotlib.pyplot as plt
 import numpy as np
 import ot
 import pytest
@@ -59,6 +61,44 @@ def test_what_is_printed(folder):
         assert any(line.startswith(start) for line in lines)
     shown = [[float(x) for x in line.split()[1:]] for line in lines[-len(found.target_words) :]]
     np.testing.assert_allclose(shown, len(found.target_words) * found.plan, atol=0.006)
+
+
+def test_a_pair_shows_itself(folder, tmp_path):
+    found = look_at(folder, PAIR)
+    lines = repr(found).splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("PairProbe(")
+    assert lines[0].endswith("cross-input and cross-output)")
+    assert " ".join(lines[1:]) == found.verdict()
+    assert f"layer {found.nearest['layer']} of" in lines[1]
+    assert f"{100 * found.nearest['distance']:.1f} %" in lines[1]
+    html = found._repr_html_()
+    assert found.verdict() in unescape(html)
+    assert all(word in html for word in (*found.source_words, *found.target_words))
+    for name, begins in (("p.svg", b"<?xml"), ("p.pdf", b"%PDF"), ("p.png", b"\x89PNG"), ("p.html", b"<!doctype html>")):
+        found.save(tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(begins)
+    axes = found.plot("cross-input", 2, 1)
+    (image,) = axes.images
+    np.testing.assert_allclose(image.get_array(), found.scaled("cross-input")[1, 0])
+    np.testing.assert_allclose(
+        found.plot().images[0].get_array(), found.scaled(found.nearest["reading"])[found.nearest["layer"] - 1, -1]
+    )
+    plt.close("all")
+
+
+def test_a_pair_refuses_what_it_has_not(folder, tmp_path):
+    found = look_at(folder, PAIR)
+    for ask in (lambda: found.attention["cross"], lambda: found.share["cross"], lambda: found.plot("cross")):
+        with pytest.raises(ValueError, match=r"^reading must be one of cross-input, cross-output, got 'cross'$"):
+            ask()
+    with pytest.raises(ValueError, match=r"^layer must be a whole number of at most 2, got 9$"):
+        found.plot(layer=9)
+    with pytest.raises(ValueError, match=r"^head must be a whole number of at least 1, got 0$"):
+        found.plot(head=0)
+    with pytest.raises(ValueError, match=r"^path must end in \.html"):
+        found.save(tmp_path / "p.gif")
+    assert not list(tmp_path.iterdir())
 
 
 def test_bad_input(folder, monkeypatch):

@@ -184,14 +184,15 @@ def test_verdicts():
         found = hand_made((1 - share) * I + share * third, I / 3)
         assert found.kind == kind
         assert found.nearest["distance"] == pytest.approx(share * 2 / 3)
-        assert f": {100 * share * 2 / 3:.1f} % of the mass lies elsewhere" in found.verdict()
-        assert found.verdict().endswith("uniform attention has 66.7 %.")
-    starts = "The mean over heads is transport in one layer:", "The mean over heads is transport in no layer:"
+        assert f": {100 * share * 2 / 3:.1f} % of its mass lies elsewhere" in found.verdict()
+        assert "uniform attention: 66.7 %)." in found.verdict()
+    starts = "The mean attention of one layer is a transport plan. ", "No layer's mean attention is a transport plan. "
     assert hand_made(I, I / 3).verdict().startswith(starts[0])
     assert hand_made(np.roll(I, 1, 0), I / 3).verdict().startswith(starts[1])  # sharp, and wrong
     flat = hand_made([[1.0, 0.0, 0.0]], [[1 / 3] * 3])  # one target word: every plan is uniform
     assert flat.kind == "flat"
-    assert "cannot be told here: the plan of the embeddings is within 0.0 % of uniform" in flat.verdict()
+    assert flat.verdict().startswith("The plan is too close to uniform to say whether")
+    assert flat.verdict().endswith("It differs from uniform attention by 0.0 %.")
 
 
 def test_the_nearest_head_is_named_beside_the_mean():
@@ -201,8 +202,10 @@ def test_the_nearest_head_is_named_beside_the_mean():
     alike[1, 0, LIKENESS.index("distance")] = 0.019
     found = replace(found, likeness={"input": alike})
     assert found.nearest_head == ("input", 2, 1, 0.019)
-    assert found.verdict().startswith("The mean over heads is transport in no layer; a single head is: 100.0 %")
-    assert "1.9 % of the nearest single head (input, layer 2, head 1);" in found.verdict()
+    assert found.verdict().startswith(
+        "No layer's mean attention is a transport plan. Nearest is layer 1 of 2, read at the input: 100.0 %"
+    )
+    assert found.verdict().endswith("layer 2, head 1, read at the input: 1.9 %, and it is a transport plan.")
 
 
 def test_links_of_words_without_tokens_are_left_out(models):

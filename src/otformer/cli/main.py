@@ -74,7 +74,7 @@ EXAMPLES = {
     ),
     "probe": ("probe en-fr", "probe path/to/gpt2 test.txt --gold test.talp --one-based"),
     "explore": ("explore", "explore --save explore.html --no-open"),
-    "reproduce": ("reproduce --list", "reproduce figure-3 depth", "reproduce --full --resume"),
+    "reproduce": ("reproduce --list", "reproduce figure-3 depth", "reproduce figure-3 --set n=16 --set reg=0.05"),
     "train": ("train --list", "train --recipe sort-beyond --ensemble 8 --device cuda"),
     "bench": ("bench small", "bench cpu --family uniform-2d --reg 0.001 --append", "bench exact --n 2000 --threads 2"),
 }

@@ -13,8 +13,8 @@ from otformer.show import look
 
 LARGEST = 400_000  # bytes
 MODULES = (
-    *("math", "schedules", "matching", "learned", "state", "points", "draw", "links", "app", "tables", "player"),
-    *("play", "number", "same", "broken", "trained", "words", "tour", "main"),
+    *("edits", "math", "schedules", "matching", "learned", "state", "points", "draw", "links", "app", "tables", "player"),
+    *("play", "number", "same", "laboratory", "broken", "trained", "words", "tour", "main"),
 )
 _IMPORT = re.compile(r"^import (\{.*\}) from \"\./(\w+)\.js\";$", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:function|class|const) ([\w$]+))", re.MULTILINE)

@@ -17,6 +17,7 @@ from otformer.cli.common import Json, bar, interruptible, note, refused, warning
 from otformer.errors import ArgumentError, ConflictError
 
 if TYPE_CHECKING:
+    from otformer.lab.experiments.experiment import Experiment
     from otformer.lab.experiments.runner import Record
 
 SCORED_SIZES = (5, 7, 9, 15, 30)  # points per problem on which a trained network is scored
@@ -31,6 +32,11 @@ def reproduce(
     resume: Annotated[bool, typer.Option("--resume", help="Keep experiments already done with these settings.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Compare with the recorded results; exit 1 if one drifts.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
+    given: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Another value, say n=16; may be given again.")
+    ] = None,
+    shows_settings: Annotated[bool, typer.Option("--settings", help="List what --set may change and stop.")] = False,
+    picture: Annotated[str, typer.Option("--format", help="Of figures, besides png: svg; or pdf, for both.")] = "svg",
     version: Annotated[str, typer.Option("--as", help="paper, or author: as his notebooks run a figure.")] = "paper",
     model: Annotated[str | None, typer.Option(help="A model for figure-5, 6 or 7 in the author's reading.")] = None,
     text: Annotated[str | None, typer.Option(help="With --model: 'source ||| target' lines, or news.")] = None,
@@ -46,22 +52,43 @@ def reproduce(
     if model is not None or text is not None:
         from otformer.lab.author_command import compare
 
-        refused(context, "--model and --text", "seed", "full", "resume", "check", "show", "version")
+        refused(
+            context,
+            "--model and --text",
+            "seed",
+            "full",
+            "resume",
+            "check",
+            "show",
+            "shows_settings",
+            "given",
+            "picture",
+            "version",
+        )
         return compare(names or [], model, text, dictionary, lemmas, out, as_json)
     refused(context, "experiments, only with --model", "dictionary", "lemmas")
     if not names:
-        refused(context, "all experiments: name a figure", "version")
+        refused(context, "all experiments: name a figure", "version", "given")
     from otformer.lab.experiments.registry import chosen, left_out, listing
 
+    if shows_settings:
+        return _tell_settings(chosen(names or None, version), as_json)
     if show:
         records = [dict(zip(("name", "shows", "seconds", "title"), row, strict=True)) for row in listing()]
         aligned = _columns([(name, shows, f"{seconds:>4} s", title) for name, shows, seconds, title in listing()])
         typer.echo(json.dumps(records) if as_json else aligned)
         return
-    if check and (seed or full):
-        other = "--full" if full else f"--seed {seed}"
-        raise ConflictError("--check", other, advice="results are recorded of seed 0 and the default size")
+    if check and (seed or full or given):
+        other = "--full" if full else f"--seed {seed}" if seed else f"--set {(given or [''])[0]}"
+        raise ConflictError(
+            "--check", other, advice="results are recorded of seed 0, the default size and the standard settings"
+        )
+    from otformer import checks
+    from otformer.lab.experiments.settings import chosen_settings
+
+    checks.choice("--format", picture, ("svg", "pdf"))
     experiments = chosen(names or None, version)
+    values = chosen_settings(experiments, given or [])
     for name, module in ({} if names else left_out()).items():
         note(f"{name} is left out: pip install {module}")
     from otformer import figures
@@ -86,7 +113,7 @@ def reproduce(
             shown.reach(start + fraction * seconds, f"{name}, {k} of {len(experiments)}")
             finished.update([name] if fraction == 1 else [])
 
-        done = run(experiments, out, seed, full, resume, tell)
+        done = run(experiments, out, seed, full, resume, tell, values, picture == "pdf")
     page = write_report(out)
     drifts = _drifts(done) if check else None
     _tell_found(done, page, drifts, as_json)
@@ -115,11 +142,18 @@ def _tell_found(done: list[Record], page: Path, drifts: list[str] | None, as_jso
         found = {"report": str(page), "experiments": {record.about["name"]: record.about for record in done}}
         typer.echo(json.dumps(found if drifts is None else {**found, "drifts": drifts, "compared": _compared(done)}))
         return
+    from otformer.lab.experiments.settings import said
+
     checks = [(record.about["name"], claim, held) for record in done for claim, held in record.checks.items()]
     for name, claim, held in checks:
         typer.echo(f"{'yes' if held else 'no':<4}{name}: {claim}")
-    held_by = f"{sum(held for *_, held in checks)} of {len(checks)} statements hold of these numbers"
-    typer.echo(f"{held_by}; 'no' means that the numbers do not support the claim; it is not a test failure")
+    holding = sum(held for *_, held in checks)
+    no = "; 'no' means that the numbers do not support the claim; it is not a test failure" if holding < len(checks) else ""
+    typer.echo(f"{holding} of {len(checks)} statements hold of these numbers{no}")
+    for record in done:
+        if values := record.about.get("changed"):
+            listed = ", ".join(f"{name} = {said(value)}" for name, value in values.items())
+            typer.echo(f"{record.about['name']}: not the standard run ({listed}); its sentences were written for that one")
     for line in drifts or []:
         typer.echo(f"drift in {line}")
     if drifts == []:
@@ -128,6 +162,15 @@ def _tell_found(done: list[Record], page: Path, drifts: list[str] | None, as_jso
         how = (how + "{small:,} only as small as rounding").format(**compared)
         typer.echo(f"every verdict and number of {count} is as recorded; of {sum(compared.values()):,} numbers " + how)
     typer.echo(str(page))
+
+
+def _tell_settings(experiments: Sequence[Experiment], as_json: bool) -> None:
+    """Print the settings of the experiments, with the value of the standard run and what ``--set`` takes."""
+    from otformer.lab.experiments.settings import said, settings
+
+    rows = [(each.name, own.name, said(own.standard), own.kind) for each in experiments for own in settings(each).values()]
+    names = ("experiment", "setting", "standard", "takes")
+    typer.echo(json.dumps([dict(zip(names, row, strict=True)) for row in rows]) if as_json else _columns([names, *rows]))
 
 
 def _columns(rows: list[tuple[str, ...]]) -> str:

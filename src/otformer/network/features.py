@@ -112,8 +112,11 @@ def inner_product(x: Any, y: Any) -> Features:
 
 
 @needs(lambda M, **_: Need(matrices("cost", *shape(M)[-2:]), 3 * math.prod(shape(M)), "solve takes the matrix itself"))
-def cost_matrix(M: Any) -> Features:
-    """Any cost matrix, [n, m] or [batch, n, m]: a one-hot vector names token i, so d = n."""
+def cost_matrix(M: Any, *others: Any) -> Features:
+    """Any cost matrix, [n, m] or [batch, n, m]: a one-hot vector names token i, so d = n. Points are refused."""
+    if others:
+        advice = "squared_euclidean(x, y) takes points"
+        raise checks.ArgumentError("M", "be one matrix of costs", f"{1 + len(others)} arguments", advice)
     M = checks.tensor("M", M)
     if M.ndim not in (2, 3):
         raise checks.ArgumentError("M", "have shape (n, m) or (batch, n, m)", tuple(M.shape))
@@ -123,7 +126,11 @@ def cost_matrix(M: Any) -> Features:
 
 def pair(x: Any, y: Any, dim: int | None = None) -> tuple[Tensor, Tensor]:
     """Two point sets of one dimension (``dim``, if it is given), dtype, device and batch shape."""
+    plain = not isinstance(x, Tensor) and not isinstance(y, Tensor)
     x, y = checks.points("x", x, dim, batch=True), checks.points("y", y, dim, batch=True)
+    if plain:  # arrays of two precisions are promoted, as numpy does
+        both = torch.promote_types(x.dtype, y.dtype)
+        x, y = x.to(both), y.to(both)
     for same, what, kinds in (
         (x.shape[-1] == y.shape[-1], "have the same dimension", (tuple(x.shape), tuple(y.shape))),
         (x.shape[:-2] == y.shape[:-2], "have the same batch shape", (tuple(x.shape), tuple(y.shape))),
@@ -131,5 +138,6 @@ def pair(x: Any, y: Any, dim: int | None = None) -> tuple[Tensor, Tensor]:
         (x.device == y.device, "be on the same device", (x.device, y.device)),
     ):
         if not same:
-            raise checks.ArgumentError("x and y", f"{what}", f"{kinds[0]} and {kinds[1]}")
+            advice = "" if isinstance(kinds[0], tuple) else "y.to(x) converts y"
+            raise checks.ArgumentError("x and y", what, f"{kinds[0]} and {kinds[1]}", advice)
     return x, y

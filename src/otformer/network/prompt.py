@@ -14,23 +14,36 @@ import torch
 from torch import Tensor
 
 from otformer import checks, weight_checks
+from otformer.network.edits import Editable
 from otformer.network.features import Features
 from otformer.network.registers import Registers
 
 ABSENT = 1e18  # finite, so that 0 · ABSENT = 0; above any cost, and ABSENT/λ fits in float32 for λ > 1e-20
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """Z₀ and what it stands for. Shapes: Z [B, T+1, width]; a, x_present [B, n]; b, y_present [B, m]; T = max(n, m)."""
+@dataclass(frozen=True, repr=False, eq=False)
+class Prompt(Editable):
+    """Z₀ and what it stands for. Shapes: Z [B, T+1, width]; a, x_present [B, n]; b, y_present [B, m]; T = max(n, m).
+
+    ``blank``, ``scale``, ``add`` and ``copy`` edit its registers (edits.py); ``net(prompt)`` runs a network on it.
+    """
 
     Z: Tensor
+    registers: Registers
     a: Tensor
     b: Tensor
     x_present: Tensor
     y_present: Tensor
     batched: bool
-    scale: Tensor | None = None  # [B]: the problem's costs are this times the prompt's; None: 1
+    unit: Tensor | None = None  # [B]: the problem's costs are this times the prompt's; None: 1
+    edits: tuple[str, ...] = ()  # what was changed, in words
+    original: Prompt | None = None  # the prompt before its edits
+
+    def __repr__(self) -> str:
+        *batch, n, m = self.shape
+        problem = f"{batch[0]} problems of {n}×{m} points" if batch else f"{n}×{m} points"
+        edited = f", edited: {'; '.join(self.edits)}" if self.edits else ""
+        return f"Prompt({problem}, {self.tokens} tokens and a sink, {', '.join(self.registers)}{edited})"
 
     @property
     def tokens(self) -> int:
@@ -70,11 +83,11 @@ def engineered(
     if n == 0 or m == 0:
         raise checks.ArgumentError("x and y", "hold at least one point each", f"{n} and {m}")
     a_, b_ = fill_weights(features, a, b)
-    f, scale = features, None
+    f, unit = features, None
     if not batched:
         f, a_, b_ = Features(f.x[None], f.y[None], f.x_sq[None], f.y_sq[None]), a_[None], b_[None]
     if auto:
-        f, scale = unit_costs(f, a_ > 0, b_ > 0)
+        f, unit = unit_costs(f, a_ > 0, b_ > 0)
     if not registers.marginals and not (bool((a_ == 1).all()) and bool((b_ == 1).all())):
         raise ValueError("weights a and b, or n ≠ m, need the two marginal registers: use a network with marginals=True")
 
@@ -94,7 +107,7 @@ def engineered(
         Z[:, :k, registers.column(f"{name}_sq")] = torch.where(present, squares, ABSENT)
         if registers.marginals:
             Z[:, :k, registers.column(log_weight)] = torch.where(present, weight, 1).log()
-    return Prompt(Z, a_, b_, a_ > 0, b_ > 0, batched, scale)
+    return Prompt(Z, registers, a_, b_, a_ > 0, b_ > 0, batched, unit)
 
 
 def tokens(f: Features, registers: Registers) -> Tensor:

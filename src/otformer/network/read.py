@@ -31,7 +31,9 @@ class Prompted(nn.Module):
     reg: Tensor  # every λ of its layers, in the dtype of its weights and on their device
 
     def prompt(self, x: Any, y: Any = None, a: Any = None, b: Any = None) -> Prompt:
-        """The engineered prompt of a problem, checked."""
+        """The engineered prompt of a problem, checked; a prompt as it is, if it has this network's registers."""
+        if isinstance(x, Prompt):
+            return self._read(x, y, a, b)
         if _lists_problems(x):
             features, a, b = _ragged(x, y, a, b, self.scale)
         elif isinstance(x, Features):
@@ -42,29 +44,54 @@ class Prompted(nn.Module):
             raise ValueError("y is missing: give points x and y, or one Features value")
         else:
             features = _squared_euclidean(x, y, self.scale)
-        x, reg = features.x, float(self.reg.min())
-        if x.shape[-1] != self.registers.dim:
-            raise ArgumentError("x", f"have {self.registers.dim} coordinates", f"shape {tuple(x.shape)}")
+        if features.x.shape[-1] != self.registers.dim:
+            raise ArgumentError("x", f"have {self.registers.dim} coordinates", f"shape {tuple(features.x.shape)}")
+        self._check_numbers(features.x)
+        prompt = engineered(features, self.registers, a, b, auto=self.scale == "auto", mean=self.sink_value == "mean")
+        self._check_absent(prompt)
+        return prompt
+
+    def _read(self, prompt: Prompt, *others: Any) -> Prompt:
+        """A prompt that was made before, and perhaps edited."""
+        if any(each is not None for each in others):
+            raise ArgumentError("y, a and b", "be left out when x is a prompt, which holds both sides and their weights")
+        if prompt.registers != self.registers:
+            wanted, found = f"have this network's {self.registers}", repr(prompt.registers)
+            raise ArgumentError("the prompt", wanted, found, "make it with the network's prompt(x, y)")
+        self._check_numbers(prompt.Z)
+        self._check_absent(prompt)
+        return prompt
+
+    def _check_numbers(self, x: Tensor) -> None:
+        """Raise ValueError unless points, or a prompt, are where the network is, and of a dtype that holds ABSENT/λ."""
+        reg = float(self.reg.min())
         if x.device != self.reg.device:
             raise ValueError(f"x is on {x.device}, the network on {self.reg.device}: move one of them")
         if self.reg.dtype not in (torch.float32, torch.float64):
             raise ArgumentError("the network", "be float32 or float64", str(self.reg.dtype).removeprefix("torch."))
         if not ABSENT / reg < torch.finfo(x.dtype).max / 4:
             raise ValueError(f"reg is too small for {x.dtype}: {ABSENT:g}/reg must be a number, got reg = {reg:g}")
-        prompt = engineered(features, self.registers, a, b, auto=self.scale == "auto", mean=self.sink_value == "mean")
+
+    def _check_absent(self, prompt: Prompt) -> None:
+        """Raise ValueError if absent points would be seen."""
         if self.sink == "token" and not prompt.complete:
             # The updated sink has one1 = 0: it does not read the squares, so it would count absent points as present.
             raise ValueError("sink='token' needs as many x as y and no absent points: use sink='frozen'")
         if float(self.reg.max()) > ABSENT / 1e3 and not prompt.complete:  # up to there exp(−ABSENT/λ) is 0
             most, got = f"at most {ABSENT / 1e3:g} where points are absent or n ≠ m", f"{float(self.reg.max()):g}"
             raise ArgumentError("reg", f"be {most}", got, "an absent point would be attended to")
-        return prompt
 
     def _need(self, x: Any, y: Any, held: int) -> Need:
         """Of attention between all tokens: so many matrices at once for each problem."""
+        if isinstance(x, Prompt):
+            return self._need_of(len(x.Z), x.Z.shape[1], held)
         each = list(x) if _lists_problems(x) else [x]
         points = [t for f in each if isinstance(f, Features) for t in (f.x, f.y)] or [*each, *(y if len(each) > 1 else [y])]
         count, tokens = len(each) * math.prod(shape(points[0])[:-2]), max(shape(t)[-2] for t in points) + 1
+        return self._need_of(count, tokens, held)
+
+    @staticmethod
+    def _need_of(count: int, tokens: int, held: int) -> Need:
         what = matrices("attention", tokens, tokens, count)
         return Need(what, held * count * tokens**2, "give fewer points, or solve_sample(…, executor='stream')")
 

@@ -7,7 +7,7 @@ Only the written columns of Z are stored, a few numbers per token and layer; eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +20,14 @@ from otformer import checks
 from otformer.memory import Need, matrices, needs
 from otformer.network.prompt import Prompt
 from otformer.network.weights import HEADS, HeadName
-from otformer.show.card import Card, Shown
+from otformer.show.card import PICTURES, Card, Shown
 
 if TYPE_CHECKING:
     from otformer.network.transformer import AligningTransformer
 
 FINE = 1024  # cells on a side of a picture by matplotlib
 TOLERANCE = 1e-3  # of the mass: the marginal error up to which a plan counts as converged
+REMAINS = 0.99  # least share of attention in the right place for a run of an edited prompt to count as converged
 
 
 def layer_number(name: str, layer: Any, depth: int) -> int:
@@ -107,7 +108,10 @@ class Trace(Run, Shown):
     marginal_error : float, or tensor [B] for a batch
         Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j| of the plan after the last layer.
     converged : bool
-        Whether that error is at most ``tol`` times the mass, in every problem of a batch.
+        Whether that error is at most ``tol`` times the mass, in every problem of a batch. Of an edited prompt also whether
+        ``remains`` is at least 0.99.
+    remains : float, or tensor [B] for a batch
+        The share of attention that is where the plan of the problem has it; see below.
     scale : float, or tensor [B] for a batch
         The problem's costs are ``scale`` times the network's: 1 unless the network has ``scale="auto"``. The plan is the one
         of the regularisation ``scale`` · λ, and ``scale`` · u, ``scale`` · v are its potentials.
@@ -134,9 +138,16 @@ class Trace(Run, Shown):
         *batch, n, m = self.shape
         problem = f"{batch[0]} plans of {n}×{m}" if batch else f"{n}×{m} plan"
         kept = "" if len(self) == self.depth + 1 else f" ({len(self)} kept)"
-        verdict = "converged" if self.converged else "not converged"
-        error = float(checks.local(self.marginal_error).max())
-        return f"Trace({self.depth} layers{kept}, {problem}, {verdict}: marginal error {error:.2g})"
+        return f"Trace({self.depth} layers{kept}, {problem}, {self.verdict()})"
+
+    def verdict(self) -> str:
+        """Whether it has converged; of an edited prompt, what was edited and what remains; and the marginal error."""
+        error = f"marginal error {float(checks.local(self.marginal_error).max()):.2g}"
+        if not self.prompt.edits:
+            return f"{'converged' if self.converged else 'not converged'}: {error}"
+        least = None if self.remains is None else float(checks.local(self.remains).min())
+        share = "an unknown share" if least is None else f"{100 * least:.1f} %"
+        return f"prompt edited ({'; '.join(self.prompt.edits)}): {share} of the attention is as in the plan; {error}"
 
     def Z(self, layer: int = -1) -> Tensor:
         """The residual stream after ``layer`` layers, the sink's row last; [(B,) T+1, width]."""
@@ -180,13 +191,33 @@ class Trace(Run, Shown):
 
     @property
     def converged(self) -> bool:
-        """Whether the marginal error is at most ``tol`` times the mass, in every problem."""
-        return bool((checks.local(self.marginal_error) <= self.tol * self.prompt.out(self.prompt.a.sum(-1))).all())
+        """Whether the marginal error is at most ``tol`` times the mass, in every problem, and the plan is the problem's."""
+        fits = bool((checks.local(self.marginal_error) <= self.tol * self.prompt.out(self.prompt.a.sum(-1))).all())
+        if not fits or not self.prompt.edits:  # edited costs have a plan too, which need not be the problem's
+            return fits
+        return self.remains is not None and bool((checks.local(self.remains) >= REMAINS).all())
+
+    @cached_property
+    @torch.no_grad()
+    def remains(self) -> float | Tensor | None:
+        """The share of attention in the right place, from 0 to 1: 1 − mean over x of ½ Σ_j |A_ij − P_ij / Σ_k P_ik|.
+
+        P is P*_λ of the problem, before any edit of its prompt. A tensor [B] for a batch; None where P takes more than a
+        second or so to find.
+        """
+        from otformer.network.goal import distances, goal
+
+        shares = []
+        for k in range(len(self.prompt.a)):
+            if (P := goal(self, k)) is None:
+                return None
+            shares.append(1 - distances(self, [self.depth], k, P)[0])
+        return self.prompt.a.new_tensor(shares) if self.prompt.batched else shares[0]
 
     @property
     def scale(self) -> float | Tensor:
         """What the network's costs are multiplied by to give the problem's; a tensor [B] for a batch."""
-        scale = self.prompt.a.new_ones(len(self.prompt.a)) if self.prompt.scale is None else self.prompt.scale
+        scale = self.prompt.a.new_ones(len(self.prompt.a)) if self.prompt.unit is None else self.prompt.unit
         return scale if self.prompt.batched else float(scale)
 
     def complaint(self) -> str:
@@ -206,11 +237,17 @@ class Trace(Run, Shown):
         return f"not converged{which}: marginal error {error[k]:.3g} of mass {mass[k]:.3g}; {advice}"
 
     def save(self, path: str | Path, labels: Any = None, goal: Any = None) -> None:
-        """Write an HTML page with a slider over the layers; it needs no network to open, and page.html#layer=40 is a link.
+        """Write an HTML page with a slider over the layers, or a picture of attention after the last (.svg, .pdf, .png).
+
+        The page needs no network to open, and page.html#layer=40 is a link.
 
         labels : two lists of texts, for the points x and for the points y; of a batch a list of such pairs.
         goal : the plan [(B,) n, m] that layers are compared with; by default P*_λ, the limit of the layers.
         """
+        if Path(checks.path("path", path, ".html", ".htm", *PICTURES)).suffix.lower() in PICTURES:
+            if goal is not None:
+                raise checks.ArgumentError("goal", "be left out of a picture: a page compares layers with it")
+            return self._save(path, layers=[-1], labels=labels, cells=FINE)
         from otformer.network.trace_page import write_trace_page
 
         write_trace_page(self, path, labels, goal)
@@ -223,15 +260,23 @@ class Trace(Run, Shown):
         return self._plot(ax, layers=[layer], head=head, labels=labels, problem=problem, cells=FINE)
 
     def animate(
-        self, path: str | Path, *, seconds: float = 6.0, frames: int = 48, labels: Any = None, problem: int = 0
+        self,
+        path: str | Path,
+        *,
+        seconds: float = 6.0,
+        frames: int = 48,
+        labels: Any = None,
+        problem: int = 0,
+        progress: Callable[[float], None] | None = None,
     ) -> None:
         """Write a film of the layers, x looking at y: a .gif, or an .mp4 where ffmpeg is installed.
 
         Beside attention it shows the points, where they are of one or two dimensions, otherwise the marginal error.
+        It takes seconds: ``progress`` is called with the fraction done after every frame.
         """
         from otformer.network.trace_film import write_film
 
-        write_film(self, path, seconds, frames, labels, problem)
+        write_film(self, path, seconds, frames, labels, problem, progress)
 
     def _card(self, **options: Any) -> Card:
         from otformer.network.trace_card import card
@@ -245,7 +290,7 @@ class Trace(Run, Shown):
 
     def _plan(self, layer: int) -> Tensor:
         both = self.prompt.x_present[:, :, None] & self.prompt.y_present[:, None, :]
-        return self.network.log_plan(self._logits(layer, "rows", sink=True)).exp() * both
+        return self.network.log_plan(self._logits(layer, "rows", sink=True)).exp().where(both, 0.0)
 
     def _logits(self, layer: int, head: Any, sink: bool) -> Tensor:
         """Logits [B, queries, keys] of one head, real tokens only, the sink last if asked for."""

@@ -46,8 +46,6 @@ def card(
         curve = spread(trace.layers, CURVE)
         errors = [float(trace.marginal_errors([layer]).reshape(-1)[k]) for layer in curve]
         pictures.append(Curve(curve, errors, "marginal error"))
-    error = float(checks.local(trace.marginal_error).max())
-    verdict = f"{'converged' if trace.converged else 'not converged'}: marginal error {error:.2g}"
     kept = "" if len(trace) == trace.depth + 1 else f", {len(trace)} kept"
     facts = {
         "plan": f"{n:,} × {m:,}" + (f", {batch[0]} of them; drawn is number {k + 1}" if batch else ""),
@@ -55,7 +53,7 @@ def card(
         "network": repr(trace.network),
     }
     note = "" if small else f"attention has {n * m:.3g} entries, more than {LARGEST:.2g}, and is not drawn"
-    return Card("Trace", facts, pictures, verdict, trace.converged, note)
+    return Card("Trace", facts, pictures, trace.verdict(), trace.converged, note)
 
 
 def heat(trace: Trace, layer: int, head: HeadName, k: int, labels: Any, cells: int = CELLS) -> Heat:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +30,16 @@ DOTS = 100  # per inch
 COLOURS = 64  # of a GIF
 
 
-def write_film(trace: Trace, path: str | Path, seconds: float, frames: int, labels: Any, problem: Any) -> None:
-    """Write the film, whole or not at all."""
+def write_film(
+    trace: Trace,
+    path: str | Path,
+    seconds: float,
+    frames: int,
+    labels: Any,
+    problem: Any,
+    progress: Callable[[float], None] | None = None,
+) -> None:
+    """Write the film, whole or not at all; ``progress`` is told the fraction of frames that are drawn."""
     file = checks.path("path", path, ".gif", ".mp4")
     if file.suffix.lower() == ".mp4" and shutil.which("ffmpeg") is None:
         raise checks.ArgumentError("path", "end in .gif where ffmpeg is not installed", repr(str(path)))
@@ -43,7 +52,7 @@ def write_film(trace: Trace, path: str | Path, seconds: float, frames: int, labe
         raise ValueError(f"animate draws plans of at most {LARGEST} entries, got {n} × {m}")
     texts, layers = checked_labels(labels, (n, m)), spread(trace.layers, frames)
     with figures.applied():
-        images = _frames(trace, layers, k, texts)
+        images = _frames(trace, layers, k, texts, progress or (lambda fraction: None))
     pause = seconds / len(images)
     with written(file) as out:
         if file.suffix.lower() == ".gif":
@@ -55,7 +64,7 @@ def write_film(trace: Trace, path: str | Path, seconds: float, frames: int, labe
 
 
 @torch.no_grad()
-def _frames(trace: Trace, layers: list[int], k: int, labels: Any) -> list[Image]:
+def _frames(trace: Trace, layers: list[int], k: int, labels: Any, tell: Callable[[float], None]) -> list[Image]:
     """One picture a layer: attention, and beside it the points or the marginal error so far."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
@@ -80,6 +89,7 @@ def _frames(trace: Trace, layers: list[int], k: int, labels: Any) -> list[Image]
         canvas.draw()
         made.set_layout_engine("none")  # all frames as the first: nothing jumps, and laying out takes time
         images.append(Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB"))
+        tell(len(images) / len(layers))
     return images
 
 

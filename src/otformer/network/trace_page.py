@@ -3,9 +3,7 @@
 After every layer attention is the softmax of (u_i + v_j − K_ij)/λ, over j for the head ``rows``, over i for ``columns``. So
 the page holds K once, u and v of every layer it shows, and does the softmax itself, in float64.
 
-The goal is the plan P*_λ of the prompt, by Sinkhorn (alternating.py) from the potentials of the last layer: its limit is the
-limit of the network's layers. A trace that has converged needs a few steps. One that has not may be far away; then the page
-has no goal, for a picture is not worth minutes.
+The goal is the plan P*_λ of the prompt (goal.py).
 """
 
 from __future__ import annotations
@@ -21,8 +19,9 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.network.alternating import alternated
-from otformer.network.trace_card import attention, points_of, spread
+from otformer.network.goal import costs, distances, goal
+from otformer.network.trace_card import points_of, spread
+from otformer.network.weights import HEADS
 from otformer.show import look
 from otformer.show.heat import checked_labels
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 LAYERS_SHOWN = 601  # most layers on a page
 LARGEST_PAGE = 20_000_000  # bytes
 ENTRIES_READ = 2**26  # of the plans that errors and distances are computed from, over all layers
-GOAL_STEPS, GOAL_ENTRIES = 10_000, 2**26  # of Sinkhorn's iteration at most; entries of all its plans, about a second
-CLOSE = 1e-6  # of the mass: the marginal error of a goal
 COORDINATES = 4  # of a point, up to which the table of registers shows x and y
 _BYTES = 4 / 3  # of base64 per byte
 
@@ -49,6 +46,7 @@ def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: 
     file, (n, m) = look.checked_page("path", path), trace.shape[-2:]
     batch = len(trace.prompt.a)
     texts, plans = _labels(trace, labels), _goals(trace, goals)
+    _check_edits(trace)
     entry, layer = (8 + 4) * _BYTES * n * m, 8 * _BYTES * (n + m)
     if entry + 2 * layer > LARGEST_PAGE:
         raise ValueError(
@@ -68,9 +66,23 @@ def write_trace_page(trace: Trace, path: str | Path, labels: Any = None, goals: 
         "registers": [name for name, place in net.registers.slices.items() if place.stop - place.start <= COORDINATES],
         "problems": [_problem(trace, layers, k, texts[k], plans[k], errors[:, k].tolist()) for k in range(shown)],
     }
-    template, script = (look.resource("network", f"trace_page.{kind}") for kind in ("html", "js"))
-    parts = {"LOOK": look.variables(), "SCRIPT": script, "DATA": look.script_json(data)}
+    names = ("trace_page.html", "trace_page.js", "trace_picture.js")
+    template, script, picture = (look.resource("network", name) for name in names)
+    parts = {"LOOK": look.variables(), "SCRIPT": script, "PICTURE": picture, "DATA": look.script_json(data)}
     return look.write_page("path", file, look.filled(template, **parts))
+
+
+def _check_edits(trace: Trace) -> None:
+    """Raise ValueError if a register was edited that u and v are multiplied by: the page's softmax would be another."""
+    prompt, net = trace.prompt, trace.network
+    if prompt.original is None:
+        return
+    readings = [term for each in HEADS for term in net._head(each, 1.0).terms if {"u", "v"} & {*term.query, *term.key}]
+    factors = {name for term in readings for name in (*term.query, *term.key)} - {"u", "v"}
+    changed = [name for name in prompt.registers if name in factors and not torch.equal(prompt[name], prompt.original[name])]
+    if changed:
+        advice = "name a .svg, .pdf or .png"
+        raise checks.ArgumentError("path", f"be a picture where {' and '.join(changed)} was edited", "a page", advice)
 
 
 def _labels(trace: Trace, labels: Any) -> list[Any]:
@@ -95,36 +107,6 @@ def _goals(trace: Trace, goals: Any) -> list[Tensor | None]:
 
 
 @torch.no_grad()
-def goal(trace: Trace, problem: int) -> Tensor | None:
-    """Find P*_λ [n, m] of one problem in float64, 0 where a point is absent; None if that takes more than a second or so."""
-    prompt = trace.prompt
-    a, b = prompt.a[problem].double(), prompt.b[problem].double()
-    u, v = (t.reshape(-1, t.shape[-1])[problem].double() for t in trace.potentials())
-    mask = (prompt.x_present[problem] & (a > 0))[:, None] & prompt.y_present[problem] & (b > 0)
-    X = (u[:, None] + v - _costs(trace, problem)) / _reg(trace)
-    most = min(GOAL_STEPS, 10 + GOAL_ENTRIES // max(X.numel(), 1))
-    for step, X in enumerate(alternated(X, mask, a, b, most)):  # noqa: B020
-        if step % 10 == 0:
-            P = X.exp()  # its columns are right
-            if float((P.sum(1) - a).abs().sum()) <= CLOSE * float(a.sum()):
-                return P
-    return None
-
-
-@torch.no_grad()
-def _costs(trace: Trace, problem: int) -> Tensor:
-    """Return K [n, m], which is C up to constants that neither softmax sees."""
-    net, prompt = trace.network, trace.prompt
-    H = trace._of_head(net.logits(prompt.Z[problem : problem + 1], net.depth - 1), "rows", sink=True)
-    return -_reg(trace) * net.log_plan(H)[0].double()
-
-
-def _reg(trace: Trace) -> float:
-    """Return λ of the last layer."""
-    return float(trace.network.reg[trace.network.layer[-1]])
-
-
-@torch.no_grad()
 def _problem(
     trace: Trace, layers: list[int], k: int, labels: Any, given: Tensor | None, errors: list[float]
 ) -> dict[str, Any]:
@@ -142,12 +124,12 @@ def _problem(
     return {
         "n": int(x.sum()),
         "m": int(y.sum()),
-        "K": _pack(_costs(trace, k).cpu()[x][:, y], "<f8"),
+        "K": _pack(costs(trace.network, prompt, k).cpu()[x][:, y], "<f8"),
         "u": _pack(u[places][:, x], "<f8"),
         "v": _pack(v[places][:, y], "<f8"),
         "goal": None if P is None else _pack(P, "<f4"),
         "error": [_number(each) for each in errors],
-        "distance": None if found is None else [_number(each) for each in _distances(trace, layers, k, found)],
+        "distance": None if found is None else [_number(each) for each in distances(trace, layers, k, found)],
         "points": None if points is None else [[[_number(c) for c in row] for row in side.tolist()] for side in points],
         "labels": None if labels is None else [_present(side, at) for side, at in zip(labels, (x, y), strict=True)],
         "at": [x.nonzero()[:, 0].tolist(), y.nonzero()[:, 0].tolist()],
@@ -160,13 +142,6 @@ def _problem(
 def _present(side: list[str], present: Tensor) -> list[str]:
     """Return the labels of the present points; labels were given for these alone, or for all."""
     return side if len(side) == int(present.sum()) else [side[i] for i in present.nonzero()[:, 0].tolist()]
-
-
-def _distances(trace: Trace, layers: list[int], k: int, P: Tensor) -> list[float]:
-    """Return the mean over x of ½ Σ_j |attention − goal| after every layer, goal rows summing to 1."""
-    present = trace.prompt.x_present[k].cpu().numpy()
-    rows = (P / P.sum(1, keepdim=True).clamp_min(1e-300)).cpu().numpy()
-    return [float(np.abs(attention(trace, layer, k) - rows).sum(1)[present].mean() / 2) for layer in layers]
 
 
 def _pack(t: Tensor, kind: str) -> str:

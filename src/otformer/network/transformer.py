@@ -195,7 +195,8 @@ class AligningTransformer(Prompted):
         Parameters
         ----------
         x, y : arrays, tensors or lists
-            Points; or ``x`` alone, a `Features` value (any other cost).
+            Points; or ``x`` alone: a `Features` value (any other cost), or a prompt, as ``net.prompt(x, y)`` gives it and
+            its ``blank``, ``scale``, ``add`` and ``copy`` edit it (edits.py).
         a, b : arrays, tensors or lists, optional
             Weights of equal sum; default a = 1 and b = n/m, the paper's. A weight of 0 marks a point as absent.
         start : (u, v), optional
@@ -205,7 +206,8 @@ class AligningTransformer(Prompted):
         tol : float
             A share of the mass: the plan is converged if its marginal error is at most ``tol`` times the mass.
         warn : bool
-            Whether to warn of a plan that is not converged (with a frozen sink). The check costs one more layer.
+            Whether to warn of a plan that is not converged (with a frozen sink). The check costs one more layer. There is no
+            warning of an edited prompt: the trace says what remains.
         """
         kept = _layers_to_keep(keep, self.depth)
         tol = checks.not_negative("tol", tol)
@@ -218,8 +220,11 @@ class AligningTransformer(Prompted):
                 memory[layer] = Z[..., written].clone()
             if layer < self.depth:
                 Z = self.block(Z, layer)
+        if prompt.edits and not bool(self.logits(Z, self.depth - 1).isfinite().all()):
+            found = f"be smaller: the numbers of the layers leave the range of {Z.dtype}"
+            raise checks.ArgumentError("edits of the prompt", found, "; ".join(prompt.edits))
         trace = Trace(self, prompt, written, memory, tol)
-        if warn and self.sink == "frozen" and not trace.converged:
+        if warn and not prompt.edits and self.sink == "frozen" and not trace.converged:
             callers.warn(trace.complaint())
         return trace
 

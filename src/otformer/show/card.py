@@ -122,6 +122,12 @@ class Shown:
     def __rich__(self) -> Any:
         return self._card().rich()
 
+    def show(self) -> None:
+        """Print the card, in a terminal or below the cell of a notebook."""
+        import rich
+
+        rich.print(self)
+
     def _plot(self, ax: Any, **options: Any) -> Any:
         """Draw the first picture, on new axes if ``ax`` is None; raise ValueError if there is nothing to draw."""
         card = self._card(**options)

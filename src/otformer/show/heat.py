@@ -35,6 +35,7 @@ class Heat:
 
     sides : names of the two sides.   labels : a text for every row and every column of the whole matrix.
     marked : the column that is outlined in each row, or None.   sums : bars on two edges, sums of rows and of columns.
+    by_partner : rows that share a cell were sorted by their partner.
     """
 
     matrix: Array
@@ -45,14 +46,25 @@ class Heat:
     labels: tuple[Sequence[str], Sequence[str]] | None = None
     marked: Sequence[int] | None = None
     sums: bool = False
+    by_partner: bool = False
 
     @property
     def caption(self) -> str:
-        """Say what one cell is, and what full colour stands for."""
+        """Say what one cell is, and how large the largest."""
         sizes = [block_size(whole, cells) for whole, cells in zip(self.shape, self.matrix.shape, strict=True)]
-        cell = "" if sizes == [1, 1] else f"a cell is {sizes[0]} × {sizes[1]} entries added up, "
+        order = "; rows sorted by their partner" if self._sorted else ""
+        cell = "" if sizes == [1, 1] else f"a cell is {sizes[0]} × {sizes[1]} entries added up{order}; "
         bars = f"; bars: sums of rows and of columns, the longest {self._longest:.3g}" if self.sums else ""
-        return f"{cell}full colour {self._top:.3g}, by square roots{bars}"
+        return f"{cell}largest cell: {self._largest:.2g}{bars}"
+
+    @property
+    def _largest(self) -> float:
+        return float(self.matrix.max(initial=0))
+
+    @property
+    def _sorted(self) -> bool:
+        """Whether rows were sorted by their partner, as they are where several share a cell (coarse.py)."""
+        return self.by_partner and block_size(self.shape[0], self.matrix.shape[0]) > 1
 
     @property
     def _longest(self) -> float:
@@ -122,6 +134,8 @@ class Heat:
         size, whole = block_size(self.shape[side], self.matrix.shape[side]), self.shape[side]
         if self.labels is not None and size == 1:
             return [str(text) for text in self.labels[side]]
+        if side == 0 and self._sorted:
+            return [f"{size} rows {self.sides[0]}"] * self.matrix.shape[0]
         spans = [(k * size + 1, min((k + 1) * size, whole)) for k in range(self.matrix.shape[side])]
         return [f"{self.sides[side]} {a}" if a == b else f"{self.sides[side]} {a} to {b}" for a, b in spans]
 
@@ -197,7 +211,8 @@ class Heat:
         if self.marked is not None:
             axes.plot([j + 1 for j in self.marked], range(1, len(self.marked) + 1), "s", mfc="none", color=MARK)
         axes.grid(visible=False)
-        axes.set(title=self.title, ylabel=self.sides[0], xlabel=self.sides[1])
+        order = ", sorted by partner" if self._sorted else ""
+        axes.set(title=self.title, ylabel=self.sides[0] + order, xlabel=self.sides[1])
 
 
 def checked_labels(labels: Any, shape: tuple[int, int]) -> tuple[list[str], list[str]] | None:

@@ -70,7 +70,7 @@ export class App {
   run(change = {}, problem = this.problem) { // the run of the state's network, or of one that differs in `change`
     const { reg, schedule, sink, depth } = { ...this.state, ...change }, broken = change.broken ?? UNBROKEN;
     const which = problem === this.problem ? "" : problem.key;
-    const key = [reg, schedule, sink, depth, SWITCHES.map(name => broken[name]), broken.step, which].join();
+    const key = [reg, schedule, sink, depth, SWITCHES.map(name => broken[name]), broken.step, broken.edits, which].join();
     if (!this.runs.has(key)) {
       if (this.runs.size >= KEPT) this.runs.delete(this.runs.keys().next().value);
       this.runs.set(key, new Run(problem, layersOf(schedule, reg, depth, problem.n), { sink, broken }));

@@ -1,6 +1,7 @@
 // Section 4: the errata as switches; the whole network beside the broken one.
 import { $, element, legend } from "./app.js";
 import { css, curves, matrixWithSums, scientific } from "./draw.js";
+import { mountLaboratory, showEdits } from "./laboratory.js";
 import { UNBROKEN, apart, makeProblem, sums } from "./math.js";
 import { player } from "./player.js";
 import { pointsOf } from "./points.js";
@@ -36,6 +37,7 @@ export function mountBroken(app) {
   const step = addSwitch("step", element("select"));
   [["1", "γ"], ["2", "2γ"], ["4", "4γ"]].forEach(([value, text]) => step.add(new Option(text, value)));
   step.onchange = () => app.set({ step: Number(step.value) });
+  mountLaboratory(app);
   const bar = player($("break-player"), {
     label: "layer", most: () => setting(app).depth, get: () => layerOf(app),
     set: brokenLayer => app.set({ brokenLayer }),
@@ -71,7 +73,8 @@ const layerOf = app => Math.min(app.state.brokenLayer, setting(app).depth);   //
 
 function draw(app) {
   const { state } = app, { problem, points, depth, change } = setting(app), { n, m, dim } = problem;
-  const on = state.broken ? state.broken.split(",") : [], broken = { ...UNBROKEN, step: state.step };
+  const on = state.broken ? state.broken.split(",") : [], broken = { ...UNBROKEN, step: state.step, edits: state.edits };
+  showEdits(app);
   for (const name of SWITCHES) $("switch-" + name).checked = broken[name] = on.includes(name);
   $("switch-identity").disabled = dim !== 1;
   $("switch-step").value = String(state.step);
@@ -101,9 +104,10 @@ function draw(app) {
 function verdict(app, runs, depth, n) {      // what the last layer says, in a sentence
   if (runs.some(run => app.reach(run, depth) < depth)) return;
   const far = apart(...runs.map(run => run.attention(depth)), n), [fine, error] = runs.map(run => run.error(depth));
-  const attention = far < SAME ? "the attention converges all the same" : `${scientific(100 * far)} % of the attention is in the wrong place`;
+  const attention = far < SAME ? "the attention converges all the same"
+    : `${scientific(100 * far)} % of the attention is in the wrong place, and ${scientific(100 * (1 - far))} % is as in the whole network`;
   const plan = Number.isFinite(error) ? `the plan's marginal error is ${scientific(error)} (whole: ${scientific(fine)})`
-    : "the plan has left the range of numbers";
-  const whole = !app.state.broken && app.state.step === 1;
-  $("break-verdict").textContent = whole ? "Nothing is broken: turn a switch." : `After ${depth} layers ${attention}; ${plan}.`;
+    : "entries of the plan are too large for a number";
+  const whole = !app.state.broken && !app.state.edits && app.state.step === 1;
+  $("break-verdict").textContent = whole ? "Nothing is broken: turn a switch, or edit the prompt." : `After ${depth} layers ${attention}; ${plan}.`;
 }

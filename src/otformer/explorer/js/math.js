@@ -8,14 +8,15 @@
 // the sink's logit is 0 (log a_i with weights), and softmax over all tokens and the sink, with values +1 and −1, gives
 // t_i = (S_i − a_i)/(S_i + a_i) = tanh(½ log(S_i/a_i)). A layer does u_i ← u_i − γ t_i; `columns` does the same to v.
 
-const ENGINEERED = ["x", "y", "x_sq", "y_sq", "one1", "one2", "one3", "sign", "u", "v", "spare"];
+import { REGISTERS, applyEdits, readEdits } from "./edits.js";
+
 const ABSENT = 1e18;      // the square of a point that is not there: nobody attends to it
 const NEGLIGIBLE = 60;    // exp(−60) = 9e-27 of a row's largest entry is left out
 export const HEADS = ["rows", "columns"];
-export const UNBROKEN = { sign: false, sink: false, index: false, identity: false, head: false, squares: false, step: 1 };
+export const UNBROKEN = { sign: false, sink: false, index: false, identity: false, head: false, squares: false, step: 1, edits: "" };
 
 export function registers(dim, marginals) {
-  const names = marginals ? [...ENGINEERED, "log_a", "log_b"] : ENGINEERED;
+  const names = marginals ? [...REGISTERS, "log_a", "log_b"] : REGISTERS;
   const at = {}, owner = [];
   for (const name of names) {
     at[name] = owner.length;
@@ -71,6 +72,7 @@ export function prompt(problem, broken = UNBROKEN) {
     if (r.marginals && i < m) Z[row + r.at.log_b] = Math.log(problem.b);
   }
   Z[T * w + r.at.sign] = -1;
+  applyEdits(Z, readEdits(broken.edits), r);
   return Z;
 }
 
@@ -204,6 +206,7 @@ export class Run {
 
   _step(layer) {
     const { T, registers: r } = this.problem, w = r.width, tokens = this.frozen ? T : T + 1, writes = [];
+    const signs = Float64Array.from({ length: T + 1 }, (_, j) => this.Z[j * w + r.at.sign]);
     for (const [head, column] of [["rows", r.at.u], ["columns", r.at.v]]) {
       let step = layer[head] * this.broken.step;
       if (this.broken.head && head === "columns") step = 0;
@@ -211,7 +214,7 @@ export class Run {
       const look = this._looker(head, layer.reg), moved = new Float64Array(tokens);
       for (let i = 0; i < tokens; i++) {
         const row = look(i);
-        moved[i] = layer.exact ? -layer.reg * logRatio(row, T) : (this.broken.sign ? 1 : -1) * step * value(row, T);
+        moved[i] = layer.exact ? -layer.reg * logRatio(row, T) : (this.broken.sign ? 1 : -1) * step * value(row, signs);
       }
       writes.push([column, moved]);
     }
@@ -219,13 +222,18 @@ export class Run {
   }
 }
 
-function value(row, T) {                     // what the head returns: the softmax's weight on tokens minus that on the sink
-  let top = row[T], real = 0;
+function value(row, signs) {                 // what the head returns: the mean of the register sign by the softmax's weights
+  const T = signs.length - 1;
+  let top = row[T], sum = 0, moved = 0;
   for (let j = 0; j < T; j++) if (row[j] > top) top = row[j];
   const least = top - NEGLIGIBLE;
-  for (let j = 0; j < T; j++) if (row[j] > least) real += Math.exp(row[j] - top);
+  for (let j = 0; j < T; j++) if (row[j] > least) {
+    const share = Math.exp(row[j] - top);
+    sum += share;
+    moved += share * signs[j];
+  }
   const sink = Math.exp(row[T] - top);
-  return (real - sink) / (real + sink);
+  return (moved + sink * signs[T]) / (sum + sink);
 }
 
 function logRatio(row, T) {                  // log(S/a)

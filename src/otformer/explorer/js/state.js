@@ -1,4 +1,5 @@
 // The state of the page: everything a link must restore, checked field by field, and written after the # of the address.
+import { readEdits, writeEdits } from "./edits.js";
 import { SCHEDULES } from "./schedules.js";
 
 export const MOST = 200;                     // points, because the page draws n² cells
@@ -58,6 +59,7 @@ export const FIELDS = {
   i: [3, whole(0, MOST - 1)],
   j: [11, whole(0, MOST - 1)],
   broken: ["sign", some(SWITCHES)],
+  edits: ["", text => writeEdits(readEdits(text))],
   step: [1, text => Number(among(["1", "2", "4"])(text))],
   brokenLayer: [0, whole(0, 2000)],
   many: [5, whole(5, MOST)],

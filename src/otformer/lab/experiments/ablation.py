@@ -27,7 +27,7 @@ CHANGES: list[tuple[str, str, Any]] = [  # group, name, and what `_changed` is t
     ("prompt", "without the prompt's squares", ("x_sq", "y_sq")),
     ("layer", "without layer 300", [300]),
     ("layer", "without layers 270 to 329", list(range(270, 330))),
-    ("layer", "without every other layer", list(range(0, DEPTH, 2))),
+    ("layer", "without every other layer", slice(None, None, 2)),
     ("minimal", MINIMAL_PROMPT, None),
     *(("minimal", f"minimal prompt without {name}", name) for name in MINIMAL),
     ("rounding", "weights rounded to bf16", None),

@@ -63,6 +63,7 @@ class Experiment:
     ``texts`` and ``check`` have the sentences and the statements, by their names. ``needs`` is a module (``transformers``)
     without which it cannot run, or nothing. ``module`` holds its code, so that a change of it can be seen. ``part`` is that
     of the report. ``author`` are the figures of the author's notebooks that it shows.
+    ``settings`` are what ``--set`` may change, with bounds (settings.py).
     """
 
     name: str
@@ -82,6 +83,7 @@ class Experiment:
     page: str = ""
     full: str = ""
     one_size: bool = False
+    settings: Mapping[str, Sequence[float]] = field(default_factory=dict)
     author: Sequence[str] = ()
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otformer.errors import ArgumentError
 from otformer.files import write_csv, written
 from otformer.lab.experiments.registry import EXPERIMENTS
 from otformer.lab.experiments.runner import Record
@@ -164,8 +165,9 @@ def record(report: Path, folder: Path = FOLDER) -> None:
     for name in EXPERIMENTS:
         if (report / name / "run.json").is_file():
             run = Record(report / name, json.loads((report / name / "run.json").read_text(encoding="utf-8")))
-            if run.about["seed"] or run.about["full"]:
-                raise ValueError(f"report must have seed 0 and the default size, got another in {report / name}")
+            if run.about["seed"] or run.about["full"] or run.about.get("changed"):
+                expected = "have seed 0, the default size and the standard settings"
+                raise ArgumentError("report", expected, f"another run in {report / name}")
             write_csv(folder / f"{name}.csv", [{key: _short(x) for key, x in row.items()} for row in _numbers(run)])
             verdicts[name] = run.checks
     ordered = {name: verdicts[name] for name in EXPERIMENTS if name in verdicts}

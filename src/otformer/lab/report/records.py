@@ -9,6 +9,7 @@ from typing import Any
 
 from otformer.array_files import LARGEST_TABLE, read_whole
 from otformer.lab.experiments.runner import read_record
+from otformer.lab.experiments.settings import said
 
 LARGEST_CELL = 100  # letters of a cell that are shown
 FIELDS: dict[str, Any] = {  # of a run.json, with their types
@@ -38,8 +39,14 @@ def _record(folder: Path) -> Record | None:
         return None
     found = about.get("finding") or {}
     parts = {name: found.get(name) if isinstance(found, dict) else None for name in ("title", "brief", "number")}
+    about["changed"] = _said(about.get("changed"))
     about["finding"] = parts if all(isinstance(part, str) for part in parts.values()) else None
     return about
+
+
+def _said(values: Any) -> dict[str, str]:
+    """Settings as ``--set`` takes them; nothing of what is none of ours."""
+    return {str(name): said(value) for name, value in values.items()} if isinstance(values, dict) else {}
 
 
 def read_table(file: Path, most: int) -> tuple[list[list[str]], int]:

@@ -12,6 +12,8 @@ from otformer import figures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+FEW = 20  # logged steps up to which each has a mark
+
 
 def log_figure(log: Path) -> Figure:
     """Loss and share of right rows against the step, one line per seed, from the ``log.csv`` of a run."""
@@ -23,10 +25,12 @@ def log_figure(log: Path) -> Figure:
     seeds = [numbers[numbers[:, 1] == seed] for seed in np.unique(numbers[:, 1])]
     steps = seeds[0][:, 0]
     whole = [own for own in seeds if len(own) == len(steps)]  # a seed may be behind in a log that is still written
+    marker = "o" if len(steps) <= FEW else ""  # a line through one point is not seen
     for axes, column, scale in ((loss, 2, 1), (rows, 3, 100)):
         for own in seeds:
-            axes.plot(own[:, 0], scale * own[:, column], color="#B9D4E6", linewidth=0.9)
-        axes.plot(steps, scale * np.nanmedian([own[:, column] for own in whole], axis=0), color=figures.BLUE, label="median")
+            axes.plot(own[:, 0], scale * own[:, column], marker=marker, color="#B9D4E6", linewidth=0.9)
+        median = scale * np.nanmedian([own[:, column] for own in whole], axis=0)
+        axes.plot(steps, median, marker=marker, color=figures.BLUE, label="median")
         axes.plot([], [], color="#B9D4E6", linewidth=0.9, label=f"each of {len(seeds)} seeds")
         axes.set(xlabel="step")
         axes.legend()

@@ -257,7 +257,9 @@ class Result(Shown):
         if given is None and asked is not None and asked.points is not None:
             sides = checked_points("x", asked.points[0], n), checked_points("y", asked.points[1], m)
         labels, drawn = checked_labels(labels, shape), self._drawn(cells)
-        pictures: list[Picture] = [] if drawn is None else [Heat(drawn, "transport plan", shape, labels=labels, sums=True)]
+        pictures: list[Picture] = (
+            [] if drawn is None else [Heat(drawn, "transport plan", shape, labels=labels, sums=True, by_partner=True)]
+        )
         if sides is not None and n * m:  # first where they were given to be drawn
             pictures.insert(0 if given is not None else len(pictures), self._joined(*sides))
         size = "has no entries" if not n * m else f"has {n * m:.3g} entries, more than {ENTRIES:.2g}"
@@ -288,7 +290,7 @@ class Result(Shown):
     def _drawn(self, cells: int) -> Array | None:
         """The plan in blocks; None if it is too large to be formed for that."""
         n, m = (len(t) for t in self.potentials)
-        return blocks(self.plan, cells) if 0 < n * m <= ENTRIES else None
+        return blocks(self.plan, cells, by_partner=True) if 0 < n * m <= ENTRIES else None
 
     @property
     def _streamed(self) -> bool:

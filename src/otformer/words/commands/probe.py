@@ -18,6 +18,8 @@ from otformer.errors import ArgumentError
 from otformer.words.commands import corpora
 from otformer.words.commands.corpora import Engine, GoldFile, OneBased, Workers
 
+PICTURES = ("png", "svg", "pdf")
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -42,7 +44,8 @@ def probe(
     pairs: Annotated[int | None, typer.Option(help="Use this many sentence pairs, drawn at random.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random sample of pairs.")] = 0,
     by: Annotated[str | None, typer.Option(help="What counts as a word: words or spaces, as in align.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for probe.csv and .png; one pair alone is printed.")] = Path("probe"),
+    out: Annotated[Path, typer.Option(help="Folder for probe.csv and a figure; one pair alone is printed.")] = Path("probe"),
+    picture: Annotated[str, typer.Option("--format", help="Of the figure: png, svg or pdf.")] = "png",
     html: Annotated[Path | None, typer.Option(help="Write one page of the pairs instead: every layer and head.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Draw the attention of 'a ||| b' beside the transport plan.")] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
@@ -74,11 +77,12 @@ def probe(
         if html is not None:
             _write_page(model, items, html, work.probing, device, as_json)
         elif show or (given.kind == "text" and not expected and dictionary is None):
-            refused(context, "one sentence pair, which is printed", "out", "engine", "workers")
+            refused(context, "one sentence pair, which is printed", "out", "picture", "engine", "workers")
             _tell_pair(work, next(given.pairs()), show, as_json)
         else:
             total = min(given.total, pairs or given.total)
-            table, file = _tabulated(work, items, out, total, Path(model).name, {"engine": engine, "workers": workers})
+            how = {"engine": engine, "workers": workers}
+            table, file = _tabulated(work, items, out, total, Path(model).name, how, picture)
             _tell_table(table, file, as_json)
 
 
@@ -90,17 +94,18 @@ def _check_probe(context: typer.Context) -> None:
 
     given = context.params
     if given["show"]:
-        pointless = ("out", "dictionary", "gold", "one_based", "pairs", "seed", "engine", "workers")
+        pointless = ("out", "picture", "dictionary", "gold", "one_based", "pairs", "seed", "engine", "workers")
         refused(context, "--show", "html", "as_json", *pointless)
     if given["html"] is not None:
         checked_out(checks.path("--html", given["html"], ".html", ".htm"))
-        refused(context, "--html", "out", "dictionary", "engine", "workers")
+        refused(context, "--html", "out", "picture", "dictionary", "engine", "workers")
     corpora.check_one_based(given["one_based"], given["gold"])
     checks.count("seed", given["seed"], least=0)
     if given["pairs"] is not None:
         checks.count("pairs", given["pairs"])
     if given["by"] is not None:
         checks.choice("by", given["by"], ("words", "spaces"))
+    checks.choice("--format", given["picture"], PICTURES)
     checks.device(given["device"])
     checks.choice("engine", given["engine"], ENGINES)
     checks.count("workers", given["workers"])
@@ -117,7 +122,7 @@ def _tell_pair(work: ProbeWork, pair: Pair, show: bool, as_json: bool) -> None:
 
 
 def _tabulated(
-    work: ProbeWork, items: Iterable[Any], out: Path, total: int, title: str, how: dict[str, Any]
+    work: ProbeWork, items: Iterable[Any], out: Path, total: int, title: str, how: dict[str, Any], picture: str
 ) -> tuple[list[dict[str, Any]], Path]:
     """Score all heads with a bar; return the table, and the CSV file in ``out`` that has it, beside a figure."""
     from otformer import figures
@@ -140,7 +145,7 @@ def _tabulated(
                 chunks.remove()  # there is nothing in them
                 raise
             write_csv(file, table, digits=6)
-            figure(table, file.with_suffix(".png"), title=title)
+            figure(table, file.with_suffix(f".{picture}"), title=title)
             chunks.remove()
     return table, file
 

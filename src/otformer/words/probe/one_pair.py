@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from otformer import checks
 from otformer.errors import ArgumentError
+from otformer.show.card import Card, Shown
 from otformer.words.models.attention import READINGS, Reading, read, readings_of
 from otformer.words.models.models import Model, load
 from otformer.words.probe.probe import LIKENESS, Array, ProbeSettings, likeness_of, read_with_plans, scaled
@@ -19,16 +21,39 @@ from otformer.words.text.text import Given, Pair, as_pair
 IS_TRANSPORT = 0.1  # most total variation to the plan of an attention that is called transport
 IS_FLAT = 0.1  # most total variation from uniform of a plan with which nothing can be told apart
 SAYS = {  # what `PairProbe.kind` means
-    "transport": "The mean over heads is transport in one layer",
-    "towards": "The mean over heads is transport in no layer, but goes the plan's way in one",
-    "not": "The mean over heads is transport in no layer",
-    "flat": "Whether this attention is transport cannot be told here",
+    "transport": "The mean attention of one layer is a transport plan",
+    "towards": "No layer's mean attention is a transport plan, but one goes towards it",
+    "not": "No layer's mean attention is a transport plan",
+    "flat": "The plan is too close to uniform to say whether this attention is transport",
+}
+READ_AS = {  # what a reading is, after "layer 5 of 6, "
+    "cross-input": "read at the input",
+    "cross-output": "read at the output",
+    "target-source": "target words attending to source words",
+    "source-target": "source words attending to target words",
+    "input": "read at the input",
+    "output": "read at the output",
 }
 
 
-@dataclass(frozen=True)
-class PairProbe:
+class ByReading(dict[str, Array]):
+    """Arrays by the name of a reading; another name is refused with those there are.
+
+    >>> ByReading({"cross-input": np.zeros(1), "cross-output": np.zeros(1)})["cross"]
+    Traceback (most recent call last):
+    otformer.errors.ArgumentError: reading must be one of cross-input, cross-output, got 'cross'
+    """
+
+    def __missing__(self, name: str) -> Array:
+        checks.choice("reading", name, list(self))
+        raise KeyError(name)  # a name of the list is never missing
+
+
+@dataclass(frozen=True, repr=False)
+class PairProbe(Shown):
     """What a model does with a sentence pair of n source and m target words; words without subwords are left out.
+
+    A notebook shows it, ``plot`` draws a layer or a head, and ``save`` writes a page or a picture.
 
     attention : for each reading, [layers, heads + 1, m, n], the mean over heads last.
     plans : [1 + layers, m, n], each of mass 1: of the words' embeddings, then of the states that each layer gives.
@@ -40,10 +65,10 @@ class PairProbe:
 
     source_words: tuple[str, ...]
     target_words: tuple[str, ...]
-    attention: dict[str, Array]
+    attention: Mapping[str, Array]
     plans: Array
-    likeness: dict[str, Array]
-    share: dict[str, Array]
+    likeness: Mapping[str, Array]
+    share: Mapping[str, Array]
     gold: Links = frozenset()
 
     @property
@@ -85,20 +110,37 @@ class PairProbe:
         d, d0 = self.nearest["distance"], self.nearest["uniform"]
         return "flat" if d0 <= IS_FLAT else "transport" if d <= IS_TRANSPORT else "towards" if d <= d0 / 2 else "not"
 
+    def __repr__(self) -> str:
+        n, m, (layers, heads) = len(self.source_words), len(self.target_words), self.size
+        sides = f"{n} source word{'s' * (n > 1)}, {m} target word{'s' * (m > 1)}"
+        return "\n".join(
+            [f"PairProbe({sides}, {layers} layers of {heads} heads, {' and '.join(self.attention)})", *self._told()]
+        )
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Layers, and heads of each."""
+        layers, heads = next(iter(self.attention.values())).shape[:2]
+        return layers, heads - 1
+
     def verdict(self) -> str:
-        """One sentence: whether this attention is transport, and the numbers that say so."""
+        """Whether this attention is transport, and the numbers that say so, in sentences."""
+        return " ".join(self._told())
+
+    def _told(self) -> list[str]:
+        """The verdict in two parts: of the mean over heads, and of the nearest single head."""
         near = self.nearest
         if self.kind == "flat":
-            return f"{SAYS['flat']}: the plan of the embeddings is within {100 * near['uniform']:.1f} % of uniform."
+            return [f"{SAYS['flat']}.", f"It differs from uniform attention by {100 * near['uniform']:.1f} %."]
         layers, (reading, layer, head, alone) = self.likeness[near["reading"]], self.nearest_head
         last = layers[-1, -1, LIKENESS.index("distance")]
-        but = "; a single head is" if self.kind != "transport" and alone <= IS_TRANSPORT else ""
-        return (
-            f"{SAYS[self.kind]}{but}: {100 * near['distance']:.1f} % of the mass lies elsewhere than in the plan of the "
-            f"embeddings where the mean is nearest ({near['reading']}, layer {near['layer']} of {len(layers)}; last layer "
-            f"{100 * last:.1f} %); {100 * alone:.1f} % of the nearest single head ({reading}, layer {layer}, head {head}); "
-            f"uniform attention has {100 * near['uniform']:.1f} %."
-        )
+        also = ", and it is a transport plan" if self.kind != "transport" and alone <= IS_TRANSPORT else ""
+        return [
+            f"{SAYS[self.kind]}. Nearest is layer {near['layer']} of {len(layers)}, {READ_AS[near['reading']]}: "
+            f"{100 * near['distance']:.1f} % of its mass lies elsewhere than in the plan of the embeddings "
+            f"(last layer: {100 * last:.1f} %; uniform attention: {100 * near['uniform']:.1f} %).",
+            f"Nearest single head: layer {layer}, head {head}, {READ_AS[reading]}: {100 * alone:.1f} %{also}.",
+        ]
 
     def record(self) -> dict[str, Any]:
         """Words, plan, rows and verdict as plain values, for JSON."""
@@ -124,6 +166,22 @@ class PairProbe:
             "\ntransport plan of the embeddings",
             *grid(self.source_words, self.target_words, len(self.plan) * self.plan),
         ]
+
+    def plot(self, reading: str = "", layer: int | None = None, head: int | None = None, ax: Any = None) -> Any:
+        """Draw attention on axes of matplotlib, which are returned: of the nearest reading and layer if none are named.
+
+        layer, head : from 1, as in the verdict; ``head=None`` is the mean over heads.
+        """
+        return self._plot(ax, reading=reading, layer=layer, head=head)
+
+    def save(self, path: str | Path) -> None:
+        """Write a page (.html), or a picture of the nearest layer (.svg, .pdf, .png), whole or not at all."""
+        self._save(path)
+
+    def _card(self, **options: Any) -> Card:
+        from otformer.words.probe.pair_card import card
+
+        return card(self, **options)
 
     def scaled(self, reading: str) -> Array:
         """The attention of a reading with rows that sum to one; a row that gives nothing to any word is uniform."""
@@ -162,10 +220,10 @@ def look_at_each(
         yield PairProbe(
             tuple(part.reading.source[k] for k in part.source),
             tuple(part.reading.target[k] for k in part.target),
-            dict(zip(names, part.attention, strict=True)),
+            ByReading(zip(names, part.attention, strict=True)),
             np.delete(plans, 1, axis=0),  # of what enters the first layer
-            dict(zip(names, alike, strict=True)),
-            {name: _share(mass, name, READINGS[model.kind][name].rows == "source") for name in names},
+            ByReading(zip(names, alike, strict=True)),
+            ByReading((name, _share(mass, name, READINGS[model.kind][name].rows == "source")) for name in names),
             frozenset(part.placed(part.gold.sure if part.gold else ())),
         )
 
