@@ -122,7 +122,8 @@ def _read_text(file: Path) -> Array:
     for line, row in zip(lines, rows, strict=True):
         if None in row or len(row) != len(rows[0]):
             comma = "; write decimals with a point" if semicolons and "," in line else ""
-            raise ArgumentError(file, f"hold rows of {len(rows[0])} numbers", f"{line[:60]!r}{comma}")
+            wanted = "one number per row" if len(rows[0]) == 1 else f"rows of {len(rows[0])} numbers"
+            raise ArgumentError(file, f"hold {wanted}", f"{line[:60]!r}{comma}")
     return np.array(rows, dtype=np.float64)
 
 
