@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from otformer.network.trace import Trace
     from otformer.network.transformer import AligningTransformer
     from otformer.nn.earth_mover import EarthMovers, emd_batch
+    from otformer.transport.barycenter import barycenter
     from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
     from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
     from otformer.transport.compat.like_pot_exact import emd, emd2
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from otformer.transport.costs.graph import GraphCost, neighbour_graph
     from otformer.transport.exact.one_dimension import wasserstein_1d
     from otformer.transport.ragged.batch import BrokenProblems, solve_batch
+    from otformer.transport.result.barycenter_result import Barycenter
     from otformer.transport.result.exact_result import ExactResult
     from otformer.transport.result.result import Result
     from otformer.transport.sharded import solve_sharded
@@ -72,6 +74,8 @@ _NAMES = {  # public names by module
     "otformer.transport.variants.unbalanced": "solve_unbalanced",
     "otformer.transport.variants.partial": "solve_partial",
     "otformer.transport.result.result": "Result",
+    "otformer.transport.result.barycenter_result": "Barycenter",
+    "otformer.transport.barycenter": "barycenter",
     "otformer.transport.result.exact_result": "ExactResult",
     "otformer.transport.exact.one_dimension": "wasserstein_1d",
     "otformer.transport.sort": "argsort sort",
@@ -87,13 +91,13 @@ _NAMES = {  # public names by module
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ROOMS = ("nn", "words")  # modules that are public as they are
 __all__ = [
-    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "EarthMovers", "EuclideanDistance", "ExactResult",
-    "Features", "Gradient", "GraphCost", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss",
-    "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace", "align", "argsort", "assignment",
-    "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "emd_batch", "inner_product",
-    "linear_sum_assignment", "load_trained", "mahalanobis", "neighbour_graph", "nn", "sinkhorn", "sinkhorn2", "solve",
-    "solve_batch", "solve_partial", "solve_sample", "solve_sharded", "solve_streamed", "solve_unbalanced", "sort",
-    "squared_euclidean", "trained_models", "wasserstein_1d", "words",
+    "AligningTransformer", "Alternating", "Annealed", "Barycenter", "BrokenProblems", "EarthMovers", "EuclideanDistance",
+    "ExactResult", "Features", "Gradient", "GraphCost", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result",
+    "SamplesLoss", "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace", "align", "argsort",
+    "assignment", "barycenter", "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "emd_batch",
+    "inner_product", "linear_sum_assignment", "load_trained", "mahalanobis", "neighbour_graph", "nn", "sinkhorn",
+    "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample", "solve_sharded", "solve_streamed",
+    "solve_unbalanced", "sort", "squared_euclidean", "trained_models", "wasserstein_1d", "words",
 ]  # fmt: skip
 answer_to_old_names()
 _ABSENT = () if installed("words") else ("align", "words")  # names of the package otformer-words
