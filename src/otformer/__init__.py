@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from otformer.transport.barycenter import barycenter
     from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
     from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
+    from otformer.transport.compat.like_pot_da import DomainAdapter
     from otformer.transport.compat.like_pot_exact import emd, emd2
     from otformer.transport.compat.like_scipy import assignment, linear_sum_assignment
     from otformer.transport.costs.graph import GraphCost, neighbour_graph
@@ -83,6 +84,7 @@ _NAMES = {  # public names by module
     # in the manner of POT, scipy and GeomLoss
     "otformer.transport.compat.like_pot": "sinkhorn sinkhorn2",
     "otformer.transport.compat.like_pot_exact": "emd emd2",
+    "otformer.transport.compat.like_pot_da": "DomainAdapter",
     "otformer.transport.compat.like_scipy": "assignment linear_sum_assignment",
     "otformer.transport.compat.like_geomloss": "SamplesLoss divergence",
     # words
@@ -91,12 +93,12 @@ _NAMES = {  # public names by module
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ROOMS = ("nn", "words")  # modules that are public as they are
 __all__ = [
-    "AligningTransformer", "Alternating", "Annealed", "Barycenter", "BrokenProblems", "EarthMovers", "EuclideanDistance",
-    "ExactResult", "Features", "Gradient", "GraphCost", "Mixed", "Network", "Newton", "Paper", "Relaxed", "Result",
-    "SamplesLoss", "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace", "align", "argsort",
-    "assignment", "barycenter", "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2", "emd_batch",
-    "inner_product", "linear_sum_assignment", "load_trained", "mahalanobis", "neighbour_graph", "nn", "sinkhorn",
-    "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample", "solve_sharded", "solve_streamed",
+    "AligningTransformer", "Alternating", "Annealed", "Barycenter", "BrokenProblems", "DomainAdapter", "EarthMovers",
+    "EuclideanDistance", "ExactResult", "Features", "Gradient", "GraphCost", "Mixed", "Network", "Newton", "Paper",
+    "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost", "StockEncoder", "StockTransformer", "Trace",
+    "align", "argsort", "assignment", "barycenter", "best_omega", "cosine", "cost_matrix", "divergence", "emd", "emd2",
+    "emd_batch", "inner_product", "linear_sum_assignment", "load_trained", "mahalanobis", "neighbour_graph", "nn",
+    "sinkhorn", "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample", "solve_sharded", "solve_streamed",
     "solve_unbalanced", "sort", "squared_euclidean", "trained_models", "wasserstein_1d", "words",
 ]  # fmt: skip
 answer_to_old_names()

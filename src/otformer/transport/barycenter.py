@@ -39,7 +39,7 @@ from otformer.transport.result.barycenter_result import Barycenter
 from otformer.transport.result.result import Result
 from otformer.transport.solvers.anderson import Anderson, Mixing
 
-MIXED = Mixing(memory=8)
+EXTRAPOLATED = Mixing(memory=8)
 INNER = 1e-2  # of the tolerance of the points: that of the plans
 RISE = 1e-10  # of the squared radius: a rise of F that is rounding
 SHORTEST = 2.0**-20  # of a step: what does not lower F then is at its rounding
@@ -184,7 +184,7 @@ def _minimised(problem: _Clouds, most: int) -> tuple[_Found, int, list[float]]:
     weight = problem.b[:, None].expand_as(problem.start).flatten()
     best, length, errors = problem.at(problem.start), 1.0, []
     rounding = RISE * problem.radius**2
-    mixing = Anderson(weight, MIXED) if problem.reg else None
+    mixing = Anderson(weight, EXTRAPOLATED) if problem.reg else None
     plain = mixing is None
     for steps in range(1, most + 1):
         errors.append(best.error)
@@ -201,7 +201,7 @@ def _minimised(problem: _Clouds, most: int) -> tuple[_Found, int, list[float]]:
             continue
         errors.pop()
         length = length / 2 if plain else length  # F rose: first without the extrapolation, then by shorter steps
-        plain, mixing = True, mixing and Anderson(weight, MIXED)
+        plain, mixing = True, mixing and Anderson(weight, EXTRAPOLATED)
     return best, steps, errors
 
 
