@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from otformer._version import __version__ as __version__
+from otformer.elsewhere import instead
 from otformer.extras import installed, lacks
 from otformer.moved import answer_to_old_names
 
@@ -111,7 +112,8 @@ def __getattr__(name: str) -> Any:
     if name in _ABSENT:
         raise ImportError(lacks(f"otformer.{name}", "words"))
     if name not in __all__:
-        raise AttributeError(f"module 'otformer' has no attribute {name!r}")
+        said = instead(name)
+        raise AttributeError(f"module 'otformer' has no attribute {name!r}{': ' * bool(said)}{said}")
     found = import_module(f"otformer.{name}") if name in _ROOMS else getattr(import_module(_MODULES[name]), name)
     globals()[name] = found  # the next time nobody asks here
     return found

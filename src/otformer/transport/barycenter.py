@@ -33,6 +33,7 @@ import torch
 from torch import Tensor
 
 from otformer import callers, checks, weight_checks
+from otformer.callers import own_keywords
 from otformer.memory import Need, needs, shape
 from otformer.transport.ragged.batch import solve_batch
 from otformer.transport.result.barycenter_result import Barycenter
@@ -51,6 +52,7 @@ def _need(clouds: Any, n: Any, start: Any, **_: Any) -> Need:
     return Need(f"{len(sizes)} plans of {rows:,} points", 4 * rows * sum(sizes), "give fewer points")
 
 
+@own_keywords
 @needs(_need)
 def barycenter(
     clouds: Any,

@@ -53,8 +53,8 @@ class Estimator:
     def _need_fit(self) -> None:
         if not self.__sklearn_is_fitted__():
             known = sys.modules.get("sklearn.exceptions")  # its own class, where a caller may expect it
-            kind = NotFitted if known is None else known.NotFittedError
-            raise kind(f"this {type(self).__name__} is not fitted: call fit(Xs, ys, Xt) first")
+            refusal = NotFitted if known is None else known.NotFittedError
+            raise refusal(f"this {type(self).__name__} is not fitted: call fit(Xs, ys, Xt) first")
 
     def _name_features(self, X: Any) -> None:
         """Keep the names of the columns of a table, if all are strings."""

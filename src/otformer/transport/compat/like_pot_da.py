@@ -40,7 +40,7 @@ Array = np.ndarray
 METRICS = ("sqeuclidean", "euclidean", "cosine")
 MAPS = ("auto", "ferradans", "continuous")
 UNLABELLED = -1  # POT's and scikit-learn's mark of a point without a label
-AT_ONCE = 2**22  # distances that are held at once
+DISTANCES_AT_ONCE = 2**22  # distances that are held at once
 
 
 class DomainAdapter(Estimator):
@@ -240,7 +240,7 @@ class DomainAdapter(Estimator):
 
 def _nearest(x: Array, own: Array) -> Array:
     """The index of the nearest of ``own`` to every x, (k,), in blocks."""
-    step = max(1, AT_ONCE // len(own))
+    step = max(1, DISTANCES_AT_ONCE // len(own))
     found = [cdist(x[k : k + step], own, "sqeuclidean").argmin(1) for k in range(0, len(x), step)]
     return np.concatenate(found)
 
