@@ -136,7 +136,7 @@ def test_on_the_way_with_entropy_points_go_to_their_means(executor: str) -> None
 
 def test_a_time_that_is_none_is_refused() -> None:
     for wrong in (-0.1, 1.5, np.nan):
-        with pytest.raises(ValueError, match="^t must be"):
+        with pytest.raises(ValueError, match=r"^t must be"):
             of.solve_sample(X, Y).interpolate(wrong)
-    with pytest.raises(ValueError, match="^interpolate must be asked of a result of solve_sample"):
+    with pytest.raises(ValueError, match=r"^interpolate must be asked of a result of solve_sample"):
         of.solve(np.eye(2)).interpolate(0.5)

@@ -14,8 +14,8 @@ of a matching are not unique, and at points of the plan several y_j may be least
 
 The map back, of new points y, has x, u and i in place of y, v and j.
 
-**On the way** [3]. An exact plan moves the mass P_ij along the line from x_i to y_j: at time t it lies at (1 − t) x_i + t y_j.
-With entropy every x_i moves to its mean T(x_i), so that n points arrive, drawn together by λ.
+**On the way** [3]. An exact plan moves the mass P_ij along the line from x_i to y_j; at time t it lies at (1 − t) x_i +
+t y_j. With entropy every x_i moves to its mean T(x_i), so that n points arrive, drawn together by λ.
 
 [1] A.-A. Pooladian, J. Niles-Weed: Entropic estimation of optimal transport maps, 2021.
 [2] C. Villani: Optimal transport, old and new, theorem 5.10, 2009.
