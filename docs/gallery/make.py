@@ -59,8 +59,8 @@ def page() -> str:
     ]
     for subject, names in SUBJECTS.items():
         shown = [program(PLACE / f"{name}.py") for name in names.split()]
-        items = [f"- [![{each.title}]({each.name}.png)]({each.name}.py)\n\n  {each.title}" for each in shown]
-        parts += [f"## {subject}", '<div class="gallery" markdown>', *items, "</div>"]
+        items = [f"- [![]({each.name}.png) {each.title}]({each.name}.py)" for each in shown]
+        parts += [f"## {subject}", '<div class="gallery" markdown>', "\n".join(items), "</div>"]
     return "\n\n".join(parts) + "\n"
 
 

@@ -12,7 +12,8 @@ from mkdocs.structure.pages import Page
 
 PLACE = Path(__file__).parents[1] / "gallery"
 MAKE = runpy.run_path(str(PLACE / "make.py"))
-PROGRAM = re.compile(r"\]\((?P<name>\w+)\.py\)")
+NAMES = "|".join(script.stem for script in MAKE["SCRIPTS"])
+PROGRAM = re.compile(rf"\]\((?P<path>(?:[\w./]*gallery/)?(?:{NAMES}))\.py\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -24,4 +25,4 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    return PROGRAM.sub(r"](\g<name>.md)", markdown) if page.file.src_uri == "gallery/index.md" else markdown
+    return markdown if page.file.src_uri.startswith("source/") else PROGRAM.sub(r"](\g<path>.md)", markdown)
