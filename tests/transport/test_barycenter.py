@@ -110,6 +110,9 @@ def test_identical_clouds_and_clouds_of_one_place(reg: float) -> None:
     found = of.barycenter([CLOUDS[0]] * 3, reg=0)
     np.testing.assert_allclose(found.points, CLOUDS[0], atol=1e-12)
     assert found.value == pytest.approx(0, abs=1e-12)
+    far = of.barycenter([np.zeros((4, 2))] * 2, reg=reg, start=START)
+    assert far.steps > 1
+    np.testing.assert_allclose(far.points, np.zeros((10, 2)), atol=1e-12)
     still = of.barycenter([np.ones((4, 2))] * 2, reg=reg, n=3)
     assert still.converged
     np.testing.assert_allclose(still.points, np.ones((3, 2)), atol=1e-12)
@@ -161,6 +164,7 @@ REFUSED = {
     r"clouds\[1\] must have points": {"clouds": [START, np.empty((0, 2))]},
     r"clouds\[1\] must have 2 coordinates, as clouds\[0\] has, got 3": {"clouds": [START, np.ones((4, 3))]},
     r"clouds\[0\] must be finite, got nan at index \(0, 0\)": {"clouds": [np.full((2, 2), np.nan)]},
+    "clouds must have squared distances within float64": {"clouds": [START * 1e200, START]},
     r"clouds\[0\] must not require a gradient": {"clouds": [torch.ones(2, 2, requires_grad=True)]},
     "weights must have a positive sum": {"weights": [0, 0, 0]},
     "weights must not be negative": {"weights": [1, -1, 1]},

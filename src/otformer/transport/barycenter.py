@@ -43,6 +43,7 @@ from otformer.transport.solvers.anderson import Anderson, Mixing
 EXTRAPOLATED = Mixing(memory=8)
 INNER = 1e-2  # of the tolerance of the points: that of the plans
 RISE = 1e-10  # of the squared radius: a rise of F that is rounding
+ROUNDED = 1e-9  # of the largest coordinate: a radius below it is rounding
 SHORTEST = 2.0**-20  # of a step: what does not lower F then is at its rounding
 
 
@@ -162,7 +163,7 @@ class _Clouds:
         if self.debiased:
             image, value = image + x - results[-1].map(x), value - float(results[-1].value) / 2
         move = float((self.b @ (image - x).square()).sum().sqrt())
-        return _Found(x, value, image, move / self.radius if self.radius else 0.0, results)
+        return _Found(x, value, image, move / self.radius, results)
 
     def own(self) -> float:
         """½ Σ w_k OT(y_k, y_k), which is left out of F on the way, for it does not depend on x."""
@@ -229,7 +230,10 @@ def _read(
     middle = sum(w[k] * (masses[k] @ cloud) for k, cloud in enumerate(y))
     spread = sum(w[k] * (masses[k] @ (cloud - middle).square()).sum() for k, cloud in enumerate(y))
     active = [k for k in range(len(y)) if w[k] > 0]
-    radius = math.sqrt(float(spread))
+    largest = max(float(cloud.abs().max()) for cloud in y)
+    radius = max(math.sqrt(float(spread)), ROUNDED * largest) or 1.0
+    if not math.isfinite(float(spread)):
+        raise checks.ArgumentError("clouds", "have squared distances within float64", f"coordinates up to {largest:.3g}")
     return _Clouds(given, y, masses, w.tolist(), active, b, x, reg, debiased, tol, radius)
 
 
