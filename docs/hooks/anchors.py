@@ -16,7 +16,7 @@ ERRATUM = re.compile(r"<p><strong>(?P<number>\d+)\. ")
 THEOREM = re.compile(r"<p><strong>Theorem (?P<name>[^<(]+?)\.?\s*(?:\([^<]*)?</strong>")
 SECTION = re.compile(r'<h2 id="[^"]*">(?P<name>[A-Z]⁺?)\. ')
 ROW = re.compile(r"<tr>\s*<td>(?P<number>\d+)</td>")
-TABLES = {'<h2 id="the-papers-claims">': "claim", '<h2 id="our-claims">': "our-claim", '<h2 id="errata-by-subject">': "correction"}
+TABLES = {"the-papers-claims": "claim", "our-claims": "our-claim", "errata-by-subject": "correction"}  # heading -> its rows
 
 
 def slug(name: str) -> str:
@@ -36,7 +36,7 @@ def on_page_content(html: str, page: Page, **_: object) -> str:
         return with_theorems(html)
     if name == "paper.md":
         for heading, kind in TABLES.items():
-            before, found, table = html.partition(heading)
+            before, found, table = html.partition(f'<h2 id="{heading}">')
             rows, end, after = table.partition("</table>")
             html = before + found + ROW.sub(rf'<tr id="{kind}-\g<number>"><td>\g<number></td>', rows) + end + after
     return html

@@ -227,12 +227,12 @@ def _read(
     b = _weights("b", b, len(x), x)
     if not bool((b > 0).all()):
         raise checks.ArgumentError("b", "be positive: a point without mass has no place", f"{float(b.min()):g}")
-    middle = sum(w[k] * (masses[k] @ cloud) for k, cloud in enumerate(y))
-    spread = sum(w[k] * (masses[k] @ (cloud - middle).square()).sum() for k, cloud in enumerate(y))
     active = [k for k in range(len(y)) if w[k] > 0]
-    largest = max(float(cloud.abs().max()) for cloud in y)
+    middle = sum(w[k] * (masses[k] @ y[k]) for k in active)
+    spread = sum(w[k] * (masses[k] @ (y[k] - middle).square()).sum() for k in active)
+    largest = max(float(y[k].abs().max()) for k in active)
     radius = max(math.sqrt(float(spread)), ROUNDED * largest) or 1.0
-    if not math.isfinite(float(spread)):
+    if not math.isfinite(float(spread) + largest * largest):
         raise checks.ArgumentError("clouds", "have squared distances within float64", f"coordinates up to {largest:.3g}")
     return _Clouds(given, y, masses, w.tolist(), active, b, x, reg, debiased, tol, radius)
 
