@@ -171,7 +171,7 @@ def mathml(line: str) -> str:
 
 def displayed(block: re.Match[str]) -> str:
     lines = [line for line in unescape(block["text"]).splitlines() if line.strip()]
-    return f'<div class="formula">{"".join(mathml(part) for line in lines for part in broken(line))}</div>'
+    return f'<div class="formula" tabindex="0">{"".join(mathml(part) for line in lines for part in broken(line))}</div>'
 
 
 def broken(line: str) -> list[str]:

@@ -43,7 +43,7 @@ from otformer.transport.solvers.anderson import Anderson, Mixing
 EXTRAPOLATED = Mixing(memory=8)
 INNER = 1e-2  # of the tolerance of the points: that of the plans
 RISE = 1e-10  # of the squared radius: a rise of F that is rounding
-ROUNDED = 1e-9  # of the largest coordinate: a radius below it is rounding
+RADIUS_ROUNDING = 1e-9  # of the largest coordinate: a radius below it is rounding
 SHORTEST = 2.0**-20  # of a step: what does not lower F then is at its rounding
 
 
@@ -231,7 +231,7 @@ def _read(
     middle = sum(w[k] * (masses[k] @ y[k]) for k in active)
     spread = sum(w[k] * (masses[k] @ (y[k] - middle).square()).sum() for k in active)
     largest = max(float(y[k].abs().max()) for k in active)
-    radius = max(math.sqrt(float(spread)), ROUNDED * largest) or 1.0
+    radius = max(math.sqrt(float(spread)), RADIUS_ROUNDING * largest) or 1.0
     if not math.isfinite(float(spread) + largest * largest):
         raise checks.ArgumentError("clouds", "have squared distances within float64", f"coordinates up to {largest:.3g}")
     return _Clouds(given, y, masses, w.tolist(), active, b, x, reg, debiased, tol, radius)
