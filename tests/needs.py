@@ -19,6 +19,7 @@ GROUPS = {
     "node": "the explorer's JavaScript; apt-get install nodejs (18 or newer)",
     "coq": "the proofs; apt-get install coq libcoq-coquelicot libcoq-interval",
     "ott": "agreement with OTT-JAX; pip install ott-jax",
+    "sklearn": "scikit-learn's own checks, and its photographs; pip install scikit-learn",
     "data": "real corpora, dictionaries and vectors; set OTFORMER_DATA to their folder (docs/words.md)",
     "words": "language models; pip install transformers",
     "ray": "jobs by Ray; pip install 'otformer-words[ray]'",

@@ -24,7 +24,7 @@ ORDER = [
     ["result"],
     ["choose", "sharded"],
     ["variants", "ragged"],
-    ["solve"],
+    ["solve", "barycenter"],
     ["compat"],
 ]
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}

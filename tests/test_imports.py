@@ -29,7 +29,7 @@ LAB = [
     ["lab.commands"],
 ]
 ORDER = [*LIBRARY, *WORDS, *LAB]
-LEAVES = {"_version", "array_files", "callers", "checks", "errors", "extras", "figures", "files", "locks"}
+LEAVES = {"_version", "array_files", "callers", "checks", "elsewhere", "errors", "extras", "figures", "files", "locks"}
 LEAVES |= {"memory", "moved", "problem_files", "show", "statistics", "tensor_files", "weight_checks"}
 RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 

@@ -85,6 +85,28 @@ def test_links_lead_to_a_page_and_a_place_on_it(site):
 
 
 @pytest.mark.slow
+def test_every_erratum_theorem_and_claim_has_a_place(site):
+    def places(name: str) -> set[str]:
+        return Read(site / f"{name}.html").places
+
+    text = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("errata", "theorems", "limits", "paper")}
+    errata = {f"erratum-{number}" for number in re.findall(r"^\*\*(\d+)\. ", text["errata"], re.MULTILINE)}
+    assert len(errata) == 43
+    assert errata <= places("errata")
+    for name in ("theorems", "limits"):
+        letters = re.findall(r"^## ([A-Z])⁺?\. ", text[name], re.MULTILINE)
+        numbered = re.findall(r"^\*\*Theorem ([A-Z])\.(\d)", text[name], re.MULTILINE)
+        wanted = {f"theorem-{'-'.join(each).lower()}" for each in [*letters, *numbered]}
+        assert len(wanted) >= 5
+        assert wanted <= places(name), wanted - places(name)
+    claims, ours, corrections = re.split("## Our claims|## Errata, by subject", text["paper"])
+    for kind, table in (("claim", claims), ("our-claim", ours), ("correction", corrections)):
+        rows = {f"{kind}-{number}" for number in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+        assert len(rows) > 3
+        assert rows <= places("paper"), rows - places("paper")
+
+
+@pytest.mark.slow
 def test_the_reference_has_every_public_name(site):
     places = set().union(*(Read(page).places for page in (site / "reference").glob("*.html")))
     wanted = {*otformer.__all__, "nn.Transport", "nn.SoftSort", *(f"words.{name}" for name in otformer.words.__all__)}

@@ -1,14 +1,38 @@
-"""Draw every picture of the gallery anew, and write its page: ``python docs/gallery/make.py``."""
+"""Draw every picture of the gallery anew, and write its page: ``python docs/gallery/make.py [NAME …]``."""
 
 from __future__ import annotations
 
 import ast
 import os
 import runpy
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 PLACE = Path(__file__).parent
 SCRIPTS = sorted(path for path in PLACE.glob("*.py") if path.name != Path(__file__).name)
+SUBJECTS = {
+    "The network": "attention_becomes_plan residual_stream same_weights schedules one_reg_is_slow linear_rate branch_point",
+    "Plans": "two_rings certificate regularisation distances partial outliers labels sink",
+    "Maps and shapes": "interpolation barycenter colours adaptation gradient_flow",
+    "Sorting, training, words": "sorting soft_ranks trained_sorts words",
+}
+
+
+class Program(NamedTuple):
+    """What a page shows of a script."""
+
+    name: str
+    title: str
+    text: str
+    code: str
+
+
+def program(script: Path) -> Program:
+    """Read a script: title and text are its docstring, the code is the rest."""
+    code = script.read_text("utf-8")
+    title, text = (ast.get_docstring(ast.parse(code)) or "").split("\n\n", 1)
+    return Program(script.stem, title.rstrip("."), text, code.split('"""', 2)[2].strip())
 
 
 def draw(script: Path) -> None:
@@ -26,22 +50,29 @@ def draw(script: Path) -> None:
 
 
 def page() -> str:
-    """The page of the gallery: of every script its title, picture, text and code."""
+    """The page of the gallery: of every script its picture and title, which lead to the program."""
     parts = [
         "# Gallery",
-        "Short programs, each with the picture it draws and what it asserts. Save one and run it: the picture appears\n"
-        "beside it. The tests run them all; `python docs/gallery/make.py` draws the pictures anew and writes this page.",
+        "Short programs, each with the picture it draws and what it asserts. A picture leads to its program. Save one and\n"
+        "run it: the picture appears beside it. The tests run them all; `python docs/gallery/make.py` draws the pictures\n"
+        "anew and writes this page.",
     ]
-    for script in SCRIPTS:
-        code = script.read_text("utf-8")
-        title, text = (ast.get_docstring(ast.parse(code)) or "").split("\n\n", 1)
-        body = code.split('"""', 2)[2].strip()
-        parts.append(f"## {title.rstrip('.')}\n\n{text}\n\n![{title}]({script.stem}.png)\n\n```py\n{body}\n```")
+    for subject, names in SUBJECTS.items():
+        shown = [program(PLACE / f"{name}.py") for name in names.split()]
+        items = [f"- [![]({each.name}.png) {each.title}]({each.name}.py)" for each in shown]
+        parts += [f"## {subject}", '<div class="gallery" markdown>', "\n".join(items), "</div>"]
     return "\n\n".join(parts) + "\n"
+
+
+def program_page(script: Path) -> str:
+    """The page of one script: its picture, text and code."""
+    name, title, text, code = program(script)
+    return f"# {title}\n\n{text}\n\n![{title}]({name}.png)\n\n```py\n{code}\n```\n\n[All pictures](index.md)\n"
 
 
 if __name__ == "__main__":
     os.chdir(PLACE)
     for script in SCRIPTS:
-        draw(script)
+        if script.stem in sys.argv[1:] or not sys.argv[1:]:
+            draw(script)
     (PLACE / "index.md").write_text(page(), "utf-8")

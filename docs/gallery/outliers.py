@@ -16,9 +16,10 @@ results = of.solve_sample(x, y, reg=0.05), of.solve_sample(x, y, reg=0.05, unbal
 figure, axes = plt.subplots(1, 2, figsize=(7, 3), layout="constrained", sharey=True)
 for axis, result, title in zip(axes, results, ("balanced", "unbalanced, ρ = 2"), strict=True):
     mass = np.asarray(result.marginal_a) * 45
-    axis.scatter(*x.T, s=40 * mass)
-    axis.scatter(*y.T, s=40 * np.asarray(result.marginal_b) * 45)
+    axis.scatter(*x.T, s=40 * mass, label="source")
+    axis.scatter(*y.T, s=40 * np.asarray(result.marginal_b) * 45, label="target")
     axis.set(title=f"{title}: outliers carry {mass[40:].sum() / mass.sum():.0%}", xticks=[], yticks=[])
+axes[0].legend(title="area: mass carried", loc="upper right")
 figure.savefig("outliers.png")
 balanced, penalised = (np.asarray(r.marginal_a)[40:].sum() / r.mass for r in results)
 assert abs(balanced - 5 / 45) < 1e-5

@@ -24,6 +24,7 @@ PAGES = {
     "theorem-tests.md",
     "proof-beside-code.md",
 }
+NOTEBOOKS = {"notebooks/paper.md"}  # made by hooks/notebooks.py
 BLOCK = re.compile(r'<div class="highlight"><pre><span></span><code>(?P<text>[^<]*)</code></pre></div>')
 TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<word>[A-Za-z]{2,})|(?P<number>\d+(?:[.,]\d+)*)|(?P<letter>[^\W\d_][\u0300-\u036f]*)|(?P<other>.)"
@@ -170,7 +171,7 @@ def mathml(line: str) -> str:
 
 def displayed(block: re.Match[str]) -> str:
     lines = [line for line in unescape(block["text"]).splitlines() if line.strip()]
-    return f'<div class="formula">{"".join(mathml(part) for line in lines for part in broken(line))}</div>'
+    return f'<div class="formula" tabindex="0">{"".join(mathml(part) for line in lines for part in broken(line))}</div>'
 
 
 def broken(line: str) -> list[str]:
@@ -184,7 +185,7 @@ def inline(found: re.Match[str]) -> str:
 
 
 def on_page_content(html: str, page: Page, **_: object) -> str:
-    if page.file.src_uri not in PAGES:
+    if page.file.src_uri not in PAGES | NOTEBOOKS:
         return html
     parts = TAGS.split(BLOCK.sub(displayed, html))
     return "".join(part if part.startswith("<") else INLINE.sub(inline, part) for part in parts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,19 @@ def text_of(lines: str | list[str]) -> str:
 def output(result: dict[str, Any]) -> str:
     """One result of a cell as markdown: a picture, a page of HTML, or text."""
     if result["output_type"] == "stream":
-        return f"```text\n{COLOUR.sub('', text_of(result['text'])).rstrip()}\n```\n"
+        return printed(COLOUR.sub("", text_of(result["text"])))
     data = result["data"]
     if "image/png" in data:
         picture = text_of(data["image/png"]).replace("\n", "")
         return f'<img alt="picture drawn by the cell above" src="data:image/png;base64,{picture}">\n'
     if "text/html" in data:
         return f"<div>{text_of(data['text/html'])}</div>\n"
-    return f"```text\n{text_of(data['text/plain']).rstrip()}\n```\n"
+    return printed(text_of(data["text/plain"]))
+
+
+def printed(text: str) -> str:
+    """Text that a cell has printed, which is no formula (hooks/formulas.py), whatever it holds."""
+    return f'<pre class="printed"><code>{escape(text.rstrip())}</code></pre>\n'
 
 
 def markdown(notebook: dict[str, Any]) -> str:

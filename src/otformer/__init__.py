@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from otformer._version import __version__ as __version__
+from otformer.elsewhere import instead
 from otformer.extras import installed, lacks
 from otformer.moved import answer_to_old_names
 
@@ -33,13 +34,16 @@ if TYPE_CHECKING:
     from otformer.network.trace import Trace
     from otformer.network.transformer import AligningTransformer
     from otformer.nn.earth_mover import EarthMovers, emd_batch
+    from otformer.transport.barycenter import barycenter
     from otformer.transport.compat.like_geomloss import SamplesLoss, divergence
     from otformer.transport.compat.like_pot import sinkhorn, sinkhorn2
+    from otformer.transport.compat.like_pot_da import DomainAdapter
     from otformer.transport.compat.like_pot_exact import emd, emd2
     from otformer.transport.compat.like_scipy import assignment, linear_sum_assignment
     from otformer.transport.costs.graph import GraphCost, neighbour_graph
     from otformer.transport.exact.one_dimension import wasserstein_1d
     from otformer.transport.ragged.batch import BrokenProblems, solve_batch
+    from otformer.transport.result.barycenter_result import Barycenter
     from otformer.transport.result.exact_result import ExactResult
     from otformer.transport.result.result import Result
     from otformer.transport.sharded import solve_sharded
@@ -76,6 +80,8 @@ _NAMES = {  # public names by module
     "otformer.transport.variants.unbalanced": "solve_unbalanced",
     "otformer.transport.variants.partial": "solve_partial",
     "otformer.transport.result.result": "Result",
+    "otformer.transport.result.barycenter_result": "Barycenter",
+    "otformer.transport.barycenter": "barycenter",
     "otformer.transport.result.exact_result": "ExactResult",
     "otformer.transport.exact.one_dimension": "wasserstein_1d",
     "otformer.transport.sort": "argsort sort",
@@ -83,6 +89,7 @@ _NAMES = {  # public names by module
     # in the manner of POT, scipy and GeomLoss
     "otformer.transport.compat.like_pot": "sinkhorn sinkhorn2",
     "otformer.transport.compat.like_pot_exact": "emd emd2",
+    "otformer.transport.compat.like_pot_da": "DomainAdapter",
     "otformer.transport.compat.like_scipy": "assignment linear_sum_assignment",
     "otformer.transport.compat.like_geomloss": "SamplesLoss divergence",
     # words
@@ -91,11 +98,11 @@ _NAMES = {  # public names by module
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _ROOMS = ("nn", "words")  # modules that are public as they are
 __all__ = [
-    "AligningTransformer", "Alternating", "Annealed", "BrokenProblems", "CountingSorter", "EarthMovers",
-    "EuclideanDistance", "ExactResult", "Features", "Gradient", "GraphCost", "MinimalTransformer", "Mixed", "Network",
-    "Newton", "Paper", "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost", "StockEncoder",
-    "StockTransformer", "Trace", "align", "argsort", "assignment", "best_omega", "cosine", "cost_matrix", "divergence",
-    "emd", "emd2", "emd_batch", "inner_product", "linear_sum_assignment", "load_trained", "mahalanobis",
+    "AligningTransformer", "Alternating", "Annealed", "Barycenter", "BrokenProblems", "CountingSorter", "DomainAdapter",
+    "EarthMovers", "EuclideanDistance", "ExactResult", "Features", "Gradient", "GraphCost", "MinimalTransformer", "Mixed",
+    "Network", "Newton", "Paper", "Relaxed", "Result", "SamplesLoss", "SinkhornTransformer", "SmoothCost", "StockEncoder",
+    "StockTransformer", "Trace", "align", "argsort", "assignment", "barycenter", "best_omega", "cosine", "cost_matrix",
+    "divergence", "emd", "emd2", "emd_batch", "inner_product", "linear_sum_assignment", "load_trained", "mahalanobis",
     "neighbour_graph", "nn", "sinkhorn", "sinkhorn2", "solve", "solve_batch", "solve_partial", "solve_sample",
     "solve_sharded", "solve_streamed", "solve_unbalanced", "sort", "squared_euclidean", "trained_models",
     "wasserstein_1d", "words",
@@ -110,7 +117,8 @@ def __getattr__(name: str) -> Any:
     if name in _ABSENT:
         raise ImportError(lacks(f"otformer.{name}", "words"))
     if name not in __all__:
-        raise AttributeError(f"module 'otformer' has no attribute {name!r}")
+        said = instead(name)
+        raise AttributeError(f"module 'otformer' has no attribute {name!r}{': ' * bool(said)}{said}")
     found = import_module(f"otformer.{name}") if name in _ROOMS else getattr(import_module(_MODULES[name]), name)
     globals()[name] = found  # the next time nobody asks here
     return found

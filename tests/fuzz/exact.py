@@ -99,4 +99,19 @@ def line(rng: Rng, told: Told) -> None:
         assert abs(float(found) / top - wasserstein_distance(x / top, y / top)) < close, "not scipy's"
 
 
-FAMILIES = (sort, exact, exact_points, emd, linear_sum_assignment, assignment, line)
+def barycenter(rng: Rng, told: Told) -> None:
+    d = max(1, size(rng))
+    clouds = [formed(rng, array(rng, (size(rng), d))) for _ in range(size(rng))]
+    found = of.barycenter(clouds, weights(rng, len(clouds)), number(rng, (0, 0, 0.01, 0.1, 1.0, 1e-6, 1e6)), max_steps=5)
+    assert isinstance(found, of.Barycenter)
+    oracles.finite(found.value, found.error, found.points)
+
+
+def adapter(rng: Rng, told: Told) -> None:
+    d = max(1, size(rng))
+    x, y = (array(rng, (size(rng), d)) for _ in range(2))
+    found = of.DomainAdapter(number(rng, (0, 0, 0.01, 1.0, 1e-6))).fit(x, Xt=y)
+    oracles.finite(found.transform(x), found.inverse_transform(y))
+
+
+FAMILIES = (sort, exact, exact_points, emd, linear_sum_assignment, assignment, line, barycenter, adapter)

@@ -112,3 +112,31 @@ def test_bad_input(name: str) -> None:
     call, said = BAD[name]
     with pytest.raises(ValueError, match=said):
         call()
+
+
+def test_on_the_way_an_exact_plan_keeps_the_masses_and_the_distances() -> None:
+    """W(x, z_t) = t W(x, y) along the exact interpolation, for any weights."""
+    a, b = RNG.dirichlet(np.ones(40)), RNG.dirichlet(np.ones(30))
+    r = of.solve_sample(X, Y, a, b, reg=0)
+    assert ot.emd2(a, b, ot.dist(X, Y)) == pytest.approx(r.value)
+    for t in (0.0, 0.3, 1.0):
+        points, masses = r.interpolate(t)
+        assert masses.sum() == pytest.approx(1)
+        assert ot.emd2(a, masses, ot.dist(X, points)) == pytest.approx(t**2 * r.value, abs=1e-12)
+
+
+@pytest.mark.parametrize("executor", ["dense", "stream"])
+def test_on_the_way_with_entropy_points_go_to_their_means(executor: str) -> None:
+    r = of.solve_sample(torch.as_tensor(X), torch.as_tensor(Y), reg=0.05, executor=executor)
+    points, masses = r.interpolate(0.25)
+    P = ot.sinkhorn([], [], ot.dist(X, Y), 0.05, stopThr=1e-12, numItermax=10_000)
+    np.testing.assert_allclose(points, 0.75 * X + 0.25 * P @ Y * 40, atol=1e-5)
+    np.testing.assert_allclose(masses, 1 / 40, atol=1e-6)
+
+
+def test_a_time_that_is_none_is_refused() -> None:
+    for wrong in (-0.1, 1.5, np.nan):
+        with pytest.raises(ValueError, match=r"^t must be"):
+            of.solve_sample(X, Y).interpolate(wrong)
+    with pytest.raises(ValueError, match=r"^interpolate must be asked of a result of solve_sample"):
+        of.solve(np.eye(2)).interpolate(0.5)

@@ -19,12 +19,13 @@ SMALLEST = 1e-16  # what is below is drawn here
 
 @dataclass(frozen=True)
 class Curve:
-    """Numbers ≥ 0 after certain layers; what is not finite is left out."""
+    """Numbers ≥ 0 after certain layers, or other steps; what is not finite is left out."""
 
     layers: Sequence[int]
     values: Sequence[float]
     title: str
     caption: str = "logarithmic"
+    unit: str = "layer"  # what is counted
 
     def _logs(self) -> list[tuple[int, float]]:
         both = zip(self.layers, self.values, strict=True)
@@ -45,10 +46,11 @@ class Curve:
             for t, y in place.items()
         )
         path = "L".join(f"{left + room * k / last:.4g} {6 + height * (high - t) / (high - low):.4g}" for k, t in logs)
-        first = f'<text x="{left}" y="{TALL - 4}" {TEXT}>layer 0</text>'
+        first = f'<text x="{left}" y="{TALL - 4}" {TEXT}>{self.unit} 0</text>'
         end = f'<text x="{left + room}" y="{TALL - 4}" text-anchor="end" {TEXT}>{last}</text>'
         line = f'<path d="M{path}" fill="none" stroke="{HEAT}" stroke-width="2"/>'
-        ends = f"{self.values[0]:.2g} at layer {self.layers[0]}, {self.values[-1]:.2g} at layer {self.layers[-1]}"
+        both = ((self.layers[k], self.values[k]) for k in (0, -1))
+        ends = ", ".join(f"{value:.2g} at {self.unit} {layer}" for layer, value in both)
         return svg(WIDE, TALL, f"{self.title}: {ends}", f"{grid}{line}{first}{end}", page)
 
     def text(self) -> Text:
@@ -65,4 +67,4 @@ class Curve:
     def draw(self, axes: Any) -> None:
         """Draw on axes of matplotlib."""
         axes.semilogy([k for k, _ in self._logs()], [10**t for _, t in self._logs()], color=HEAT)
-        axes.set(title=self.title, xlabel="layer")
+        axes.set(title=self.title, xlabel=self.unit)

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from otformer import checks, weight_checks
+from otformer.callers import own_keywords
 from otformer.memory import lacking, needs
 from otformer.transport.costs.ranks import TIMEOUT, Ranks, RanksCost
 from otformer.transport.needs import VARIANT, of_points
@@ -26,6 +27,7 @@ from otformer.transport.types import Form, Goal, Problem, Support
 T = TypeVar("T")
 
 
+@own_keywords
 @needs(lambda X_a_local, X_b, **_: of_points(X_a_local, X_b, VARIANT, "use more ranks"))
 def solve_sharded(
     X_a_local: Any,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
-from otformer.callers import foreign_keyword
+from otformer.callers import own_keywords
 from otformer.errors import ConflictError
 from otformer.memory import needs
 from otformer.network.features import Features
@@ -37,16 +36,12 @@ MAX_DEPTH = 10_000  # layers, unless others are asked for
 def eager(function: F) -> F:
     """Run outside of ``torch.compile``: depth depends on the data, so there is no graph to compile, only fragments."""
 
+    @own_keywords
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         # torch.compiler.disable imports the compiler, which takes seconds: not before somebody compiles.
         run = torch.compiler.disable(function) if torch.compiler.is_compiling() else function
-        try:
-            return run(*args, **kwargs)
-        except TypeError:
-            if said := foreign_keyword(function.__name__, kwargs, inspect.signature(function).parameters):
-                raise TypeError(said) from None
-            raise
+        return run(*args, **kwargs)
 
     return call  # type: ignore[return-value]
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks, weight_checks
+from otformer.callers import own_keywords
 from otformer.memory import Need, needs, shape
 from otformer.network.features import pair
 from otformer.transport.costs.distances import moving_squares, root_of
@@ -121,6 +122,7 @@ class SamplesLoss(torch.nn.Module):
         return value.to(x).reshape(x.shape[:-2])
 
 
+@own_keywords
 @needs(lambda x, y, **_: _need(x, y))
 def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, tol: float | None = None) -> Any:
     """The debiased divergence in the conventions of `solve_sample`: cost ‖x − y‖², not half of it, and reg = λ,

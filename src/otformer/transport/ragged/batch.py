@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from otformer import callers, checks
+from otformer.callers import own_keywords
 from otformer.memory import lacking, needs, shape
 from otformer.transport.choose import solve_problem
 from otformer.transport.needs import of_batch
@@ -61,6 +62,7 @@ class BrokenProblems(ValueError):
         return type(self), (self.errors, self.results)
 
 
+@own_keywords
 @needs(lambda problems, **_: of_batch(problems))
 def solve_batch(
     problems: Any,

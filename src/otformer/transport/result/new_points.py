@@ -14,8 +14,12 @@ of a matching are not unique, and at points of the plan several y_j may be least
 
 The map back, of new points y, has x, u and i in place of y, v and j.
 
+**On the way** [3]. An exact plan moves the mass P_ij along the line from x_i to y_j; at time t it lies at (1 − t) x_i +
+t y_j. With entropy every x_i moves to its mean T(x_i), so that n points arrive, drawn together by λ.
+
 [1] A.-A. Pooladian, J. Niles-Weed: Entropic estimation of optimal transport maps, 2021.
 [2] C. Villani: Optimal transport, old and new, theorem 5.10, 2009.
+[3] R. McCann: A convexity principle for interacting gases, 1997.
 """
 
 from __future__ import annotations
@@ -65,6 +69,15 @@ def transported(
     double = any(_is_double(t) for t in (points, given if values is None else values))
     mapped = mapped if double else mapped.float()
     return mapped if tensors else mapped.detach().numpy()
+
+
+def between(known: KnownPoints, t: float, mapped: Any, masses: Any, pairs: Any) -> tuple[Any, Any]:
+    """Return the points at time t, [k, d], and their masses [k], as arrays or tensors like X_a."""
+    x, y = (side if isinstance(side, Tensor) else np.asarray(side) for side in (known.X_a, known.X_b))
+    if pairs is None:
+        return (1 - t) * x + t * mapped, masses
+    i, j, weight = pairs
+    return (1 - t) * x[i] + t * y[j], weight
 
 
 def _planned(mapped: Tensor, x: Tensor, own: Tensor, pairs: Any, values: Tensor, inverse: bool) -> Tensor:

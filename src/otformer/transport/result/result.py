@@ -21,6 +21,7 @@ from otformer.transport.result.description import Description
 
 if TYPE_CHECKING:
     from otformer.transport.costs.rounding import Rounded
+    from otformer.transport.result.known_points import KnownPoints
 
 PAGE_CELLS, FINE = 64, 1024  # cells on a side: of a page, of a picture by matplotlib
 OF_EXACT_RESULTS = ("permutation", "gap", "bound", "pairs", "rounds", "dense")
@@ -183,14 +184,37 @@ class Result(Shown):
         """
         from otformer.transport.result.new_points import transported
 
-        known = self.parts.get("known_points")
-        if known is None:
-            possible = "a result of solve_sample or solve_streamed, balanced, for a metric by name or a function"
-            raise checks.ArgumentError(
-                "transform", f"be asked of {possible}, without mask or labels", f"one of {self.method}"
-            )
+        known = self._known("transform")
         reg, pairs = float(self.parts["asked"].reg), getattr(self, "pairs", None)  # an exact plan is a list of pairs
         return transported(known, reg, self.potentials, pairs, points, values, inverse)
+
+    def interpolate(self, t: float) -> tuple[Any, Any]:
+        """The points (k, d) and their masses (k,) on the way from X_a, at t = 0, to X_b, at t = 1.
+
+        Of an exact plan every pair with mass is a point, (1 − t) x_i + t y_j. With entropy they are the n points
+        (1 − t) x_i + t T(x_i), which come together at the means T(x_i). Results are those of `transform`.
+
+        >>> from otformer import solve_sample
+        >>> points, masses = solve_sample([[0.0], [1.0]], [[5.0], [7.0]], reg=0).interpolate(0.5)
+        >>> points.ravel().tolist(), masses.tolist()
+        ([2.5, 4.0], [0.5, 0.5])
+        """
+        from otformer.transport.result.new_points import between
+
+        known, pairs = self._known("interpolate"), getattr(self, "pairs", None)
+        if checks.not_negative("t", t) > 1:
+            raise checks.ArgumentError("t", "be between 0 and 1", repr(t))
+        if pairs is not None:
+            return between(known, float(t), None, None, pairs)
+        return between(known, float(t), self.map(known.X_b), self.marginal_a, None)
+
+    def _known(self, verb: str) -> KnownPoints:
+        """The points of the result; where there are none, ``verb`` is refused."""
+        known: KnownPoints | None = self.parts.get("known_points")
+        if known is None:
+            possible = "a result of solve_sample or solve_streamed, balanced, for a metric by name or a function"
+            raise checks.ArgumentError(verb, f"be asked of {possible}, without mask or labels", f"one of {self.method}")
+        return known
 
     @needs(lambda self, **_: self._need())
     def rounded(self) -> Rounded:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from otformer import checks
+from otformer.callers import own_keywords
 from otformer.memory import needs
 from otformer.transport.costs.cost import priced
 from otformer.transport.costs.matrix import Dense, MatrixProducts
@@ -34,6 +35,7 @@ from otformer.transport.types import Goal, Solved
 MASS_ROUNDING = 1e-9  # of the mass, up to which the sum of a plan is as it should be
 
 
+@own_keywords
 @needs(lambda M, **_: of_cost(M, VARIANT, "give fewer points"))
 def solve_partial(
     M: Any,

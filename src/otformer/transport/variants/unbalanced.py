@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from otformer import checks
+from otformer.callers import own_keywords
 from otformer.memory import needs
 from otformer.transport.choose import solve_problem
 from otformer.transport.needs import VARIANT, of_cost
@@ -20,6 +21,7 @@ from otformer.transport.result.result import Result
 from otformer.transport.types import Goal, Penalty, to_numpy
 
 
+@own_keywords
 @needs(lambda M, **_: of_cost(M, VARIANT))
 def solve_unbalanced(
     M: Any,
