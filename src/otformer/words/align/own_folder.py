@@ -34,12 +34,12 @@ from otformer.words.align.hmm.orders import FURTHEST, KAPPAS
 from otformer.words.align.methods import Hmm
 from otformer.words.align.vectors import Array
 from otformer.words.text.languages import any_languages
-from otformer.words.text.text import SPLITS
+from otformer.words.text.text import WORD_WAYS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = "otformer aligner 1"
+ALIGNER_FORMAT = "otformer aligner 1"
 ABOUT, TENSORS = "model.json", "model.safetensors"
 MOST_MODELS = 2  # of words and of stems
 
@@ -63,7 +63,7 @@ class About:
 
     def __post_init__(self) -> None:
         any_languages(self.languages)
-        checks.choice("by", self.by, SPLITS)
+        checks.choice("by", self.by, WORD_WAYS)
         if not 1 <= len(self.letters) <= MOST_MODELS or None in self.letters[1:]:
             raise ArgumentError("letters", f"be 1 to {MOST_MODELS} whole numbers or null", self.letters)
         checks.positive("null", self.null)
@@ -100,9 +100,9 @@ def write_aligner(folder: Path, about: About, evidence: Sequence[Evidence]) -> N
     """The folder, whole or not at all."""
     tensors = {f"{number}_{name}": t for number, found in enumerate(evidence) for name, t in _tensors(found).items()}
     with written_folder(folder) as new:
-        write_tensors(new / TENSORS, tensors, {"format": FORMAT})
+        write_tensors(new / TENSORS, tensors, {"format": ALIGNER_FORMAT})
         with written(new / ABOUT, ours=True) as out:
-            out.write((json.dumps({"format": FORMAT, **asdict(about)}, indent=1) + "\n").encode())
+            out.write((json.dumps({"format": ALIGNER_FORMAT, **asdict(about)}, indent=1) + "\n").encode())
 
 
 def _tensors(found: Evidence) -> dict[str, Tensor]:
@@ -133,7 +133,7 @@ def digest(folder: str | Path) -> str:
 def is_aligner(folder: Path) -> bool:
     """Whether a folder is an aligner's, by its description."""
     try:
-        return bool(_json(folder).get("format") == FORMAT)
+        return bool(_json(folder).get("format") == ALIGNER_FORMAT)
     except ValueError:
         return False
 
@@ -172,8 +172,8 @@ def _json(folder: Path) -> dict[str, Any]:
 
 def _about(found: dict[str, Any]) -> About:
     names = {"format", *About.__dataclass_fields__}
-    if found.get("format") != FORMAT:
-        raise ArgumentError("format", f"be {FORMAT!r}", repr(found.get("format")))
+    if found.get("format") != ALIGNER_FORMAT:
+        raise ArgumentError("format", f"be {ALIGNER_FORMAT!r}", repr(found.get("format")))
     if found.keys() != names:
         raise ArgumentError(ABOUT, f"have {', '.join(sorted(names))}", ", ".join(sorted(map(str, found))))
     if not isinstance(found["letters"], list):
