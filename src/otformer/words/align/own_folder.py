@@ -39,7 +39,7 @@ from otformer.words.text.text import SPLITS
 if TYPE_CHECKING:
     from torch import Tensor
 
-FORMAT = "otformer aligner 1"
+ALIGNER = "otformer aligner 1"
 ABOUT, TENSORS = "model.json", "model.safetensors"
 MOST_MODELS = 2  # of words and of stems
 
@@ -100,9 +100,9 @@ def write_aligner(folder: Path, about: About, evidence: Sequence[Evidence]) -> N
     """The folder, whole or not at all."""
     tensors = {f"{number}_{name}": t for number, found in enumerate(evidence) for name, t in _tensors(found).items()}
     with written_folder(folder) as new:
-        write_tensors(new / TENSORS, tensors, {"format": FORMAT})
+        write_tensors(new / TENSORS, tensors, {"format": ALIGNER})
         with written(new / ABOUT, ours=True) as out:
-            out.write((json.dumps({"format": FORMAT, **asdict(about)}, indent=1) + "\n").encode())
+            out.write((json.dumps({"format": ALIGNER, **asdict(about)}, indent=1) + "\n").encode())
 
 
 def _tensors(found: Evidence) -> dict[str, Tensor]:
@@ -133,7 +133,7 @@ def digest(folder: str | Path) -> str:
 def is_aligner(folder: Path) -> bool:
     """Whether a folder is an aligner's, by its description."""
     try:
-        return bool(_json(folder).get("format") == FORMAT)
+        return bool(_json(folder).get("format") == ALIGNER)
     except ValueError:
         return False
 
@@ -172,8 +172,8 @@ def _json(folder: Path) -> dict[str, Any]:
 
 def _about(found: dict[str, Any]) -> About:
     names = {"format", *About.__dataclass_fields__}
-    if found.get("format") != FORMAT:
-        raise ArgumentError("format", f"be {FORMAT!r}", repr(found.get("format")))
+    if found.get("format") != ALIGNER:
+        raise ArgumentError("format", f"be {ALIGNER!r}", repr(found.get("format")))
     if found.keys() != names:
         raise ArgumentError(ABOUT, f"have {', '.join(sorted(names))}", ", ".join(sorted(map(str, found))))
     if not isinstance(found["letters"], list):

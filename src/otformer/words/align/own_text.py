@@ -36,7 +36,7 @@ from otformer.words.text.text import Given, as_pair, words
 from otformer.words.text.training_text import TokenPair
 
 MOST_TRAINED = 100  # parts per side of a sentence pair; longer ones are left out
-MOST_LETTERS = 100 * MOST_TRAINED  # of a side that is split at all
+MOST_OF_SIDE = 100 * MOST_TRAINED  # of a side that is split at all
 KEPT_ENTROPY = 0.95  # of the words, that stems must have
 PROGRESS_EVERY = 10_000  # sentence pairs
 ROUNDS_AND_READING = 1 + 2 * sum(AlignmentSettings.rounds)  # how often a sentence pair is looked at
@@ -83,7 +83,7 @@ def train(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     aligner = train(text, Path(folder, "model"), languages="xx-en")
     >>> aligner
-    OwnAligner(xx-en, of 30 sentence pairs; 3 pairs of words)
+    OwnAligner(xx-en, of 30 sentence pairs; 3 and 3 pairs of words)
     """
     checks.choice("engine", engine, ENGINES)
     workers = None if workers is None else checks.count("workers", workers)
@@ -175,7 +175,7 @@ class _Reading:
 
 def _parts(sentence: str, by: str, language: str) -> list[str]:
     """The parts of a sentence's words; too many for a sentence that is too long."""
-    if len(sentence) > MOST_LETTERS:
+    if len(sentence) > MOST_OF_SIDE:
         return [""] * (MOST_TRAINED + 1)
     return word_parts(words(sentence, by), language).parts
 

@@ -18,7 +18,7 @@ from otformer.words.align.vectors import Array
 from otformer.words.text.training_text import TokenPair
 
 Words = tuple[Sequence[str], Sequence[str]]
-MOST_PAIRS = 2**31 - 1  # of words that meet: their numbers have 4 bytes
+MOST_MET = 2**31 - 1  # of words that meet: their numbers have 4 bytes
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class WordPairs:
 
         pairs(np.zeros(0, np.int64), np.empty(0, np.int32))
         start = np.concatenate([[0], count.cumsum()])
-        if start[-1] > MOST_PAIRS:
-            most = f"have at most {MOST_PAIRS:,} pairs of words that meet"
+        if start[-1] > MOST_MET:
+            most = f"have at most {MOST_MET:,} pairs of words that meet"
             raise checks.ArgumentError("pairs", most, f"{start[-1]:,}", "give less text")
         found = np.empty(start[-1], np.int32)
         pairs(start, found)

@@ -20,7 +20,7 @@ from otformer.words.align.vectors import Array
 
 ORDERS = ("diagonal", "jumps")
 FURTHEST = 15  # words; longer jumps count as this one
-TOP = np.float32(1e30)  # bound on what states give that are ruled out already
+CEILING = np.float32(1e30)  # bound on what states give that are ruled out already
 KAPPAS = (0.1, 30.0)  # the least and the largest κ
 LINES = 6  # of the room that `jump_posterior` works in, besides one for every word
 
@@ -187,7 +187,7 @@ def jump_posterior(t: Any, null: Any, s: Any, p_null: float, post: Any, seen: An
         _spread(x, mirrored, back)
         for l in range(width):
             for b in range(len(z[j])):
-                after[l, b] = min(scale[l] * back[l, b] + p_null * null[j, b] / z[j, b] * after[l, b], TOP)
+                after[l, b] = min(scale[l] * back[l, b] + p_null * null[j, b] / z[j, b] * after[l, b], CEILING)
     for d in range(len(s)):
         seen[d] += s[d] * counts[d].sum()
 
@@ -217,7 +217,7 @@ def _backward(x: Any, t: Any, z: Any, after: Any, post: Any) -> None:
     for k in range(len(t)):
         for b in range(len(z)):
             post[k, b] *= after[k + 1, b]
-            x[k + 1, b] = min(t[k, b] / z[b] * after[k + 1, b], TOP)
+            x[k + 1, b] = min(t[k, b] / z[b] * after[k + 1, b], CEILING)
 
 
 @compiled
