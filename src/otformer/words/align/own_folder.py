@@ -34,7 +34,7 @@ from otformer.words.align.hmm.orders import FURTHEST, KAPPAS
 from otformer.words.align.methods import Hmm
 from otformer.words.align.vectors import Array
 from otformer.words.text.languages import any_languages
-from otformer.words.text.text import SPLITS
+from otformer.words.text.text import WORDS_BY
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,7 +63,7 @@ class About:
 
     def __post_init__(self) -> None:
         any_languages(self.languages)
-        checks.choice("by", self.by, SPLITS)
+        checks.choice("by", self.by, WORDS_BY)
         if not 1 <= len(self.letters) <= MOST_MODELS or None in self.letters[1:]:
             raise ArgumentError("letters", f"be 1 to {MOST_MODELS} whole numbers or null", self.letters)
         checks.positive("null", self.null)

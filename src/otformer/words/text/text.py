@@ -23,7 +23,7 @@ from otformer.array_files import UNPACKED_RATIO, unpacked_room
 from otformer.words.text.languages import LanguagePair
 
 BAR = "|||"
-SPLITS = ("words", "spaces")  # the ways to find words
+WORDS_BY = ("words", "spaces")  # the ways to find words
 GZIP = b"\x1f\x8b"  # with which a packed file begins
 LONGEST_LINE = 2**24  # bytes: what has no line ends (a device, an unpacked bomb) would fill the memory
 Span = tuple[int, int]  # first character of a word and the one after its last
@@ -223,7 +223,7 @@ def word_spans(text: str, by: str = "words") -> list[Span]:
     >>> word_spans("Go , now", by="spaces")
     [(0, 2), (3, 4), (5, 8)]
     """
-    checks.choice("by", by, SPLITS)
+    checks.choice("by", by, WORDS_BY)
     return [match.span() for match in (_WORD if by == "words" else _CHUNK).finditer(text)]
 
 
