@@ -24,7 +24,8 @@ from otformer.nn.line_factors import BLOCK, gather, spread
 from otformer.transport.compiled import compiled
 from otformer.transport.types import Array
 
-MOST_NEWTON, MOST_CG = 40, 300  # steps, and steps for each of them
+MOST_STEPS, MOST_SINKHORN, MOST_CG = 100, 12, 300  # all steps, Sinkhorn's, and steps for each of Newton's
+FAR_OFF = 0.5  # relative error of a column sum, from which on Sinkhorn's steps are better
 FAR_MOVED = 4.0  # range of log q since the bands were found, from which on they are found anew
 TINY = 1e-300
 DONE, AGAIN, UNSOLVED = 0, 1, 2
@@ -103,7 +104,7 @@ def newton(
     n, m, greatest = len(a), len(b), max(a.max(), b.max())
     row, square, moved, d, t = np.empty(n), np.empty(n), np.empty(m), np.empty(m), np.empty(nodes + BLOCK)
     p[:], q[:] = 1.0, 1.0
-    for step in range(min(most, MOST_NEWTON)):
+    for step in range(min(most, MOST_STEPS)):
         across(A, low, at, p, B, low_b, at_b, q, np.ones(m), t, row)
         p *= a / np.maximum(row, TINY)
         across(B, low_b, at_b, q, A, low, at, p, np.ones(n), t, c)
@@ -123,6 +124,9 @@ def newton(
         if error[0] <= tol:
             return DONE
         rough = (np.abs(c - b) / b).max()
+        if rough > FAR_OFF and step < MOST_SINKHORN:  # Newton steps would be short: single columns are far off
+            q *= b / c
+            continue
         enough = min(max(rough, 0.3 * tol / rough, 1e-3), 0.1)
         solve_columns(A, low, at, p, B, low_b, at_b, q, t, a, c, k, b - c, enough, d)
         spread_d = max(d.max() - d.min(), TINY)

@@ -149,8 +149,11 @@ def usable(x: Tensor, a: Tensor, tol: float) -> bool:
     return bool(x.isfinite().all() & a.isfinite().all() & (a >= 0).all() & (a.amax(1) > 0).all())
 
 
-def find_lines(x: Tensor, a: Tensor, y: Tensor, b: Tensor, psi: Tensor, reg: float, tol: float, max_depth: int) -> Lines | None:
-    """Find the plans of lists x [B, n] onto places y [B, m], or None if one of them is not found."""
+@torch.no_grad()
+def find_lines(
+    x: Tensor, a: Tensor, y: Tensor, b: Tensor, psi: Tensor, reg: float, tol: float, max_depth: int
+) -> tuple[Lines, Tensor]:
+    """Find the plans of lists x [B, n] onto places y [B, m]: those found, and which they are [B]."""
     keys, order = torch.where(a > 0, x, torch.inf).sort(stable=True, dim=1)
     x_of, a_of, y_of, b_of, psi_of = (t.contiguous().numpy() for t in (keys, a.gather(1, order), y, b, psi))
     found: list[LinePlan | None] = [None] * len(x)
@@ -161,12 +164,11 @@ def find_lines(x: Tensor, a: Tensor, y: Tensor, b: Tensor, psi: Tensor, reg: flo
             lists = (x_of[k, :n], a_of[k, :n], y_of[k, :m], b_of[k, :m], psi_of[k, :m])
             with np.errstate(all="ignore"):
                 found[k] = find_plan(*lists, reg, tol, max_depth // LAYERS)
-            if found[k] is None:
-                return
 
     in_threads(work, len(x), x.numel() * ROOM)
-    plans = [plan for plan in found if plan is not None]
-    return Lines(plans, order.numpy(), reg, max(LOSS * tol, LEAST_LOSS)) if len(plans) == len(x) else None
+    done = np.array([plan is not None for plan in found])
+    lines = Lines([plan for plan in found if plan is not None], order.numpy()[done], reg, max(LOSS * tol, LEAST_LOSS))
+    return lines, torch.from_numpy(done)
 
 
 class Carry(Function):

@@ -129,15 +129,21 @@ class SoftSort(Sorting):
         """
         steps = torch.arange(x.shape[1] + 1, dtype=x.dtype, device=x.device)
         x, y, b, start = self._problem(x, a, (steps / count).clamp_max(1.0), count)
-        if line_plan.usable(x, a, self.tol):
-            with torch.no_grad():
-                lines = line_plan.find_lines(x, a, y, b, start / self.reg, self.reg, self.tol, self.max_depth)
-            if lines is not None:
-                out = line_plan.Carry.apply(x, a, table.expand(len(x), *table.shape[-2:]), lines, back)
-                sums = lines.sums() if back else torch.where(a > 0, a, 1.0)
-                return out / sums[:, :, None]
-        P = self._plan(x, a, y, b, start)
-        return _means(P.mT if back else P, table)
+        table = table.expand(len(x), *table.shape[-2:])
+
+        def by_plan(x: Tensor, a: Tensor, table: Tensor, y: Tensor, b: Tensor, start: Tensor) -> Tensor:
+            P = self._plan(x, a, y, b, start)
+            return _means(P.mT if back else P, table)
+
+        if not line_plan.usable(x, a, self.tol):
+            return by_plan(x, a, table, y, b, start)
+        lines, found = line_plan.find_lines(x, a, y, b, start / self.reg, self.reg, self.tol, self.max_depth)
+        means = line_plan.Carry.apply(x[found], a[found], table[found], lines, back)
+        means = means / (lines.sums() if back else torch.where(a > 0, a, 1.0)[found])[:, :, None]
+        if bool(found.all()):
+            return means
+        others = by_plan(*(t[~found] for t in (x, a, table, y, b, start)))
+        return torch.zeros_like(table, dtype=means.dtype).index_put((found,), means).index_put((~found,), others)
 
 
 class SoftRank(SoftSort):
