@@ -29,15 +29,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer.nn.balance_lanes import scale_plans, solve_marginals_lanes
 from otformer.nn.balance_problems import Gradients, LogitStack, Plans
-from otformer.transport.derivatives.implicit import DIRECT_RIDGE
+from otformer.transport.derivatives.implicit import DIRECT_RIDGE, decompose_marginals
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.solvers.newton import TINY
 from otformer.transport.solvers.stacked import Stack, run_stack
 from otformer.transport.types import Array, Goal
 
 CHUNK_ENTRIES = 2**17  # entries of a chunk: 1 MiB in float64
-SMALL_SIDE = 32  # rows and columns at most
+SMALL_SIDE = 32  # rows and columns, up to which elimination goes along the problems too
+LANES_SIDE = 128  # rows and columns at most
 SMALL_SINKHORN, SMALL_STEPS = 6, 64  # Sinkhorn steps, and all steps, at most
 
 
@@ -46,7 +48,11 @@ def solve(stack: LogitStack, goal: Goal, out: Plans) -> None:
 
     def solve_part(part: slice) -> None:
         X, _, w_a, w_b = _read(stack, part)
-        u, v = solve_small(X, w_a, w_b, goal.tol, goal.max_depth // LAYERS)
+        u, v, done = scale_plans(X, w_a, w_b, goal.tol)
+        if max(X.shape[:2]) <= SMALL_SIDE and not done.all():
+            left = ~done
+            few = (t[..., left] for t in (X, w_a, w_b))
+            u[:, left], v[:, left] = solve_small(*few, goal.tol, goal.max_depth // LAYERS)
         plan = _plan(X, u, v)
         off = np.maximum(np.abs(plan.sum(1) - w_a).max(0), np.abs(plan.sum(0) - w_b).max(0))  # of what is returned
         off /= np.maximum(w_a.max(0), w_b.max(0))
@@ -62,7 +68,7 @@ def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients)
         X, tau, *_ = _read(stack, part)
         P = _plan(X, _along(f[part]), _along(g[part]))
         M = np.multiply(P, _along(G[part]), out=np.zeros_like(P), where=P > 0)  # what meets no mass is not read
-        u, v = solve_marginals_small(P, M.sum(1), M.sum(0))
+        u, v = _solve_marginals(P, M.sum(1), M.sum(0))
         P *= u[:, None] + v
         M -= P
         M /= tau
@@ -70,6 +76,20 @@ def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients)
         out.Y[part], out.w_u[part], out.w_v[part], out.heat[part] = (_back(t) for t in (M, u, v, heat))
 
     _each_chunk(stack.logits, pull_part)
+
+
+def _solve_marginals(P: Array, g_u: Array, g_v: Array) -> tuple[Array, Array]:
+    """Solve H w = g for plans P [n, m, B], by conjugate gradients, and what they do not finish by elimination."""
+    u, v, done = solve_marginals_lanes(P, g_u, g_v)
+    if not done.all():
+        left = ~done
+        few = [t[..., left] for t in (P, g_u, g_v)]
+        if max(P.shape[:2]) <= SMALL_SIDE:
+            u[:, left], v[:, left] = solve_marginals_small(*few)
+        else:
+            found = decompose_marginals(*(_back(t) for t in few))
+            u[:, left], v[:, left] = (t.numpy().T for t in found)
+    return u, v
 
 
 def _each_chunk(logits: Tensor, work: Callable[[slice], None]) -> None:

@@ -3,7 +3,7 @@ r"""Factors of Gaussian plans between sorted points of a line: P_ij = a_i b_j ex
 **Nodes.** With Φ_i = φ_i + x_i²/λ and Ψ_j = ψ_j + y_j²/λ the exponent is Φ_i + Ψ_j − (x_i − y_j)²/λ. A Gaussian is the
 integral of two: with nodes z_k, a distance δ apart,
 
-    exp(−(x − y)²/λ) = δ √(4/(πλ)) Σ_k exp(−2 (x − z_k)²/λ) exp(−2 (y − z_k)²/λ) (1 + e),    |e| ≤ 2 Σ_h≥1 exp(−(π h/δ)² λ/4),
+    exp(−(x − y)²/λ) = δ √(4/(πλ)) Σ_k exp(−2 (x − z_k)²/λ) exp(−2 (y − z_k)²/λ) (1 + e),   |e| ≤ 2 Σ_h≥1 exp(−(π h/δ)² λ/4),
 
 since the exponents add up to −(x − y)²/λ − 4 (z_k − (x + y)/2)²/λ, and the trapezoidal rule of a Gaussian has the relative
 error e, whatever x and y. δ is chosen for e = ``loss``. So P = A Bᵀ, up to a factor of each row, with
@@ -67,7 +67,7 @@ def _bands(
     spacing, total = z[1] - z[0], 0
     for i in range(len(x)):
         middle, end = (x[i] + y[first_y[i]]) / 2, (x[i] + y[last_y[i]]) / 2
-        first = min(max(int(math.ceil((middle - margin - z[0]) / spacing)), 0), len(z) - 1)
+        first = min(max(math.ceil((middle - margin - z[0]) / spacing), 0), len(z) - 1)
         last = min(max(int((end + margin - z[0]) / spacing), first), len(z) - 1)
         while first < last and w[i] - c * (x[i] - z[first]) ** 2 + tau[first] < least[i]:
             first += 1

@@ -4,7 +4,7 @@ Rows are exact; the dual, its steps S d = b − c with S = diag(c) − Pᵀ diag
 balance_cpu.py. The proof there needs d·S d = d·(b − c) alone, which holds for every iterate of conjugate gradients from 0.
 So steps cut short do not lower the dual either.
 
-**Preconditioner.** d·S d is the sum of a_i times the variance of d in row i. Where d is smooth that is the energy of a chain,
+**Preconditioner.** d·S d is the sum of a_i times the variance of d in row i. For smooth d it is the energy of a chain,
 
     Σ_j k_j (d_j+1 − d_j)²,    k_j = Σ_i P_ij v_i/(y_j+1 − y_j)²,    v_i the variance of y in row i
 
