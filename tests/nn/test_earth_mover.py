@@ -298,3 +298,13 @@ def test_bad_input_is_one_line(words, call):
     line = str(caught.value)
     assert "\n" not in line
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_a_point_that_is_not_finite_is_refused_by_the_number_of_its_problem(dtype, value):
+    x, y = torch.zeros(3, 4, 2, dtype=dtype), torch.zeros(3, 4, 2, dtype=dtype)
+    x[1, 2, 0] = value
+    for given, name in (((x, y), "x"), ((y, x), "y"), ((list(x), list(y)), "x")):
+        with pytest.raises(ValueError, match=f"^problem 1: {name} must be finite"):
+            of.nn.EarthMover()(*given)
