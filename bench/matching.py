@@ -192,12 +192,9 @@ def count_equal(sets: int) -> None:
     off = [abs(C[pairs].sum() - value) for C, pairs, value in zip(costs, found, best, strict=True)]
     terms = (abs(C[pairs]).sum() for C, pairs in zip(costs, found, strict=True))
     equal = sum(bool(d <= EQUAL * max(t, 1)) for d, t in zip(off, terms, strict=True))
-    print(
-        f"{sets} sets: {len(costs)} feasible, {equal} with scipy's cost, {sizes} with as many pairs, worst {max(off):.1e};"
-    )
-    print(
-        f"{sets - len(costs)} infeasible for scipy, {infeasible} of them refused here; {sum(not C.size for C in costs)} empty"
-    )
+    print(f"{sets} sets: {len(costs)} feasible, {sum(not C.size for C in costs)} of them empty;")
+    print(f"{equal} with scipy's cost, {sizes} with as many pairs, largest difference {max(off):.1e};")
+    print(f"{sets - len(costs)} infeasible for scipy, {infeasible} of them refused here")
 
 
 def refused(C: np.ndarray) -> bool:

@@ -55,7 +55,7 @@ def test_mild_problems_have_the_plans_and_gradients_of_the_other_ways(shape, dty
     g = torch.Generator().manual_seed(0)
     logits = torch.randn(shape, generator=g, dtype=torch.float64)
     logits[1] *= 30
-    logits[0, 0, 1:] = -torch.inf
+    logits[0, 0, 1] = -torch.inf
     a, b = (torch.rand(B, size, generator=g, dtype=torch.float64) + 0.1 for size in (n, m))
     a[2, 1] = b[2, 0] = 0.0
     a, b, probe = (
@@ -69,7 +69,8 @@ def test_mild_problems_have_the_plans_and_gradients_of_the_other_ways(shape, dty
         w_a, w_b = a.clone().requires_grad_(), b.clone().requires_grad_()
         P = balance(x, tau, w_a, w_b, 1e-11, 100_000)
         P.backward(probe.to(dtype))
-        return [t.double() for t in (P.detach(), x.grad, tau.grad, w_a.grad, w_b.grad)]
+        slopes = w_a.grad[a > 0], w_b.grad[b > 0]  # those in absent points mean nothing
+        return [t.double() for t in (P.detach(), x.grad, tau.grad, *slopes)]
 
     mild = results()
     monkeypatch.setattr(balance_cpu, "scale_plans", lambda *_: None)

@@ -264,7 +264,7 @@ NOT_THERE = NOT_THERE & torch.tensor([True, True, False])[:, None]
     ("words", "call"),
     [
         (("problem 1", "x", "finite"), lambda: of.emd_batch(BAD, GOOD)),
-        (("problem 1", "y", "finite"), lambda: of.emd_batch(GOOD, BAD * torch.inf)),
+        (("problem 0", "y", "finite"), lambda: of.emd_batch(GOOD, BAD * torch.inf)),
         (("y", "finite"), lambda: of.emd_batch(GOOD[0], BAD[1])),
         (("problem 2", "x_mask", "no point"), lambda: of.emd_batch(GOOD, GOOD, x_mask=NOT_THERE)),
         (("x must have points, got none",), lambda: of.emd_batch(GOOD[:, :0], GOOD)),

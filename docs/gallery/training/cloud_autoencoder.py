@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import otformer as of
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
-from earth_mover import auction  # noqa: E402
+from earth_mover import auction
 
 POINTS, BATCH, STEPS = 128, 16, 1500
 SHAPES = ("sphere", "box", "torus", "cylinder", "chair")
@@ -49,7 +49,7 @@ def cloud(shape: str, n: int, g: torch.Generator) -> Tensor:
     elif shape == "cylinder":
         x = torch.stack([s[0] * u.cos(), s[0] * u.sin(), s[2] * (v / torch.pi - 1)], 1)
     else:
-        parts = [((-1, -1, 0), (1, 1, 0.15)), ((-1, 0.85, 0.15), (1, 1, 1.2))]
+        parts = [((-1.0, -1, 0), (1, 1, 0.15)), ((-1, 0.85, 0.15), (1, 1, 1.2))]
         parts += [((i, j, -1), (i + 0.2, j + 0.2, 0)) for i in (-1, 0.8) for j in (-1, 0.8)]
         counts = [n - 12 * (n // 16), 4 * (n // 16), *[2 * (n // 16)] * 4]
         x = torch.cat(

@@ -6,7 +6,8 @@ Pictures of 32 × 32 with one to four objects: squares, discs and crosses of any
 transformer decoder with eight queries, a class and a box from each query. The loss needs to know which query answers for
 which object: the matching of least cost in every step, or, for comparison, query k for the k-th object in the order in which
 they were drawn. *Found*: share of the objects of new pictures with a query of the right class, more than half sure, and a
-box that overlaps theirs by half or more; each query counts for one object. *False*: share of the sure queries that count for none.
+box that overlaps theirs by half or more; each query counts for one object. *False*: share of the sure queries that count
+for none.
 """
 
 from __future__ import annotations

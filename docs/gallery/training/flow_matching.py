@@ -2,13 +2,15 @@
 
     python docs/gallery/training/flow_matching.py
 
-A network learns the velocity of x_t = (1 − t) x_0 + t x_1 from noise x_0 to data x_1. The pairs (x_0, x_1) are drawn at random
+A network learns the velocity of x_t = (1 − t) x_0 + t x_1 from noise x_0 to data x_1. Pairs (x_0, x_1) are drawn at random
 (batch 1), or coupled exactly in batches of m by `of.nn.OTPlanSampler`. Data: two moons in the plane, and 8 × 8 pictures of
 squares and crosses. *Curvature* is E ‖v(x_t, t) − (x_1 − x_0)‖²/E ‖x_1 − x_0‖² along the network's own paths, 0 for straight
 ones. *Steps* are those of Euler's method until the earth mover's distance to fresh data is within 10 % of that of 64 steps.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import torch
@@ -85,7 +87,7 @@ def measure(net: nn.Module, data, d: int, count: int) -> tuple[float, int, float
     x0, fresh = torch.randn(count, d, generator=g), data(count, g)
     path = flow(net, x0, FINE)
     whole = path[-1] - path[0]
-    bends = [(FINE * (b - a) - whole).square().sum(1).mean() for a, b in zip(path, path[1:], strict=False)]
+    bends = [(FINE * (b - a) - whole).square().sum(1).mean() for a, b in pairwise(path)]
     curvature = float(torch.stack(bends).mean() / whole.square().sum(1).mean())
     best = float(of.emd_batch(path[-1], fresh).cost)
     enough = (k for k in range(1, FINE + 1) if float(of.emd_batch(flow(net, x0, k)[-1], fresh).cost) <= 1.1 * best)

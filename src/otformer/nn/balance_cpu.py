@@ -76,9 +76,10 @@ def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients)
 
     def mild(k: Tensor) -> None:
         part = slice(int(k[0]), int(k[-1]) + 1)
-        filled = [_numbers(t[part]) for t in out]
-        given = (*_given(stack, k), *(_numbers(t[part]) for t in (f, g, G)))
-        pull_plans(*given, least, *filled, finished[part].numpy())
+        Y, w_u, w_v, heat = filled = [_numbers(t[part]) for t in out]
+        L, tau, a, b = _given(stack, k)
+        own_f, own_g, own_G = (_numbers(t[part]) for t in (f, g, G))
+        pull_plans(L, tau, a, b, own_f, own_g, own_G, least, Y, w_u, w_v, heat, finished[part].numpy())
         for whole, own in zip(out, filled, strict=True):
             _put(whole, part, own)
 
@@ -103,7 +104,7 @@ def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients)
 
 
 def _each_chunk(logits: Tensor, problems: Tensor, work: Callable[[Tensor], None]) -> None:
-    """Call ``work`` on chunks of problems. Errors show what is not a number; in a gradient it tells a GradScaler its scale."""
+    """Call ``work`` on chunks. Errors show what is not a number; in a gradient it tells a GradScaler its scale."""
 
     @torch.no_grad()  # this and numpy's settings are a thread's own
     def quietly(part: Tensor) -> None:
