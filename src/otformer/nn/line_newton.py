@@ -24,10 +24,10 @@ from otformer.nn.line_factors import BLOCK, gather, spread
 from otformer.transport.compiled import compiled
 from otformer.transport.types import Array
 
-MOST_STEPS, MOST_SINKHORN, MOST_CG = 100, 12, 300  # all steps, Sinkhorn's, and steps for each of Newton's
+LINE_STEPS, MOST_SINKHORN, LINE_CG = 100, 12, 300  # all steps, Sinkhorn's, and steps for each of Newton's
 FAR_OFF = 0.5  # relative error of a column sum, from which on Sinkhorn's steps are better
 FAR_MOVED = 4.0  # range of log q since the bands were found, from which on they are found anew
-TINY = 1e-300
+LINE_LEAST = 1e-300
 DONE, AGAIN, UNSOLVED = 0, 1, 2
 
 
@@ -45,7 +45,7 @@ def across(
 def find_chain(y: Array, moved: Array, k: Array) -> None:
     """Write the edges k of the chain, of Pᵀ v."""
     for j in range(len(y) - 1):
-        k[j] = max(0.5 * (moved[j] + moved[j + 1]) / max((y[j + 1] - y[j]) ** 2, TINY), TINY)
+        k[j] = max(0.5 * (moved[j] + moved[j + 1]) / max((y[j + 1] - y[j]) ** 2, LINE_LEAST), LINE_LEAST)
 
 
 @compiled
@@ -75,7 +75,7 @@ def solve_columns(
     r, z, row, product = y - c * (y.sum() / c.sum()), np.empty_like(y), np.empty_like(a), np.empty_like(y)
     square = first = precondition(r, c, k, z)
     direction = z.copy()
-    for _ in range(MOST_CG):
+    for _ in range(LINE_CG):
         if not square > enough * enough * first:
             break
         across(A, low, at, p, B, low_b, at_b, q, direction, t, row)
@@ -104,9 +104,9 @@ def newton(
     n, m, greatest = len(a), len(b), max(a.max(), b.max())
     row, square, moved, d, t = np.empty(n), np.empty(n), np.empty(m), np.empty(m), np.empty(nodes + BLOCK)
     p[:], q[:] = 1.0, 1.0
-    for step in range(min(most, MOST_STEPS)):
+    for step in range(min(most, LINE_STEPS)):
         across(A, low, at, p, B, low_b, at_b, q, np.ones(m), t, row)
-        p *= a / np.maximum(row, TINY)
+        p *= a / np.maximum(row, LINE_LEAST)
         across(B, low_b, at_b, q, A, low, at, p, np.ones(n), t, c)
         error[0] = np.abs(c - b).max() / greatest
         if not (math.isfinite(error[0]) and c.min() > 0.0):
@@ -129,6 +129,6 @@ def newton(
             continue
         enough = min(max(rough, 0.3 * tol / rough, 1e-3), 0.1)
         solve_columns(A, low, at, p, B, low_b, at_b, q, t, a, c, k, b - c, enough, d)
-        spread_d = max(d.max() - d.min(), TINY)
+        spread_d = max(d.max() - d.min(), LINE_LEAST)
         q *= np.exp(d * (math.log1p(spread_d) / spread_d))
     return UNSOLVED
