@@ -74,9 +74,10 @@ FAMILIES: dict[str, Callable[[int, int, int, torch.Generator], tuple[Tensor, Ten
 
 def auction(x: Tensor, y: Tensor, eps: float, steps: int) -> tuple[Tensor, Tensor]:
     """Return costs [B], and the share of rows that are left over [B]."""
-    low = torch.minimum(x.amin((1, 2)), y.amin((1, 2)))[:, None, None]
-    size = torch.maximum(x.amax((1, 2)), y.amax((1, 2)))[:, None, None] - low
-    C = torch.cdist((x - low) / size, (y - low) / size, compute_mode="donot_use_mm_for_euclid_dist").square()
+    low = torch.minimum(x.detach().amin((1, 2)), y.amin((1, 2)))[:, None, None]
+    size = torch.maximum(x.detach().amax((1, 2)), y.amax((1, 2)))[:, None, None] - low
+    x_unit, y_unit = ((t.detach() - low) / size for t in (x, y))  # only the cost of the pairs has a gradient
+    C = torch.cdist(x_unit, y_unit, compute_mode="donot_use_mm_for_euclid_dist").square()
     B, n, _ = C.shape
     price, owner = C.new_zeros(B, n), torch.full((B, n), -1, device=C.device)
     column = torch.full((B, n), -1, device=C.device)

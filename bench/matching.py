@@ -1,5 +1,6 @@
 """Batched linear_sum_assignment and nn.Matcher beside what detectors and trackers have now: a loop over scipy, on a CPU.
 
+    python bench/matching.py --sets 10000
     python bench/matching.py [--shapes detr square …] [--families uniform ties …] [--repeat 9] [--threads 1]
 
 **Shapes.** detr: 96 of 300 × 1…60, as of DETR's queries and objects; square: 96 of n × n, n ≤ 100; near: 8 of 300 × 280;
@@ -12,6 +13,9 @@ entry in most rows; forbidden: 70 % of the pairs; track: distances of points in 
 sides take part: scipy, one call for each matrix; ours, of a list of float64 arrays; of a list of float32 tensors; of a stack
 [B, n, m] with sizes, in float32. ratio: scipy's by ours, of arrays, processor time. equal: problems whose cost is scipy's to
 1e-12 of the sum of its terms.
+
+``--sets``: so many problems of up to 40 × 40, of all families in turn, a third with ties, a third with inf, every tenth
+empty, in one call; how many have scipy's cost, and how many are infeasible for both, are printed, and nothing is timed.
 
 The last lines are whole matchers: `nn.Matcher` beside DETR's, written here from its definition (a cost of all queries of the
 batch for all objects of the batch, then scipy on the blocks), from logits and boxes to pairs, in float32.
@@ -159,13 +163,58 @@ def matchers(images: int, most: int, repeat: int) -> None:
     print(f"matcher, {images} images, 300 × 0…{most}:{times}  ratio {ratio:.2f}  same pairs {same}/{images}", flush=True)
 
 
+def draw_set(rng: np.random.Generator, k: int) -> np.ndarray:
+    """A cost of up to 40 × 40 of family k; one without rows or columns in every tenth."""
+    n, m = (int(size) for size in rng.integers(1, 41, 2))
+    if k % 10 == 0:
+        return np.zeros((n, 0) if k % 20 else (0, m))
+    C = [*FAMILIES.values()][k % len(FAMILIES)](rng, n, m)
+    if k % 3 == 1:
+        C = np.round(4 * C)
+    if k % 3 == 2:
+        C = np.where(rng.random((n, m)) < rng.random() / 2, np.inf, C)
+    return C
+
+
+def count_equal(sets: int) -> None:
+    """Solve so many problems in one call, and print how many have scipy's cost."""
+    rng = np.random.default_rng(0)
+    costs, best, infeasible = [], [], 0
+    for k in range(sets):
+        C = draw_set(rng, k)
+        try:
+            best.append(C[of_scipy(C)].sum())
+            costs.append(C)
+        except ValueError:
+            infeasible += refused(C)
+    found = of.linear_sum_assignment(costs)
+    sizes = sum(len(i) == min(C.shape) for C, (i, _) in zip(costs, found, strict=True))
+    off = [abs(C[pairs].sum() - value) for C, pairs, value in zip(costs, found, best, strict=True)]
+    terms = (abs(C[pairs]).sum() for C, pairs in zip(costs, found, strict=True))
+    equal = sum(bool(d <= EQUAL * max(t, 1)) for d, t in zip(off, terms, strict=True))
+    print(f"{sets} sets: {len(costs)} feasible, {sum(not C.size for C in costs)} of them empty;")
+    print(f"{equal} with scipy's cost, {sizes} with as many pairs, largest difference {max(off):.1e};")
+    print(f"{sets - len(costs)} infeasible for scipy, {infeasible} of them refused here")
+
+
+def refused(C: np.ndarray) -> bool:
+    try:
+        of.linear_sum_assignment(C)
+    except ValueError as error:
+        return "infeasible" in str(error)
+    return False
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="*", default=[*SHAPES], choices=[*SHAPES])
     parser.add_argument("--families", nargs="*", default=[*FAMILIES], choices=[*FAMILIES])
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--sets", type=int, help="compare so many costs with scipy's, and time nothing")
     given = parser.parse_args()
+    if given.sets:
+        return count_equal(given.sets)
     torch.set_num_threads(given.threads)
     names = "".join(f"{name:>17}" for name in ("scipy", "arrays", "tensors", "stack"))
     print(f"{'':21}{names}{'ratio':>8}{'equal':>7}\n{'':21}" + f"{'cpu':>9}{'wall':>8}" * 4)

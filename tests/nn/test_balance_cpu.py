@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import logsumexp
 
+from otformer.nn import balance_cpu
+from otformer.nn.balance import balance
 from otformer.nn.balance_cpu import _newton, solve_small
 
 
@@ -42,3 +45,37 @@ def test_problems_that_finish_at_different_times_keep_their_own_solutions():
             u = -logsumexp(X[:, :, k] + v, axis=1)
             v = -logsumexp(X[:, :, k] + u[:, None], axis=0)
         np.testing.assert_allclose(X[:, :, k] + f[:, k, None] + g[:, k], X[:, :, k] + u[:, None] + v, atol=1e-8)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(11, 5, 5), (9, 16, 16), (3, 64, 40), (4, 33, 70)])
+def test_mild_problems_have_the_plans_and_gradients_of_the_other_ways(shape, dtype, monkeypatch):
+    """With weights, absent points and forbidden entries, and problems among them that are not mild."""
+    B, n, m = shape
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(shape, generator=g, dtype=torch.float64)
+    logits[1] *= 30
+    logits[0, 0, 1] = -torch.inf
+    a, b = (torch.rand(B, size, generator=g, dtype=torch.float64) + 0.1 for size in (n, m))
+    a[2, 1] = b[2, 0] = 0.0
+    a, b, probe = (
+        a / a.sum(1, keepdim=True),
+        b / b.sum(1, keepdim=True),
+        torch.randn(shape, generator=g, dtype=torch.float64),
+    )
+
+    def results() -> list[torch.Tensor]:
+        x, tau = logits.to(dtype).requires_grad_(), torch.tensor([0.7], dtype=torch.float64, requires_grad=True)
+        w_a, w_b = a.clone().requires_grad_(), b.clone().requires_grad_()
+        P = balance(x, tau, w_a, w_b, 1e-11, 100_000)
+        P.backward(probe.to(dtype))
+        slopes = w_a.grad[a > 0], w_b.grad[b > 0]  # those in absent points mean nothing
+        return [t.double() for t in (P.detach(), x.grad, tau.grad, *slopes)]
+
+    mild = results()
+    monkeypatch.setattr(balance_cpu, "scale_plans", lambda *_: None)
+    monkeypatch.setattr(balance_cpu, "pull_plans", lambda *_: None)
+    accuracy = {torch.float64: 1e-8, torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+    for own, other in zip(mild, results(), strict=True):
+        scale = float(other.abs().max())
+        torch.testing.assert_close(own, other, atol=accuracy * scale, rtol=0)

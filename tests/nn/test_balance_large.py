@@ -6,6 +6,7 @@ import torch
 from oracles import uniform
 from otformer.nn import DoublyStochastic, balance_cpu, balance_large
 from otformer.nn.balance import _backend
+from otformer.nn.balance_cpu import LANES_SIDE
 
 
 def test_a_row_with_less_mass_than_tol_does_not_undo_the_others():
@@ -18,10 +19,10 @@ def test_a_row_with_less_mass_than_tol_does_not_undo_the_others():
     assert float(P[0].sum()) == pytest.approx(1e-9, rel=1e-3)
 
 
-@pytest.mark.parametrize("shape", [(32, 32), (33, 32), (32, 33), (4, 2000), (2000, 4)])
+@pytest.mark.parametrize("shape", [(128, 128), (129, 128), (128, 129), (4, 2000), (2000, 4)])
 def test_one_long_side_makes_a_problem_large(shape):
     """The solver of small problems takes three times as long for 8 × 2,000."""
-    assert _backend(torch.empty(1, *shape)) is (balance_cpu if max(shape) <= 32 else balance_large)
+    assert _backend(torch.empty(1, *shape)) is (balance_cpu if max(shape) <= LANES_SIDE else balance_large)
 
 
 @pytest.mark.filterwarnings("ignore:not converged")

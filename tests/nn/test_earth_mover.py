@@ -264,7 +264,7 @@ NOT_THERE = NOT_THERE & torch.tensor([True, True, False])[:, None]
     ("words", "call"),
     [
         (("problem 1", "x", "finite"), lambda: of.emd_batch(BAD, GOOD)),
-        (("problem 1", "y", "finite"), lambda: of.emd_batch(GOOD, BAD * torch.inf)),
+        (("problem 0", "y", "finite"), lambda: of.emd_batch(GOOD, BAD * torch.inf)),
         (("y", "finite"), lambda: of.emd_batch(GOOD[0], BAD[1])),
         (("problem 2", "x_mask", "no point"), lambda: of.emd_batch(GOOD, GOOD, x_mask=NOT_THERE)),
         (("x must have points, got none",), lambda: of.emd_batch(GOOD[:, :0], GOOD)),
@@ -298,3 +298,13 @@ def test_bad_input_is_one_line(words, call):
     line = str(caught.value)
     assert "\n" not in line
     assert all(word in line for word in words), line
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_a_point_that_is_not_finite_is_refused_by_the_number_of_its_problem(dtype, value):
+    x, y = torch.zeros(3, 4, 2, dtype=dtype), torch.zeros(3, 4, 2, dtype=dtype)
+    x[1, 2, 0] = value
+    for given, name in (((x, y), "x"), ((y, x), "y"), ((list(x), list(y)), "x")):
+        with pytest.raises(ValueError, match=f"^problem 1: {name} must be finite"):
+            of.nn.EarthMover()(*given)

@@ -28,7 +28,7 @@ from torch.autograd import Function
 from torch.library import custom_op
 
 from otformer.nn import balance_cpu, balance_gpu, balance_large
-from otformer.nn.balance_cpu import SMALL_SIDE
+from otformer.nn.balance_cpu import LANES_SIDE, SMALL_SIDE
 from otformer.nn.balance_problems import Gradients, LogitStack, Plans, check_after, check_before, check_logits, ordinary
 from otformer.transport.types import Goal
 
@@ -189,6 +189,7 @@ class BalanceBackward(Gradient):
 
 def _backend(logits: Tensor) -> Any:
     """Choose the module that does the work."""
-    if max(logits.shape[1:]) > SMALL_SIDE or not (logits.device.type == "cpu" or balance_gpu.usable(logits)):
-        return balance_large
-    return balance_gpu if logits.is_cuda else balance_cpu
+    side = max(logits.shape[1:])
+    if logits.device.type == "cpu":
+        return balance_cpu if side <= LANES_SIDE else balance_large
+    return balance_gpu if side <= SMALL_SIDE and balance_gpu.usable(logits) else balance_large

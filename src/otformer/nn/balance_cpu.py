@@ -29,6 +29,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from otformer.nn import balance_large
+from otformer.nn.balance_lanes import pull_plans, scale_plans
 from otformer.nn.balance_problems import Gradients, LogitStack, Plans
 from otformer.transport.derivatives.implicit import DIRECT_RIDGE
 from otformer.transport.solvers.blocks import LAYERS
@@ -37,51 +39,79 @@ from otformer.transport.solvers.stacked import Stack, run_stack
 from otformer.transport.types import Array, Goal
 
 CHUNK_ENTRIES = 2**17  # entries of a chunk: 1 MiB in float64
-SMALL_SIDE = 32  # rows and columns at most
+SMALL_SIDE = 32  # rows and columns at most, of problems that are not mild
+LANES_SIDE = 128  # rows and columns at most, of those that are
+RESIDUAL, SINGLE_RESIDUAL = 1e-12, 1e-10  # relative, of gradients in float64 and in less
 SMALL_SINKHORN, SMALL_STEPS = 6, 64  # Sinkhorn steps, and all steps, at most
 
 
 def solve(stack: LogitStack, goal: Goal, out: Plans) -> None:
-    """Fill in plans, potentials and errors of all problems."""
+    """Fill in plans, potentials and errors: of mild problems, and up to `SMALL_SIDE` of the others."""
 
-    def solve_part(part: slice) -> None:
-        X, _, w_a, w_b = _read(stack, part)
+    def mild(k: Tensor) -> None:
+        part = slice(int(k[0]), int(k[-1]) + 1)
+        P, f, g, error = (_numbers(t[part]) for t in out)
+        scale_plans(*_given(stack, k), goal.tol, P, f, g, error)
+        for whole, own in zip(out, (P, f, g, error), strict=True):
+            _put(whole, part, own)
+
+    def small(k: Tensor) -> None:
+        X, _, w_a, w_b = _read(stack, k)
         u, v = solve_small(X, w_a, w_b, goal.tol, goal.max_depth // LAYERS)
         plan = _plan(X, u, v)
         off = np.maximum(np.abs(plan.sum(1) - w_a).max(0), np.abs(plan.sum(0) - w_b).max(0))  # of what is returned
         off /= np.maximum(w_a.max(0), w_b.max(0))
-        out.P[part], out.f[part], out.g[part], out.error[part] = (_back(t) for t in (plan, u, v, off))
+        for whole, own in zip(out, (plan, u, v, off), strict=True):
+            whole[k] = _back(own).to(whole)
 
-    _each_chunk(stack.logits, solve_part)
+    _each_chunk(stack.logits, torch.arange(len(out.f), device="cpu"), mild)
+    if max(stack.logits.shape[1:]) <= SMALL_SIDE:
+        _each_chunk(stack.logits, (~(out.error <= goal.tol)).nonzero()[:, 0], small)
 
 
 def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients) -> None:
     """Fill in the gradients of a loss with the gradient G in the plans."""
+    finished = torch.zeros(len(G), dtype=torch.bool, device="cpu")
+    least = RESIDUAL if stack.logits.dtype == torch.float64 else SINGLE_RESIDUAL
 
-    def pull_part(part: slice) -> None:
-        X, tau, *_ = _read(stack, part)
-        P = _plan(X, _along(f[part]), _along(g[part]))
-        M = np.multiply(P, _along(G[part]), out=np.zeros_like(P), where=P > 0)  # what meets no mass is not read
+    def mild(k: Tensor) -> None:
+        part = slice(int(k[0]), int(k[-1]) + 1)
+        Y, w_u, w_v, heat = filled = [_numbers(t[part]) for t in out]
+        L, tau, a, b = _given(stack, k)
+        own_f, own_g, own_G = (_numbers(t[part]) for t in (f, g, G))
+        pull_plans(L, tau, a, b, own_f, own_g, own_G, least, Y, w_u, w_v, heat, finished[part].numpy())
+        for whole, own in zip(out, filled, strict=True):
+            _put(whole, part, own)
+
+    def small(k: Tensor) -> None:
+        X, tau, *_ = _read(stack, k)
+        P = _plan(X, _along(f[k]), _along(g[k]))
+        M = np.multiply(P, _along(G[k]), out=np.zeros_like(P), where=P > 0)  # what meets no mass is not read
         u, v = solve_marginals_small(P, M.sum(1), M.sum(0))
         P *= u[:, None] + v
         M -= P
         M /= tau
         heat = -np.multiply(M, X, out=np.zeros_like(M), where=M != 0).sum((0, 1))
-        out.Y[part], out.w_u[part], out.w_v[part], out.heat[part] = (_back(t) for t in (M, u, v, heat))
+        for whole, own in zip(out, (M, u, v, heat), strict=True):
+            whole[k] = _back(own).to(whole)
 
-    _each_chunk(stack.logits, pull_part)
+    _each_chunk(stack.logits, torch.arange(len(G), device="cpu"), mild)
+    left = (~finished).nonzero()[:, 0]
+    if max(stack.logits.shape[1:]) <= SMALL_SIDE:
+        _each_chunk(stack.logits, left, small)
+    else:
+        balance_large.backward(stack, G, f, g, out, left)
 
 
-def _each_chunk(logits: Tensor, work: Callable[[slice], None]) -> None:
-    """Call ``work`` on each chunk. Errors show what is not a number; in a gradient it tells a GradScaler its scale."""
+def _each_chunk(logits: Tensor, problems: Tensor, work: Callable[[Tensor], None]) -> None:
+    """Call ``work`` on chunks. Errors show what is not a number; in a gradient it tells a GradScaler its scale."""
 
     @torch.no_grad()  # this and numpy's settings are a thread's own
-    def quietly(part: slice) -> None:
+    def quietly(part: Tensor) -> None:
         with np.errstate(all="ignore"):
             work(part)
 
-    size = max(1, CHUNK_ENTRIES // logits[0].numel())
-    parts = [slice(start, min(start + size, len(logits))) for start in range(0, len(logits), size)]
+    parts = problems.split(max(1, CHUNK_ENTRIES // logits[0].numel())) if len(problems) else ()
     threads = min(torch.get_num_threads(), len(parts))
     if threads < 2:
         for part in parts:
@@ -92,11 +122,27 @@ def _each_chunk(logits: Tensor, work: Callable[[slice], None]) -> None:
             pass
 
 
-def _read(stack: LogitStack, part: slice) -> tuple[Array, Array, Array, Array]:
+def _numbers(t: Tensor) -> Array:
+    """Return t as an array in memory's order; numbers of less than 32 bits become float32."""
+    return (t if t.dtype in (torch.float32, torch.float64) else t.float()).contiguous().numpy()
+
+
+def _put(whole: Tensor, part: slice, own: Array) -> None:
+    """Write back what `_numbers` copied."""
+    if own.ctypes.data != whole[part].data_ptr():
+        whole[part] = torch.from_numpy(own).to(whole)
+
+
+def _given(stack: LogitStack, k: Tensor) -> tuple[Array, Array, Array, Array]:
+    """Return logits [B, n, m], τ [B] and weights [B, n], [B, m] of equal sums, of problems that follow each other."""
+    tau, w_a, w_b = (t.contiguous().numpy() for t in stack.numbers(k))
+    return _numbers(stack.logits[int(k[0]) : int(k[-1]) + 1]), tau, w_a, w_b
+
+
+def _read(stack: LogitStack, k: Tensor) -> tuple[Array, Array, Array, Array]:
     """Return X = (logits − greatest)/τ [n, m, B], −∞ for absent points; τ [B]; weights [n, B], [m, B] of equal sums."""
-    k = torch.arange(part.start, part.stop, device="cpu")
     tau, w_a, w_b = (np.ascontiguousarray(t.numpy().T) for t in stack.numbers(k))
-    X = _along(stack.logits[part])
+    X = _along(stack.logits[k])
     for w, absent in ((w_a, w_a == 0), (w_b, w_b == 0)):
         if absent.any():
             X[np.broadcast_to(absent[:, None] if w is w_a else absent, X.shape)] = -np.inf

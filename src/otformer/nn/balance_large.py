@@ -116,9 +116,9 @@ def _sinkhorn(X: Tensor, a: Tensor, b: Tensor, g: Tensor, steps: int) -> tuple[T
     return f, g
 
 
-def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients) -> None:
-    """Fill in the gradients of a loss with the gradient G in the plans."""
-    for k in torch.arange(len(G), device=G.device).split(stack_size(G)):
+def backward(stack: LogitStack, G: Tensor, f: Tensor, g: Tensor, out: Gradients, problems: Tensor | None = None) -> None:
+    """Fill in the gradients of a loss with the gradient G in the plans, of some problems or of all."""
+    for k in (torch.arange(len(G), device=G.device) if problems is None else problems).split(stack_size(G)):
         X, tau, *_ = _read(stack, k)
         P = _plan(X, f[k].double(), g[k].double())
         M = torch.where(P > 0, P * G[k], 0.0)

@@ -199,7 +199,7 @@ def _read(x: Any, y: Any, a: Any, b: Any, x_mask: Any, y_mask: Any) -> _Batch:
     lead = x.ndim == 3
     x, y, rows, columns, w_a, w_b = (t if lead else t[None] for t in (x, y, rows, columns, *_masses(a, b, rows, columns)))
     for name, t, mask in (("x", x, rows), ("y", y, columns)):
-        fine = (t.detach().abs() <= LARGEST) | ~mask[..., None]
+        fine = (t.detach().isfinite() & (t.detach().abs() <= LARGEST)) | ~mask[..., None]  # LARGEST is inf in float32
         refuse(~fine.flatten(1).all(1), f"{name} must be finite and at most {LARGEST:g}, got nan, inf or more")
     return _Batch(x, y, rows, columns, w_a, w_b, lead)
 

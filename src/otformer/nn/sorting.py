@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from otformer import checks
 from otformer.memory import Need, needs, shape
-from otformer.nn import inputs
+from otformer.nn import inputs, line_plan
 from otformer.nn.balance import balance
 
 LEAST_SUM = 1e-100  # of a plan that did not converge: less is nothing, and its inverse square overflows
@@ -48,8 +48,8 @@ class Sorting(nn.Module):
         self.reg = checks.positive("reg", reg)
         self.tol, self.max_depth = checks.not_negative("tol", tol), checks.count("max_depth", max_depth, least=2)
 
-    def _plan(self, x: Tensor, a: Tensor, edges: Tensor, count: Tensor) -> Tensor:
-        """Compute the plan [B, n, s] of values x [B, n], weights a [B, n], onto the pieces between edges [B, s + 1]."""
+    def _problem(self, x: Tensor, a: Tensor, edges: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return x standardised [B, n], places y, weights b and the start [B, s] of the pieces between edges [B, s + 1]."""
         b, places = edges.diff(dim=1), (edges[:, 1:] + edges[:, :-1]) / 2
         flat = (1 - count.square().reciprocal()).clamp_min(1e-9)  # one item has no variance
         y = (places - 0.5) * (12 / flat).sqrt()
@@ -58,10 +58,19 @@ class Sorting(nn.Module):
             blur = 1 / (self.reg / 4 + math.hypot(1, self.reg / 4))  # ρ; no difference of great numbers
             steps = -2 * blur * _quantiles(x, a, edges[:, 1:-1]) * y.diff(dim=1)
             start = nn.functional.pad(steps.cumsum(1), (1, 0))
+        return x, y, b, start
+
+    def _plan(self, x: Tensor, a: Tensor, y: Tensor, b: Tensor, start: Tensor) -> Tensor:
+        """Compute the plan [B, n, s] of a `_problem`."""
         # (x − y)² = x² − 2 x y + y², of which a plan of given sums sees the middle term alone
         logits = torch.stack([2 * x, torch.ones_like(x)], 2) @ torch.stack([y, start], 1)
         logits = logits - logits.detach().amax(2, keepdim=True)
         return balance(logits, x.new_full((1,), self.reg), a, b, self.tol, self.max_depth, "values")
+
+    def _pieces(self, x: Tensor, a: Tensor, edges: Tensor, count: Tensor) -> Tensor:
+        """Compute the plan [B, n, s] of values x [B, n], weights a [B, n], onto the pieces between edges [B, s + 1]."""
+        x, y, b, start = self._problem(x, a, edges, count)
+        return self._plan(x, a, y, b, start)
 
     def _need(self, values: Tensor, pieces: int | None = None) -> Need:
         """Estimate the memory of the plan of n values onto so many pieces, by default n."""
@@ -93,15 +102,15 @@ class SoftSort(Sorting):
         """values (..., n) → soft sorted values (..., n). weights (..., n), default equal; mask (..., n), True = present."""
         x, a, count = _read(values, weights, mask)
         x, a, scale = _unit(x, a)
-        sorted_values = _whole(_means(self._places(x, a, count).mT, x[:, :, None])[:, :, 0], scale)
+        sorted_values = _whole(self._onto_places(x, a, count, x[:, :, None], back=True)[:, :, 0], scale)
         return sorted_values.to(values.dtype).reshape(values.shape)
 
     @needs(lambda self, values, **_: self._need(values))
     def rank(self, values: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """values (..., n) → soft ranks (..., n), from 0 for the smallest; 0 for absent items."""
         x, a, count = _read(values, weights, mask)
-        P = self._places(x, a, count)
-        return _means(P, torch.arange(x.shape[1], device=x.device).to(x)[:, None]).to(values.dtype).reshape(values.shape)
+        places = torch.arange(x.shape[1], device=x.device).to(x)[:, None]
+        return self._onto_places(x, a, count, places, back=False).to(values.dtype).reshape(values.shape)
 
     @needs(lambda self, values, **_: self._need(values))
     def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
@@ -110,14 +119,31 @@ class SoftSort(Sorting):
         if not isinstance(columns, Tensor) or columns.shape[:-1] != values.shape or not columns.is_floating_point():
             expected = f"a tensor of floats of shape {(*values.shape, 'c')}"
             raise checks.ArgumentError("columns", f"be {expected}", inputs.kind(columns))
-        P = self._places(x, a, count)
-        table = torch.where(P.sum(2, keepdim=True) > 0, columns.reshape(*x.shape, columns.shape[-1]).to(P), 0.0)
-        return _means(P.mT, table).to(columns.dtype).reshape(columns.shape)
+        table = torch.where(a[:, :, None] > 0, columns.reshape(*x.shape, columns.shape[-1]).to(x), 0.0)
+        return self._onto_places(x, a, count, table, back=True).to(columns.dtype).reshape(columns.shape)
 
-    def _places(self, x: Tensor, a: Tensor, count: Tensor) -> Tensor:
-        """Plan P [B, n, n] onto as many places as there are items; the other places stay empty."""
+    def _onto_places(self, x: Tensor, a: Tensor, count: Tensor, table: Tensor, back: bool) -> Tensor:
+        """Average a table of places [n, c] for each item, or (``back``) one of items [B, n, c] for each place.
+
+        There are as many places as items; the others stay empty. Long lists need no n × n plan (line_plan.py).
+        """
         steps = torch.arange(x.shape[1] + 1, dtype=x.dtype, device=x.device)
-        return self._plan(x, a, (steps / count).clamp_max(1.0), count)
+        x, y, b, start = self._problem(x, a, (steps / count).clamp_max(1.0), count)
+        table = table.expand(len(x), *table.shape[-2:])
+
+        def by_plan(x: Tensor, a: Tensor, table: Tensor, y: Tensor, b: Tensor, start: Tensor) -> Tensor:
+            P = self._plan(x, a, y, b, start)
+            return _means(P.mT if back else P, table)
+
+        if not line_plan.usable(x, a, self.tol):
+            return by_plan(x, a, table, y, b, start)
+        lines, found = line_plan.find_lines(x, a, y, b, start / self.reg, self.reg, self.tol, self.max_depth)
+        means = line_plan.Carry.apply(x[found], a[found], table[found], lines, back)
+        means = means / (lines.sums() if back else torch.where(a > 0, a, 1.0)[found])[:, :, None]
+        if bool(found.all()):
+            return means
+        others = by_plan(*(t[~found] for t in (x, a, table, y, b, start)))
+        return torch.zeros_like(table, dtype=means.dtype).index_put((found,), means).index_put((~found,), others)
 
 
 class SoftRank(SoftSort):
@@ -156,7 +182,7 @@ class SoftTopK(Sorting):
         cut = 1 - share if self.largest else share
         edges = torch.cat([torch.zeros_like(cut), cut, torch.ones_like(cut)], 1)
         chosen = x.new_tensor([[0.0], [1.0]] if self.largest else [[1.0], [0.0]])
-        return _means(self._plan(x, a, edges, count), chosen).to(values.dtype).reshape(values.shape)
+        return _means(self._pieces(x, a, edges, count), chosen).to(values.dtype).reshape(values.shape)
 
     def extra_repr(self) -> str:
         return f"k={self.k}, largest={self.largest}, {super().extra_repr()}"
@@ -193,7 +219,7 @@ class SoftQuantile(Sorting):
         x, a, count, scale = (t.repeat_interleave(Q, 0) for t in (x, a, count, scale))
         start = self.levels.to(x).repeat(len(x) // Q)[:, None] * (count - 1) / count
         edges = torch.cat([torch.zeros_like(start), start, start + 1 / count, torch.ones_like(start)], 1).clamp_max(1.0)
-        found = _whole(_means(self._plan(x, a, edges, count).mT, x[:, :, None])[:, 1], scale)
+        found = _whole(_means(self._pieces(x, a, edges, count).mT, x[:, :, None])[:, 1], scale)
         lead = values.shape[:-1]
         return found.to(values.dtype).reshape((*lead, Q) if self.several else lead)
 

@@ -1,0 +1,117 @@
+"""Plans of long lists by factors: the same numbers and gradients as the n × n plan of the other path, and as brute force."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp
+from torch.autograd import gradcheck
+
+from oracles import uniform
+from otformer.nn import SoftRank, SoftSort
+from otformer.nn import line_plan as lines
+
+N = 120
+FAMILIES = {
+    "normal": lambda g: torch.randn(3, N, generator=g, dtype=torch.float64),
+    "uniform": lambda g: torch.rand(3, N, generator=g, dtype=torch.float64),
+    "sorted": lambda g: torch.linspace(-1, 2, N, dtype=torch.float64).repeat(3, 1),
+    "ties": lambda g: torch.randint(20, (3, N), generator=g).double(),
+    "few values": lambda g: torch.randint(3, (3, N), generator=g).double(),
+    "heavy tails": lambda g: torch.tan(3.1 * (torch.rand(3, N, generator=g, dtype=torch.float64) - 0.5)),
+    "clusters": lambda g: torch.randint(5, (3, N), generator=g) + 0.01 * torch.randn(3, N, generator=g).double(),
+}
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """How many lists went this way, of how many."""
+    counts, find = [0, 0], lines.find_lines
+
+    def counted(x, *rest):
+        found = find(x, *rest)
+        counts[0] += int(found[1].sum())
+        counts[1] += len(x)
+        return found
+
+    monkeypatch.setattr(lines, "find_lines", counted)
+    return counts
+
+
+def plan_of(x: np.ndarray, reg: float) -> np.ndarray:
+    """The plan of standardised values onto the places, in sorted order, by Sinkhorn's iterations on logarithms."""
+    n, x = len(x), np.sort((x - x.mean()) / x.std())
+    y = ((np.arange(n) + 0.5) / n - 0.5) * np.sqrt(12 / (1 - 1 / n**2))
+    X, v = 2 * np.outer(x, y) / reg, np.zeros(n)
+    for _ in range(20_000):
+        u = -np.log(n) - logsumexp(X + v, axis=1)
+        new = -np.log(n) - logsumexp(X + u[:, None], axis=0)
+        v, moved = new, np.abs(new - v).max()
+        if moved < 1e-13:
+            break
+    return np.exp(X + u[:, None] + v)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_factors_give_the_plan_of_sinkhorn_s_iterations(family, taken):
+    x, reg = FAMILIES[family](torch.Generator().manual_seed(0))[:1], 0.2
+    order = x.argsort(1)
+    P = plan_of(x[0].numpy(), reg)
+    np.testing.assert_allclose(SoftSort(reg, tol=1e-11)(x)[0], N * P.T @ x.sort().values[0].numpy(), atol=1e-7)
+    ranks = SoftRank(reg, tol=1e-11)(x)[0][order[0]]
+    np.testing.assert_allclose(ranks, N * P @ np.arange(N), atol=1e-7)
+    assert taken == [2, 2]
+
+
+@pytest.mark.parametrize("reg", [1e-3, 1e-2, 0.1, 3.0])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_numbers_and_gradients_are_those_of_the_other_path(family, reg, taken, monkeypatch):
+    x = FAMILIES[family](torch.Generator().manual_seed(1))
+    w = uniform(2, 3, N) + 0.1
+    mask = torch.ones(3, N, dtype=torch.bool)
+    mask[1, 90:] = False
+    probe = uniform(3, 3, N)
+    table = uniform(4, 3, N, 2)
+
+    def results() -> list[torch.Tensor]:
+        found = []
+        for call in (
+            lambda x, w, t: SoftSort(reg, tol=1e-10)(x, w),
+            lambda x, w, t: SoftRank(reg, tol=1e-10)(x, None, mask),
+            lambda x, w, t: SoftSort(reg, tol=1e-10).carry(x, t, w, mask)[..., 0],
+        ):
+            inputs = [t.clone().requires_grad_() for t in (x, w, table)]
+            out = call(*inputs)
+            out.backward(probe)
+            found += [out.detach(), *(t.grad for t in inputs if t.grad is not None)]
+        return found
+
+    here = results()
+    assert taken[0] == taken[1] or (family, reg) in {("heavy tails", 1e-3), ("clusters", 1e-3), ("few values", 1e-3)}
+    monkeypatch.setattr(lines, "LINE_FROM", 10**9)
+    for own, other in zip(here, results(), strict=True):
+        torch.testing.assert_close(own, other, atol=1e-6 * float(1 + other.abs().max()), rtol=0)
+
+
+def test_gradients_are_those_of_finite_differences():
+    x, w = (uniform(5, 1, 40) * 3).requires_grad_(), (uniform(6, 1, 40) + 0.3).requires_grad_()
+    for layer in (SoftSort(0.3, tol=1e-12), SoftRank(0.3, tol=1e-12)):
+        assert gradcheck(layer, (x, w), fast_mode=True, atol=1e-4)
+
+
+def test_a_list_that_does_not_go_this_way_leaves_the_others_alone(taken):
+    x = torch.randn(3, N, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x[1] = 1.0
+    x[1, 5] = 1e9  # no blur reaches the others
+    found = SoftRank(1e-6, max_depth=100_000)(x.requires_grad_())
+    found.square().sum().backward()
+    assert 0 < taken[0] < taken[1]
+    assert x.grad.isfinite().all()
+    alone = SoftRank(1e-6)(x.detach()[2:])
+    torch.testing.assert_close(found[2:].detach(), alone, atol=1e-6, rtol=0)
+
+
+def test_it_is_differentiable_once():
+    x = uniform(7, 1, 50).requires_grad_()
+    (first,) = torch.autograd.grad(SoftRank()(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="this layer can be differentiated once"):
+        torch.autograd.grad(first.sum(), x)
