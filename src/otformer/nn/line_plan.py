@@ -24,7 +24,8 @@ from otformer.transport.compiled import compiled, in_threads
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.types import Array
 
-LINE_FROM = 33  # values from which on factors are faster than the plan itself
+LINE_FROM = 40  # values from which on factors are faster than the plan itself
+LEAST_BLUR = 5.0  # reg n²: below, values hardly mix, and many lists would be given up
 LOSS, LEAST_LOSS = 1e-2, 1e-15  # of the plan, relative to tol, and the least that numbers know of
 MOST_LOSS = 1e-8
 ROOM, MOST_ROOM = 32, 512  # entries of a factor for each point, at first and at most
@@ -140,11 +141,13 @@ class Lines(NamedTuple):
         return torch.from_numpy(found)
 
 
-def usable(x: Tensor, a: Tensor, tol: float) -> bool:
+def usable(x: Tensor, a: Tensor, reg: float, tol: float) -> bool:
     """Whether lists x [B, n] with weights a go here: long ones on a CPU, all their numbers ordinary, in no transform."""
     if torch.compiler.is_compiling() or checks.is_transformed(x) or checks.has_tangent(x) or checks.has_tangent(a):
         return False
     if x.device.type != "cpu" or x.shape[1] < LINE_FROM or not len(x) or tol * LOSS < LEAST_LOSS:
+        return False
+    if reg * x.shape[1] ** 2 < LEAST_BLUR:
         return False
     return bool(x.isfinite().all() & a.isfinite().all() & (a >= 0).all() & (a.amax(1) > 0).all())
 
@@ -215,3 +218,8 @@ class CarryBackward(Gradient):
 
         in_threads(work, len(G), lines.order.size * ROOM)
         return torch.from_numpy(in_x), torch.from_numpy(in_a), torch.from_numpy(in_T).mT.contiguous()
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, H: Tensor, *rest: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        each = [CarryBackward.apply(own, *rest) for own in H.movedim(in_dims[0], 0)]
+        return tuple(torch.stack(t) for t in zip(*each, strict=True)), (0, 0, 0)
