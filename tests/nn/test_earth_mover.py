@@ -275,7 +275,7 @@ NOT_THERE = NOT_THERE & torch.tensor([True, True, False])[:, None]
         (("x and y", "same batch"), lambda: of.emd_batch([GOOD[0]], [GOOD[0], GOOD[1]])),
         (("y", "float32", "float64"), lambda: of.emd_batch(GOOD, GOOD.double())),
         (("x", "tensor of floats", "int64"), lambda: of.emd_batch(GOOD.long(), GOOD)),
-        (("x", "tensor of floats", "float32"), lambda: of.emd_batch(GOOD.numpy(), GOOD)),
+        (("x", "tensor of floats", "ndarray"), lambda: of.emd_batch(GOOD.numpy(), GOOD)),
         (("x", "at least one cloud"), lambda: of.emd_batch([], [])),
         (("x[1]", "shape (n, d)"), lambda: of.emd_batch([GOOD[0], GOOD[0, 0]], [GOOD[0], GOOD[0]])),
         (("x", "one dimension", "dimension 1"), lambda: of.emd_batch([GOOD[0], GOOD[0][:, :1]], [GOOD[0], GOOD[0]])),

@@ -145,3 +145,11 @@ def test_many_gradients_at_once_are_those_of_one_after_the_other(taken):
         return torch.autograd.grad(out, x, probe, retain_graph=True)[0]
 
     torch.testing.assert_close(torch.func.vmap(pull)(G), torch.stack([pull(probe) for probe in G]))
+
+
+def test_a_gradient_whose_equations_are_not_solved_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    pull = lines._pull
+    monkeypatch.setattr(lines, "_pull", lambda *given: max(pull(*given), 0.5))
+    x = torch.linspace(0, 1, 50, dtype=torch.float64).requires_grad_()
+    with pytest.warns(RuntimeWarning, match="conjugate gradients left 0.5 of the residual"):
+        SoftSort(reg=0.1)(x).square().sum().backward()
