@@ -48,7 +48,11 @@ COSTS = {
 }
 MEASURES = dict([*GAINS.values(), *COSTS.values()])
 CHANCE = 1 / 3  # that both seeds of one are on one side of both of the other where nothing differs
-FOUND = ("At the input no variant is ahead", "At the output plan aligns from layer 1", "Plan is nearest, but for the leak")
+FOUND_EARLY = (
+    "At the input no variant is ahead",
+    "At the output plan aligns from layer 1",
+    "Plan is nearest, but for the leak",
+)
 BARS = (  # measures of a panel, what it shows, its axis, and the factor on them
     (("BLEU, held-out", "BLEU, newstest2014"), "Balanced cannot translate", "BLEU, prefix by prefix", 1),
     (("AER, best head",), "Balanced aligns best: it leaks", "AER of the best head, Hansards, %", 100),
@@ -225,7 +229,7 @@ def sides(found: Trainings, variant: str) -> Numbers:
 
 def _draw(found: Trainings) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3)
-    draw_layers(axes[0], found, FOUND)
+    draw_layers(axes[0], found, FOUND_EARLY)
     for ax, (names, title, axis, scale) in zip(axes[1], BARS, strict=True):
         _bars(ax, found, names, title, axis, scale)
     handles, labels = axes[0, 2].get_legend_handles_labels()

@@ -34,19 +34,21 @@ from otformer.lab.experiments.transport_translator import (
 
 LONG = "transport_translator_long.json"  # in data/: what `compare digest` wrote
 COMPARED = (BASE, *CAUSAL)
-
-
-def ahead(found: Trainings, variant: str, when: str, name: str) -> bool:
-    """Whether every seed of the variant is above (for a distance below) every one of softmax."""
-    return found.side(variant, (when, name)) == (-1 if name == "distance" else 1)
-
-
-FOUND = ("At the input plan is far behind", "At the output plan is ahead in every layer", "Plan is nearest in every layer")
+FOUND_LATE = (
+    "At the input plan is far behind",
+    "At the output plan is ahead in every layer",
+    "Plan is nearest in every layer",
+)
 BY_STEP = (  # layer, reading, and what the panel shows
     ("best", "output", "Output: plan stays a little ahead"),
     ("best", "input", "Input: plan falls behind"),
     ("first", "output", "First layer: plan stays far ahead"),
 )
+
+
+def ahead(found: Trainings, variant: str, when: str, name: str) -> bool:
+    """Whether every seed of the variant is above (for a distance below) every one of softmax."""
+    return found.side(variant, (when, name)) == (-1 if name == "distance" else 1)
 
 
 def run(context: Context) -> Outcome:
@@ -109,7 +111,7 @@ def _lasting(found: Trainings, name: str) -> list[str]:
 
 def _draw(found: Trainings) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3)
-    draw_layers(axes[0], found, FOUND)
+    draw_layers(axes[0], found, FOUND_LATE)
     before = Trainings.read()
     for ax, (layer, place, title) in zip(axes[1], BY_STEP, strict=True):
         _by_step(ax, before, f"{layer} layer, {place}", "s--")
