@@ -81,7 +81,7 @@ def solve_columns(
     A: Array, low: Array, at: Array, p: Array, B: Array, low_b: Array, at_b: Array, q: Array, t: Array,
     a: Array, c: Array, k: Array, y: Array, enough: float, d: Array,
 ) -> float:  # fmt: skip
-    """Solve S d = y by conjugate gradients, down to a preconditioned residual of ``enough`` times the first; return which."""
+    """Solve S d = y by conjugate gradients to a preconditioned residual of ``enough`` times the first; return which."""
     d[:] = 0.0
     r, z, row, product = y - c * (y.sum() / c.sum()), np.empty_like(y), np.empty_like(a), np.empty_like(y)
     square = first = precondition(r, c, k, z)

@@ -1,4 +1,4 @@
-"""What experiments left in a folder, read as the work of a stranger: a file may be damaged, huge or not ours."""
+"""What experiments left in a folder, read as untrusted input: a file may be damaged, huge or not ours."""
 
 from __future__ import annotations
 
