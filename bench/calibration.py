@@ -29,9 +29,9 @@ from scipy.optimize import minimize
 from otformer import figures
 from otformer.words.align.aligners import Array, join
 from otformer.words.align.confidence import TRAINED, Curve, curve, log_odds
-from otformer.words.align.hmm.file import SETTINGS
-from otformer.words.align.hmm.model import train_model
+from otformer.words.align.hmm.model import AlignmentSettings, train_model
 from otformer.words.align.methods import METHODS, method
+from otformer.words.align.own_text import STEMS
 from otformer.words.text.gold import Gold, read_gold
 from otformer.words.text.text import read_lines
 
@@ -97,7 +97,8 @@ def own_posteriors(folder: Path) -> Iterator[Posteriors]:
         text = [(e, f) for e, f in zip(*sides, strict=True) if e and f and max(len(e), len(f)) <= 50][:MOST_TEXT]
         tested = [[line.split() for line in read_lines(folder / name / f"test.{side}")] for side in ("src", "tgt")]
         pairs = list(zip(*tested, strict=True))[:MOST_GOLD]
-        found = [train_model(text, settings).pruned().posteriors(pairs) for settings in SETTINGS]
+        kinds = [AlignmentSettings(stem_letters=letters) for letters in (None, *STEMS)]
+        found = [train_model(text, settings).pruned().posteriors(pairs) for settings in kinds]
         A, B = ([np.mean(same, axis=0) for same in zip(*side, strict=True)] for side in zip(*found, strict=True))
         yield Posteriors(A, B, read_gold(folder / name / "test.gold")[: len(pairs)])
 

@@ -173,7 +173,7 @@ BAD: list[tuple[Any, str]] = [
         lambda: of.solve_sample(HALF, OTHER, a=torch.full((9,), 1 / 9).half(), b=torch.full((7,), 1 / 7)),
         "a and b must have the",
     ),
-    (lambda: of.solve_sample(HALF, OTHER, reg=1e-320), "reg must be a positive, finite number"),
+    (lambda: of.solve_sample(HALF, OTHER, reg=1e-320), "reg must be above 1e-300, got 1e-320"),
     (
         lambda: of.solve_streamed(None, None, cost=of.Features.of_points(HALF, OTHER)),
         "cost must be Features in float32 or float64, got torch.float16",

@@ -13,7 +13,9 @@ from otformer.words.align.hmm import em, orders
 from otformer.words.align.hmm.file import read_models, write_models
 from otformer.words.align.hmm.model import AlignmentSettings, train_model
 from otformer.words.align.hmm.numbered import Text
-from otformer.words.align.hmm.orders import FURTHEST, Direction
+from otformer.words.align.hmm.orders import Direction
+
+FURTHEST = 15  # jumps of `direction`
 
 
 def direction(m, kappa=2.0, seed=0):

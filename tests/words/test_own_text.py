@@ -150,7 +150,7 @@ def test_what_was_stopped_goes_on_and_gives_the_same_bytes(text, folder, tmp_pat
     assert contents(tmp_path / "model") == contents(folder)
     assert os.listdir(tmp_path) == ["model"]
     assert sum(done) == own_text.ROUNDS_AND_READING * len(text)
-    assert len(done) < own_text.ROUNDS_AND_READING + 3
+    assert len(done) <= own_text.ROUNDS_AND_READING + 3  # each model begins with what was done
 
 
 def test_other_text_or_settings_start_anew(text, tmp_path):
@@ -265,12 +265,9 @@ def test_scripts_without_spaces_are_split_by_letters():
     assert words("한국어 text") == ["한국어", "text"]
 
 
-def test_stems_are_chosen_from_the_text():
-    endings = [("".join(s), e) for s in zip(*[iter(SYLLABLES)] * 2, strict=False) for e in ("", "ka", "kin")]
-    words_ = ["".join(pair) for pair in endings]
-    assert own_text.stem_letters(Text.of([(words_, words_)])) in (5, 6)
-    letters = [[chr(0x4E00 + k)] for k in range(50)]
-    assert own_text.stem_letters(Text.of(zip(letters, letters, strict=True))) is None
+@pytest.mark.parametrize(("source", "target", "stems"), [("talossa", "猫", [5, 3]), ("猫", "house", [3]), ("猫", "cat", [])])
+def test_stems_are_shorter_than_a_word_of_the_text(source, target, stems):
+    assert own_text.stem_letters(Text.of([([source], [target])])) == stems
 
 
 def test_hostile_text_trains_or_is_left_out(tmp_path, text):
@@ -376,9 +373,9 @@ def test_every_damaged_field_is_named_in_one_line(folder, tmp_path, name, how):
     "change",
     [
         {"format": "2"}, {"languages": 3}, {"languages": "x"}, {"by": "letters"}, {"letters": []}, {"letters": [None, 0]},
-        {"letters": [5, None]}, {"letters": [None, True]}, {"letters": [None, "5"]}, {"letters": 5}, {"letters": [None] * 3},
-        {"null": -1}, {"null": float("nan")}, {"null": "5"}, {"threshold": 1}, {"threshold": None}, {"pairs": -1},
-        {"pairs": 1.5}, {"left_out": "no"}, {"more": 1}, {"by": None}, {"letters": [None]},
+        {"letters": [5, None]}, {"letters": [None, True]}, {"letters": [None, "5"]}, {"letters": 5}, {"null": -1},
+        {"letters": [None, 5, 3, 2]}, {"null": float("nan")}, {"null": "5"}, {"threshold": 1}, {"threshold": None},
+        {"pairs": -1}, {"pairs": 1.5}, {"left_out": "no"}, {"more": 1}, {"by": None}, {"letters": [None]},
     ],
 )  # fmt: skip
 def test_every_setting_is_checked(folder, tmp_path, change):

@@ -171,3 +171,14 @@ def test_the_text_without_tags_is_read_as_a_reader_sees_it():
     for _ in range(50):
         text = random_sentence(rng, 9)
         assert parse(escape(text)).text == text
+
+
+def test_an_aligner_of_ones_own_text_makes_the_links(tmp_path):
+    text = [("ruma kala", "house fish"), ("ruma suuri", "house big"), ("kala suuri", "fish big")] * 8
+    aligner = of.words.train(text, tmp_path / "model", by="spaces")
+    pair = ("<b>kala</b> <i>ruma</i>", "house fish")
+    assert transfer([pair], model=aligner) == transfer([pair], model=tmp_path / "model") == ["<i>house</i> <b>fish</b>"]
+    labelled = [[("kala", "B-X"), ("ruma", "O")]]
+    assert of.words.transfer_labels(labelled, ["house fish"], model=aligner) == [[("house", "O"), ("fish", "B-X")]]
+    with pytest.raises(ValueError, match="model must be left out where links are given"):
+        transfer([pair], model=aligner, links=["0-0"])

@@ -142,3 +142,15 @@ def test_nothing_that_a_terminal_obeys_reaches_it():
         assert out.replace("\n", "").replace("\t", "").isprintable()
         assert "b" in out
     assert called(["transfer", "hostile"])[1] == "<b t='\x1b[2J'>b\x9b2J\u202e\x00</b>\n", "a file keeps its text"
+
+
+def test_a_model_of_ones_own_text_aligns(folder):
+    (folder / "text").write_text("ruma kala ||| house fish\nruma suuri ||| house big\nkala suuri ||| fish big\n" * 8)
+    assert called(["align", "--train", "text", "--out", "model"])[0] == 0
+    Path("own").write_text("<b>kala</b> ruma ||| house fish\n")
+    assert called(["transfer", "own", "--model", "model"]) == (0, "house <b>fish</b>\n", "")
+    status, said, line = called(["transfer", "own", "--model", "model", "-l", "de-en"])
+    assert (status, said) == (2, "")
+    assert "--languages" in line
+    assert "--model" in line
+    assert called(["transfer", "own", "--model", "bars"])[0] == 2

@@ -142,7 +142,7 @@ def alike(given: Mapping[str, Tensor | None], others: Mapping[str, Tensor | None
     sets: list[Tensor] = []
     for name, t in given.items():
         if not isinstance(t, Tensor) or not t.is_floating_point():
-            raise checks.ArgumentError(name, "be a tensor of floats", kind(t))
+            raise checks.ArgumentError(name, "be a tensor of floats", t.dtype if isinstance(t, Tensor) else type(t).__name__)
         if t.ndim not in (2, 3):
             last = "m" if name == "cost" else "d"
             raise checks.ArgumentError(name, f"have shape (n, {last}) or (batch, n, {last})", tuple(t.shape))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 ALIGNER_FORMAT = "otformer aligner 1"
 ABOUT, TENSORS = "model.json", "model.safetensors"
-MOST_MODELS = 2  # of words and of stems
+MOST_MODELS = 3  # of words and of stems
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class OwnAligner(Hmm):
         return cls(models, any_languages(about.languages), about.null, about.threshold, about=about)
 
     def __repr__(self) -> str:
-        pairs = " and ".join(f"{len(model.pair_keys):,}" for model in self.models)
+        pairs = ", ".join(f"{len(model.pair_keys):,}" for model in self.models)
         return f"OwnAligner({self.about.languages}, of {self.about.pairs:,} sentence pairs; {pairs} pairs of words)"
 
 

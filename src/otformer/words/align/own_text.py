@@ -1,10 +1,10 @@
 """Training of an aligner on one's own text, any two languages: `train`.
 
 Words are cut into parts as the shipped models' are (words/align/hmm/word_parts.py), by tables for English, French and German
-and else at hyphens alone; each letter of a script without spaces is a word. Two HMMs are trained, of the parts and of their
-stems, first letters whose number is chosen from the text (`stem_letters`). What of a text must be in memory is 4 bytes for
-each of its words and some 24 for each pair of words that meet; the rest lies in a folder beside the output, where the counts
-of the last finished round are as well: the same call goes on from there.
+and else at hyphens alone; each letter of a script without spaces is a word. HMMs are trained of the parts, and of their
+stems of STEMS letters. What of a text must be in memory is 4 bytes for each of its words and some 24 for each pair of words
+that meet; the rest lies in a folder beside the output, where the counts of the last finished round are as well: the same
+call goes on from there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from otformer.words.align.hmm.model import AlignmentSettings, fitted
 from otformer.words.align.hmm.numbered import Text
 from otformer.words.align.hmm.word_parts import word_parts
 from otformer.words.align.own_folder import About, OwnAligner, is_aligner, read_aligner, write_aligner
-from otformer.words.align.vectors import Array
 from otformer.words.jobs.jobs import ENGINES, ChunkFolder, Progress
 from otformer.words.text.languages import UNKNOWN, any_languages
 from otformer.words.text.text import Given, as_pair, words
@@ -37,9 +36,9 @@ from otformer.words.text.training_text import TokenPair
 
 MOST_TRAINED = 100  # parts per side of a sentence pair; longer ones are left out
 LONGEST_SIDE = 100 * MOST_TRAINED  # of a side that is split at all
-KEPT_ENTROPY = 0.95  # of the words, that stems must have
+STEMS = (5, 3)  # first letters of a word
 PROGRESS_EVERY = 10_000  # sentence pairs
-ROUNDS_AND_READING = 1 + 2 * sum(AlignmentSettings.rounds)  # how often a sentence pair is looked at
+ROUNDS_AND_READING = 1 + (1 + len(STEMS)) * sum(AlignmentSettings.rounds)  # how often a sentence pair is looked at
 LEAST = 0.03  # √(t t') of a pair of words that is kept
 NULL, THRESHOLD = 5.0, 0.4  # of `Hmm`, for any languages: docs/how-to/own-text.md says how they were chosen
 
@@ -95,8 +94,7 @@ def train(
         reading = _Reading(about, progress, before[1][0].words if before else ((), ()))
         text = Text.of(reading.parts(pairs), reading.known)
         if before is None:
-            letters = stem_letters(text)
-            about = replace(about, letters=(None,) if letters is None else (None, letters))
+            about = replace(about, letters=(None, *stem_letters(text)))
         work = _Work(parts, _digest(text, about, before and before[1]), engine, workers, progress)
         work.clear(range(len(about.letters)))
         earlier = before[1] if before else [None] * len(about.letters)
@@ -118,30 +116,10 @@ def _settings(before: About | None, languages: str | None, by: str | None) -> Ab
     return before
 
 
-def stem_letters(text: Text) -> int | None:
-    """How many first letters make a stem: the fewest that keep 95 % of the entropy of the words, on both sides.
-
-    None if stems are the words themselves, as in a script of which each letter is a word.
-    """
-    found = 0
-    for words_, tokens in zip(text.words, text.tokens, strict=True):
-        counts = np.bincount(tokens, minlength=len(words_))
-        whole, k = _entropy(counts), 1
-        while _entropy(np.bincount(_stems(words_, k), counts)) < KEPT_ENTROPY * whole:
-            k += 1
-        found = max(found, k)
+def stem_letters(text: Text) -> list[int]:
+    """Of STEMS those that are not the words themselves, as where each letter of both languages is a word."""
     longest = max(len(word) for side in text.words for word in side)
-    return found if found < longest else None
-
-
-def _stems(words_: list[str], letters: int) -> Array:
-    known: dict[str, int] = {}
-    return np.array([known.setdefault(word[:letters], len(known)) for word in words_])
-
-
-def _entropy(counts: Array) -> float:
-    p = counts[counts > 0] / counts.sum()
-    return float(-(p * np.log2(p)).sum())
+    return [letters for letters in STEMS if letters < longest]
 
 
 @dataclass

@@ -71,7 +71,7 @@ def train(
         how: dict[str, Any] = {"languages": languages, "by": by, "extend": extend, "engine": engine, "workers": workers}
         with corpora.resumable("train", out, given.total * ROUNDS_AND_READING) as tell:
             made = make(given.pairs(), out, progress=tell, **how)
-    about, sizes = made.about, " and ".join(f"{len(model.pair_keys):,}" for model in made.models)
-    stems = f" and of stems (first letters: {about.letters[1]})" if len(about.letters) > 1 else ""
+    about, sizes = made.about, ", ".join(f"{len(model.pair_keys):,}" for model in made.models)
+    stems = f" and of stems (first {' and '.join(map(str, about.letters[1:]))} letters)" if len(about.letters) > 1 else ""
     left = f"; {about.left_out:,} left out, over 100 words" if about.left_out else ""
     note(f"{out}: {about.pairs:,} sentence pairs{left}; {sizes} pairs of words{stems}")

@@ -39,6 +39,7 @@ def transfer(
     links: Annotated[Path | None, typer.Option(help="Links i-j (Pharaoh), a line per pair, in place of ours.")] = None,
     one_based: Annotated[bool, typer.Option("--one-based", help="The file of --links counts words from 1.")] = False,
     by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
+    model: Annotated[Path | None, typer.Option(help="Align with the model of this folder, made by align --train.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the result to this file, whole or not at all.")] = None,
     engine: Engine = "local",
     workers: Workers = 1,
@@ -53,13 +54,17 @@ def transfer(
     """
     from otformer.files import checked_out, not_read
     from otformer.words.align.methods import check
+    from otformer.words.align.own_folder import read_about
     from otformer.words.aligning import AlignWork
     from otformer.words.projection.work import TransferWork
 
     if links is None:
         check(method, languages)
     else:
-        refused(context, "--links", "languages", "method")
+        refused(context, "--links", "languages", "method", "model")
+    if model is not None:
+        refused(context, "--model", "languages", "method")
+        by = by or read_about(model).by
     if one_based and links is None:
         raise ArgumentError("--one-based", "be used with --links, whose words it counts", "--one-based alone")
     if column is not None and not 1 <= abs(column) < COLUMNS:
@@ -68,7 +73,8 @@ def transfer(
         not_read(out, links, *text)
         checked_out(out)
     split = by or ("words" if links is None else "spaces")
-    aligner = AlignWork(languages, method, "spaces") if links is None else None
+    own = None if model is None else str(model)
+    aligner = AlignWork(languages, method, "spaces", model=own) if links is None else None
     with ExitStack() as stack:
         given = corpora.corpus(text, languages, stack) if column is None else _columns(text, column, stack)
         work = TransferWork(aligner, split, column or 0, False, one_based, as_json)

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import overload
 
 from otformer.errors import ArgumentError
-from otformer.words.aligning import align
+from otformer.words.align.own_folder import OwnAligner
+from otformer.words.aligning import Model, align, own
 from otformer.words.projection.labels import projected
 from otformer.words.projection.pairs import Links, MarkedPair, Tokens, Weights, as_spaced, weights
 from otformer.words.text.text import Given, as_pair, words
@@ -14,18 +15,29 @@ from otformer.words.text.text import Given, as_pair, words
 
 @overload
 def transfer(  # type: ignore[overload-overlap]
-    pairs: str, languages: str = ..., method: str = ..., by: str = ..., links: Iterable[Links] | None = ...
+    pairs: str,
+    languages: str = ...,
+    method: str = ...,
+    by: str | None = ...,
+    links: Iterable[Links] | None = ...,
+    model: Model | None = ...,
 ) -> str: ...
 @overload
 def transfer(
-    pairs: Iterable[Given], languages: str = ..., method: str = ..., by: str = ..., links: Iterable[Links] | None = ...
+    pairs: Iterable[Given],
+    languages: str = ...,
+    method: str = ...,
+    by: str | None = ...,
+    links: Iterable[Links] | None = ...,
+    model: Model | None = ...,
 ) -> list[str]: ...
 def transfer(
     pairs: Iterable[Given] | str,
     languages: str = "en-fr",
     method: str = "auto",
-    by: str = "words",
+    by: str | None = None,
     links: Iterable[Links] | None = None,
+    model: Model | None = None,
 ) -> str | list[str]:
     """Put the tags (HTML, XML) of sentences around the same words of their translations.
 
@@ -40,9 +52,11 @@ def transfer(
     pairs : list of str or of (str, str), or one str
         ``source ||| target`` or (source, target). Only the source has tags; the target is plain text.
     languages, method, by : str
-        As of `align`; not used with ``links``, but for ``by``.
+        As of `align`; not used with ``links``, but for ``by``; nor ``languages`` and ``method`` with ``model``.
     links : list, one for each pair
         `Alignment`s, sets of links, or lines of Pharaoh, that count the words of the source without its tags.
+    model : folder or aligner, optional
+        An aligner of your own text, of any two languages, as of `align`.
 
     Returns
     -------
@@ -59,8 +73,10 @@ def transfer(
     if not isinstance(listed, Iterable):
         raise ArgumentError("pairs", "be a list of sentence pairs or one text", type(pairs).__name__)
     names = "pairs" if isinstance(pairs, str) else "pairs[{}]"
-    given = [MarkedPair(as_pair(pair), by, names.format(number)) for number, pair in enumerate(listed)]
-    found = _linked([pair.tokens for pair in given], links, languages, method)
+    aligner = _own(model, links)
+    split = _split(by, aligner)
+    given = [MarkedPair(as_pair(pair), split, names.format(number)) for number, pair in enumerate(listed)]
+    found = _linked([pair.tokens for pair in given], links, languages, method, aligner)
     made = [pair.line(links) for pair, links in zip(given, found, strict=True)]
     return made[0] if isinstance(pairs, str) else made
 
@@ -70,8 +86,9 @@ def transfer_labels(
     targets: Iterable[str | Sequence[str]],
     languages: str = "en-fr",
     method: str = "auto",
-    by: str = "words",
+    by: str | None = None,
     links: Iterable[Links] | None = None,
+    model: Model | None = None,
 ) -> list[list[tuple[str, str]]]:
     """Take the labels of words over to the words of the translations.
 
@@ -82,7 +99,7 @@ def transfer_labels(
     sentences : list of lists of (word, label)
     targets : list of str, or of lists of words
         The translations; ``by`` splits a text into words as `align` does.
-    languages, method, links
+    languages, method, links, model
         As of `transfer`.
 
     Examples
@@ -95,19 +112,35 @@ def transfer_labels(
     labelled, translations = [list(sentence) for sentence in sentences], list(targets)
     if len(labelled) != len(translations):
         raise ArgumentError("targets", f"have one for each of {len(labelled)} sentences", len(translations))
-    split = [words(target, by) if isinstance(target, str) else [*target] for target in translations]
+    aligner = _own(model, links)
+    way = _split(by, aligner)
+    split = [words(target, way) if isinstance(target, str) else [*target] for target in translations]
     tokens = [([word for word, _ in sentence], target) for sentence, target in zip(labelled, split, strict=True)]
-    found = _linked(tokens, links, languages, method)
+    found = _linked(tokens, links, languages, method, aligner)
     return [
         list(zip(target, projected([label for _, label in sentence], scores, len(target)), strict=True))
         for sentence, target, scores in zip(labelled, split, found, strict=True)
     ]
 
 
-def _linked(tokens: Sequence[Tokens], links: Iterable[Links] | None, languages: str, method: str) -> list[Weights]:
+def _own(model: Model | None, links: Iterable[Links] | None) -> OwnAligner | None:
+    """The aligner of a model, which is not used beside links."""
+    if model is not None and links is not None:
+        raise ArgumentError("model", "be left out where links are given", repr(model))
+    return None if model is None else own(model)
+
+
+def _split(by: str | None, aligner: OwnAligner | None) -> str:
+    """How texts become words: as is said, or as the aligner's text did."""
+    return by or (aligner.about.by if aligner else "words")
+
+
+def _linked(
+    tokens: Sequence[Tokens], links: Iterable[Links] | None, languages: str, method: str, aligner: OwnAligner | None
+) -> list[Weights]:
     """The links of every pair: those that are given, or ours."""
     if links is None:
-        return [found.scores for found in align(map(as_spaced, tokens), languages, method, "spaces")]
+        return [found.scores for found in align(map(as_spaced, tokens), languages, method, "spaces", model=aligner)]
     if not isinstance(links, Iterable):
         raise ArgumentError("links", "be a list with the links of every pair", type(links).__name__)
     given = [links] if isinstance(links, str) else list(links)

@@ -21,7 +21,7 @@ from otformer.errors import ArgumentError
 from otformer.files import written
 from otformer.memory import lacking
 from otformer.words.align.hmm.model import AlignmentModel, AlignmentSettings
-from otformer.words.align.hmm.orders import FURTHEST, Direction
+from otformer.words.align.hmm.orders import Direction
 from otformer.words.align.vectors import Array
 
 SETTINGS = (AlignmentSettings(), AlignmentSettings(stem_letters=5))  # of the models of words and of stems
@@ -99,9 +99,11 @@ def _check(a: dict[str, Array], first: str, sources: int, targets: int) -> None:
     """A file from elsewhere may be an npz and still no model: shapes, places of words and jumps are looked at."""
     pairs = int(a["pairs"].sum())
     shapes = {"pairs": (sources,), "said": (pairs,), "t": (2, pairs), "null_0": (targets,), "null_1": (sources,)}
-    for name, shape in {**shapes, "jumps": (2, 2 * FURTHEST + 1)}.items():
+    for name, shape in shapes.items():
         if a[name].shape != shape:
             raise ArgumentError(f"{first}{name}", f"have shape {shape}", a[name].shape)
+    if a["jumps"].ndim != 2 or len(a["jumps"]) != 2 or len(a["jumps"].T) % 2 == 0:
+        raise ArgumentError(f"{first}jumps", "be two rows of an odd number of jumps", a["jumps"].shape)
     if a["said"].dtype.kind != "u" or int(a["said"].max(initial=0)) >= targets:
         raise ArgumentError(f"{first}said", f"be places of the {targets} target words")
     if not (np.isfinite(a["jumps"]) & (a["jumps"] > 0)).all():

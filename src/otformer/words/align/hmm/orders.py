@@ -4,8 +4,11 @@ r"""Where alignment models (words/align/hmm/model.py) expect the next word, and 
     order "jumps"      p(a_j = i' | a_{j−1} = i) ∝ s(i' − i)                (Vogel, Ney and Tillmann 1996)
 
 for target word j of m that source word a_j of n generates; a_{j−1} is the last place used. A word comes from the null word
-with probability p₀. Counts of jumps are taken for s as they are, as usual. The loops are compiled; the
-innermost goes over the B sentence pairs of one shape, the last axis of an array, so that one instruction serves several.
+with probability p₀. Counts of jumps are taken for s as they are, as usual; all jumps of F words and more have one s, their
+counts together. So each far place has what belongs to all of them, and F must be so large that few jumps are as far.
+
+The loops are compiled; the innermost goes over the B sentence pairs of one shape, the last axis of an array, so that one
+instruction serves several.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from otformer.transport.compiled import compiled
 from otformer.words.align.vectors import Array
 
 ORDERS = ("diagonal", "jumps")
-FURTHEST = 15  # words; longer jumps count as this one
+FURTHEST = 60  # words; longer jumps count as this one. A law of fewer jumps is as good
 MOST_AFTER = np.float32(1e30)  # bound on what states give that are ruled out already
 KAPPAS = (0.1, 30.0)  # the least and the largest κ
 LINES = 6  # of the room that `jump_posterior` works in, besides one for every word
@@ -32,15 +35,15 @@ class Direction:
     table: Array  # [pair keys]
     null: Array  # [words generated]
     kappa: float
-    jumps: Array  # [2 FURTHEST + 1], s
+    jumps: Array  # [2 F + 1], s of −F … F and what is beyond
 
 
 def posterior(t: Array, null: Array, direction: Direction, order: str, p_null: float) -> tuple[Array, Array, Array]:
     """p(a_j = i | e, f) [m, n, B] for t [m, n, B] and t of the null word [m, B], of B sentence pairs of one shape.
 
-    Also expected jumps [2 FURTHEST + 1], and the sums of posterior · distance from the diagonal and of the posterior [2].
+    Also expected jumps [2 F + 1], and the sums of posterior · distance from the diagonal and of the posterior [2].
     """
-    post, jumps, diagonal = np.empty(t.shape, np.float32), np.zeros(2 * FURTHEST + 1), np.zeros(2)
+    post, jumps, diagonal = np.empty(t.shape, np.float32), np.zeros(len(direction.jumps)), np.zeros(2)
     given = np.ascontiguousarray(t, np.float32), np.ascontiguousarray(null, np.float32)
     if order == "jumps":
         jump_posterior(
@@ -155,7 +158,7 @@ def fit_kappa(found: float, mass: Array, kappa: float) -> float:
 
 @compiled
 def jump_posterior(t: Any, null: Any, s: Any, p_null: float, post: Any, seen: Any, room: Any) -> None:
-    """The posterior of order "jumps", forward and backward; expected jumps are added to ``seen`` [2 FURTHEST + 1].
+    """The posterior of order "jumps", forward and backward; expected jumps are added to ``seen`` [2 F + 1].
 
     The state after word j is the place last used, 0 … n with 0 before the first word; a word of the null word keeps it.
     With S(l, k) = s(k − l) / Σ_k' s(k' − l), forward, and backward from w_m = 1, both scaled so that Σ_k u_j(k) w_j(k) = 1:
@@ -234,7 +237,7 @@ def _scales(s: Any, share: float, scale: Any) -> None:
 
 @compiled
 def _spread(r: Any, s: Any, out: Any) -> None:
-    """Write Σ_l r(l) s(k − l) for k = 0 … n, in O(n F) and not O(n²) with F = FURTHEST.
+    """Write Σ_l r(l) s(k − l) for k = 0 … n, in O(n F) and not O(n²) for 2 F + 1 weights s.
 
     All jumps of F and more have the weight s(F), or s(−F):
 
