@@ -323,6 +323,22 @@ def test_bad_commands_are_one_line_and_change_nothing(tmp_path, monkeypatch, arg
     assert sorted(map(str, Path().rglob("*"))) == before
 
 
+def test_a_translation_memory_is_read_in_the_languages_of_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sides = [("fi", "kala ruma"), ("et", "xxx"), ("en", "fish house")]
+    unit = "".join(f"<tuv xml:lang='{code}'><seg>{text}</seg></tuv>" for code, text in sides)
+    Path("memory.tmx").write_text(f"<tmx><body>{f'<tu>{unit}</tu>' * 5}</body></tmx>")
+    assert otformer("align", "--train", "memory.tmx", "--out", "said", "-l", "fi-en").returncode == 0
+    assert otformer("align", "--model", "said", "memory.tmx", "--tokens").stdout.startswith("kala ruma ||| fish house ||| ")
+    assert otformer("align", "--extend", "said", "memory.tmx", "--out", "said").returncode == 0
+    assert of.words.load_aligner("said").about.pairs == 10
+    assert otformer("align", "--train", "memory.tmx", "--out", "open").returncode == 0
+    assert otformer("align", "--model", "open", "memory.tmx", "--tokens").stdout.startswith("kala ruma ||| xxx ||| ")
+    done = otformer("align", "--train", "memory.tmx", "--out", "none", "-l", "fi")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--languages must be two codes such as fi-en" in done.stderr
+
+
 TENSORS = ["source", "target", "start", "met", "counts", "null_0", "null_1", "null_rest", "kappa", "jumps"]
 TENSORS += ["rest_0", "rest_1"]
 

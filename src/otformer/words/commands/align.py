@@ -89,7 +89,7 @@ def align(
     _check_kept(context, keep, chosen)
     archived = _checked_files(text or [], out, matrix, gold)
     with ExitStack() as stack:
-        given = corpora.corpus(text or [], languages, stack)
+        given = corpora.corpus(text or [], languages if model is None else own.languages_of(model), stack)
         if matrix == "-" and (given.total != 1 or as_json):
             got = "--json" if as_json else f"{given.total} pairs"
             raise ArgumentError("--matrix -", "be used with one sentence pair, as text", got, "name an npz file")
