@@ -296,10 +296,11 @@ def test_hostile_text_trains_or_is_left_out(tmp_path, text):
     [
         (["--train", "text"], "--out must name the folder of the model"),
         (["--train", "--out", "model"], "text must be a file of sentence pairs"),
-        (["--train", "text", "other", "--out", "model"], "other is short: it has 1 lines, text has 2"),
+        (["--train", "text", "other", "--out", "model"], "other is short: it has 1 line, text has 2"),
         (["--train", "text", "--out", "text"], "--out must be a folder, got 'text', a file"),
         (["--train", "text", "--out", "full"], "--out must be a new folder, or that of an aligner"),
         (["--train", "text", "--out", "no/model"], "no/model cannot be written"),
+        (["a ||| b", "-l", "fi-en"], "got 'fi-en': other languages need a model of your own text: otformer align --train"),
         (["--train", "text", "--out", "model", "-l", "english"], "--languages must be two codes such as fi-en"),
         (["--train", "text", "--out", "model", "--method", "vectors"], "--method cannot be combined with --train"),
         (["--train", "text", "--out", "model", "--workers", "0"], "--workers must be a whole number of at least 1"),

@@ -45,7 +45,7 @@ def _record(folder: Path) -> Record | None:
 
 
 def _said(values: Any) -> dict[str, str]:
-    """Settings as ``--set`` takes them; nothing of what is none of ours."""
+    """Settings as ``--set`` takes them; none where there is no dict."""
     return {str(name): said(value) for name, value in values.items()} if isinstance(values, dict) else {}
 
 

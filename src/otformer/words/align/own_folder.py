@@ -141,7 +141,7 @@ def is_aligner(folder: Path) -> bool:
 def read_about(folder: Path) -> About:
     """The settings of a folder."""
     if not (folder / ABOUT).exists():
-        raise ArgumentError(folder, "be a folder that otformer align --train made", f"{ABOUT} is not there")
+        raise ArgumentError(folder, "be a folder that otformer align --train made", f"no {ABOUT} in it")
     try:
         return _about(_json(folder))
     except ArgumentError as error:

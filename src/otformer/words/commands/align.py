@@ -77,11 +77,12 @@ def align(
         asked = own.given(context, languages=languages, workers=workers)
         own.train(context, text or [], out, by, extend, engine, **asked)
         return
-    check(method, languages)
-    confidence.check(threshold, symmetrize)
-    if model is not None:
+    if model is None:
+        check(method, languages)
+    else:
         refused(context, "--model", "method", "languages")
         by = by or read_about(model).by
+    confidence.check(threshold, symmetrize)
     corpora.check_one_based(one_based, gold)
     if show:
         refused(context, "--show", "out", "scores", "tokens", "form", "as_json", "gold", "keep")
