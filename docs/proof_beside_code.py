@@ -137,7 +137,7 @@ STEPS = (
     Step(
         "The prompt is a table of registers.",
         "token i = (x_i, y_i, ‖x_i‖², ‖y_i‖², 1, 1, 1, +1, u_i, v_i); the sink has sign −1 and zeros",
-        "definition; erratum 4 (the sink is frozen)",
+        "definition; [erratum 4](errata.md#erratum-4) (the sink is frozen)",
         NETWORK + "prompt.py",
         "def tokens(f:",
         _token,
@@ -179,7 +179,7 @@ STEPS = (
     Step(
         "The layer writes −γ times it into u.",
         "u_i ← u_i − γ (S_i − a_i)/(S_i + a_i)",
-        "theorem 3.1 of the paper; Coq `rows_head` (`Layer.v`); erratum 1 (the sign)",
+        "theorem 3.1 of the paper; Coq `rows_head` (`Layer.v`); [erratum 1](errata.md#erratum-1) (the sign)",
         NETWORK + "transformer.py",
         "update = (A @",
         _written,

@@ -149,7 +149,7 @@ def test_commands_of_a_page_run(page, tmp_path, monkeypatch, capsys):
         if not command.startswith("otformer "):
             subprocess.run(["bash", "-c", command], check=True, timeout=60)
             continue
-        monkeypatch.setattr(sys, "argv", shlex.split(command))
+        monkeypatch.setattr(sys, "argv", shlex.split(command, comments=True))
         code = None
         try:
             main()

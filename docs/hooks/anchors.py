@@ -1,9 +1,9 @@
-"""Places that a link can name, whatever a heading says: ``errata.html#erratum-14``, ``theorems.html#theorem-a-1``,
-``limits.html#theorem-d``, ``paper.html#claim-3``.
+"""Places that a link can name, whatever a heading says: ``theorems.html#theorem-a-1``, ``limits.html#theorem-d``,
+``paper.html#claim-3``.
 
-An erratum and a theorem are paragraphs that begin with their name in bold, a section of theorems is a heading that begins
-with its letter, and a claim is a row of a table that begins with its number. In paper.md our own claims are
-``our-claim-1``, and the rows of the last table ``correction-1``.
+A theorem is a paragraph that begins with its name in bold, a section of theorems is a heading that begins with its letter,
+and a claim is a row of a table that begins with its number. In paper.md our own claims are ``our-claim-1``, and the rows of
+the last table ``correction-1``. Errata have their places in errata.md itself, so that they work on every reader of Markdown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 
 from mkdocs.structure.pages import Page
 
-ERRATUM = re.compile(r"<p><strong>(?P<number>\d+)\. ")
 THEOREM = re.compile(r"<p><strong>Theorem (?P<name>[^<(]+?)\.?\s*(?:\([^<]*)?</strong>")
 SECTION = re.compile(r'<h2 id="[^"]*">(?P<name>[A-Z]⁺?)\. ')
 ROW = re.compile(r"<tr>\s*<td>(?P<number>\d+)</td>")
@@ -30,8 +29,6 @@ def slug(name: str) -> str:
 
 def on_page_content(html: str, page: Page, **_: object) -> str:
     name = page.file.src_uri
-    if name == "errata.md":
-        return ERRATUM.sub(r'<p id="erratum-\g<number>"><strong>\g<number>. ', html)
     if name in ("theorems.md", "limits.md", "exactness.md"):
         return with_theorems(html)
     if name == "paper.md":

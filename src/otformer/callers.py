@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 FOREIGN = {  # keywords of POT, OTT, GeomLoss and `AligningTransformer` -> what they are in the functions that solve
-    "numItermax numInnerItermax max_iter max_iterations": "it is max_depth, in layers: two are one iteration",
+    "numItermax numInnerItermax max_iter max_iterations": "it is max_depth (2 layers an iteration), in barycenter max_steps",
     "stopThr threshold norm_error": "it is tol, the L1 marginal error",
     "epsilon eps": "it is reg, in the units of the cost",
     "blur": "it is reg, which is blur² for costs ½‖x − y‖², 2 blur² for ‖x − y‖²; SamplesLoss takes blur",

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from otformer.nn import balance_cpu
 from otformer.nn.balance import balance
 from otformer.nn.balance_cpu import _newton, solve_small
+from otformer.nn.balance_lanes import scale_plans
 
 
 def dual(X: np.ndarray, a: np.ndarray, b: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -79,3 +80,30 @@ def test_mild_problems_have_the_plans_and_gradients_of_the_other_ways(shape, dty
     for own, other in zip(mild, results(), strict=True):
         scale = float(other.abs().max())
         torch.testing.assert_close(own, other, atol=accuracy * scale, rtol=0)
+
+
+def test_what_is_not_mild_is_given_up_early_and_what_is_mild_is_not():
+    g = torch.Generator().manual_seed(0)
+    for n, scale, low, high in (
+        (16, 1.0, 1.0, 1.0),
+        (64, 1.5, 1.0, 1.0),
+        (16, 2.0, 0.5, 0.95),
+        (16, 4.0, 0.0, 0.05),
+        (64, 10.0, 0.0, 0.0),
+    ):
+        L = scale * torch.randn(40, n, n, generator=g, dtype=torch.float64).numpy()
+        one, P, f, error = np.ones((40, n)), np.empty_like(L), np.empty((40, n)), np.full(40, np.inf)
+        scale_plans(L, np.ones(40), one, one, 1e-6, P, f, np.empty_like(f), error)
+        assert low <= (error <= 1e-6).mean() <= high
+
+
+def test_gradients_are_found_again_where_conjugate_gradients_are_given_up():
+    """Of problems too sharp for them, beside finite differences."""
+    g = torch.Generator().manual_seed(0)
+    for n, scale in ((16, 3.0), (40, 2.5), (40, 5.0)):
+        x, probe, way = (torch.randn(4, n, n, generator=g, dtype=torch.float64) for _ in range(3))
+        x, one, tau = (scale * x).requires_grad_(), torch.ones(1, n, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+        loss = lambda L: (balance(L, tau, one, one, 1e-12, 100_000) * probe).sum()  # noqa: B023, E731
+        (grad,) = torch.autograd.grad(loss(x), x)
+        slope = (loss(x.detach() + 1e-5 * way) - loss(x.detach() - 1e-5 * way)) / 2e-5
+        torch.testing.assert_close((grad * way).sum(), slope, rtol=1e-5, atol=1e-6)

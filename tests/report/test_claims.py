@@ -57,7 +57,9 @@ def test_rows_are_whole_and_differ() -> None:
 
 @pytest.mark.parametrize("claim", [*ALL, *errata()], ids=lambda row: f"{getattr(row, 'group', 'errata')}: {row.item}")
 def test_what_shows_and_explains_a_claim_exists(claim: Row) -> None:
-    assert (ROOT / claim.path).is_file(), claim.path
+    path, _, place = claim.path.partition("#")
+    assert (ROOT / path).is_file(), path
+    assert not place or f'<a id="{place}"></a>' in (ROOT / path).read_text(encoding="utf-8"), claim.path
     if claim.experiment:
         rest = claim.command.removeprefix(f"otformer reproduce {claim.experiment}")
         assert claim.experiment in EXPERIMENTS

@@ -101,9 +101,9 @@ BAD = {
     "axes": (lambda: R.transform(NEW[0]), r"points must have shape \(k, 3\)"),
     "nan": (lambda: R.transform(NEW * np.nan), "points must be finite, got nan"),
     "values": (lambda: R.transform(NEW, np.zeros(3)), r"values must have shape \(30,\) or \(30, c\), got \(3,\)"),
-    "matrix": (lambda: of.solve(cdist(X, Y), reg=0.1).transform(NEW), "transform must be asked of a result of solve_sample"),
-    "unbalanced": (lambda: of.solve_sample(X, Y, reg=0.1, unbalanced=1.0).transform(NEW), "transform must be asked of"),
-    "mask": (lambda: of.solve_sample(X, Y, mask=np.ones((40, 30), bool)).transform(NEW), "transform must be asked of"),
+    "matrix": (lambda: of.solve(cdist(X, Y), reg=0.1).transform(NEW), "got one without points"),
+    "unbalanced": (lambda: of.solve_sample(X, Y, reg=0.1, unbalanced=1.0).transform(NEW), "got one that is unbalanced"),
+    "mask": (lambda: of.solve_sample(X, Y, mask=np.ones((40, 30), bool)).transform(NEW), "got one that is masked"),
 }
 
 

@@ -44,6 +44,7 @@ def test_kinds(folder, capfd):
     found = {name: load(folder / name) for name in ("marian", "bert", "gpt2")}
     seen = {name: (m.kind, m.layers, m.heads, m.limit) for name, m in found.items()}
     assert seen == {"marian": ("translation", 3, 2, 40), "bert": ("encoder", 2, 4, 64), "gpt2": ("decoder", 2, 8, 200)}
+    assert repr(found["marian"]).endswith("marian, translation, 3 layers of 2 heads)")
     assert found["marian"].start == found["marian"].tokenizer.pad_token_id
     for model in found.values():
         assert not model.network.training

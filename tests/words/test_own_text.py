@@ -296,10 +296,11 @@ def test_hostile_text_trains_or_is_left_out(tmp_path, text):
     [
         (["--train", "text"], "--out must name the folder of the model"),
         (["--train", "--out", "model"], "text must be a file of sentence pairs"),
-        (["--train", "text", "other", "--out", "model"], "other is short: it has 1 lines, text has 2"),
+        (["--train", "text", "other", "--out", "model"], "other is short: it has 1 line, text has 2"),
         (["--train", "text", "--out", "text"], "--out must be a folder, got 'text', a file"),
         (["--train", "text", "--out", "full"], "--out must be a new folder, or that of an aligner"),
         (["--train", "text", "--out", "no/model"], "no/model cannot be written"),
+        (["a ||| b", "-l", "fi-en"], "got 'fi-en': other languages need a model of your own text: otformer align --train"),
         (["--train", "text", "--out", "model", "-l", "english"], "--languages must be two codes such as fi-en"),
         (["--train", "text", "--out", "model", "--method", "vectors"], "--method cannot be combined with --train"),
         (["--train", "text", "--out", "model", "--workers", "0"], "--workers must be a whole number of at least 1"),
@@ -321,6 +322,22 @@ def test_bad_commands_are_one_line_and_change_nothing(tmp_path, monkeypatch, arg
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert sorted(map(str, Path().rglob("*"))) == before
+
+
+def test_a_translation_memory_is_read_in_the_languages_of_the_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sides = [("fi", "kala ruma"), ("et", "xxx"), ("en", "fish house")]
+    unit = "".join(f"<tuv xml:lang='{code}'><seg>{text}</seg></tuv>" for code, text in sides)
+    Path("memory.tmx").write_text(f"<tmx><body>{f'<tu>{unit}</tu>' * 5}</body></tmx>")
+    assert otformer("align", "--train", "memory.tmx", "--out", "said", "-l", "fi-en").returncode == 0
+    assert otformer("align", "--model", "said", "memory.tmx", "--tokens").stdout.startswith("kala ruma ||| fish house ||| ")
+    assert otformer("align", "--extend", "said", "memory.tmx", "--out", "said").returncode == 0
+    assert of.words.load_aligner("said").about.pairs == 10
+    assert otformer("align", "--train", "memory.tmx", "--out", "open").returncode == 0
+    assert otformer("align", "--model", "open", "memory.tmx", "--tokens").stdout.startswith("kala ruma ||| xxx ||| ")
+    done = otformer("align", "--train", "memory.tmx", "--out", "none", "-l", "fi")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--languages must be two codes such as fi-en" in done.stderr
 
 
 TENSORS = ["source", "target", "start", "met", "counts", "null_0", "null_1", "null_rest", "kappa", "jumps"]

@@ -83,6 +83,8 @@ BOMB = '<!DOCTYPE tmx [<!ENTITY a "aaaaaaaaaa">' + "".join(
         (b"The cat ||| Le chat", "not a readable TMX file: syntax error: line 1, column 0"),
         (memory([("de", "Ja"), ("it", "Si")]), "memory.tmx must have a unit in en and fr, got units in de, it"),
         (memory(), "got units in no language"),
+        (b"<?xml version='1.0' encoding='koi9'?><tmx/>", "not a readable TMX file: unknown encoding: koi9"),
+        (b"<?xml version='1.0' encoding='shift_jis'?><tmx/>", "memory.tmx is not a readable TMX file: multi-byte encodings"),
         (memory([("en", "x" * 5000), ("fr", "y")]), "a segment of memory.tmx must have at most 4,000 letters, got more"),
         (memory(CAT).replace(b"srclang", b"x='" + b"y" * 300_000 + b"' srclang"), "line 3 must have at most 4,000 bytes"),
         (gzip.compress(memory(CAT))[:-9], "memory.tmx is not a readable gz file"),

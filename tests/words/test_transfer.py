@@ -133,6 +133,12 @@ def test_broken_tags_are_one_line(source, expected, got):
     assert time.process_time() - began < 5
 
 
+@pytest.mark.parametrize("aside", ["<!-- </br> -->", "<i title='</br>'/>", "<![CDATA[</br>]]>", "<script></br></script>"])
+def test_a_closing_tag_in_a_comment_or_an_attribute_closes_nothing(aside):
+    found = parse(f"a<br>b{aside}c").root.children
+    assert (found[0].head, found[0].tail, found[0].stop) == ("<br>", "", 1)
+
+
 def test_bad_arguments_are_one_line():
     wrong = {"0-5": "target word < 1, got 0-5", "x": "links like 0-1", "": "one entry for each of 1 pairs"}
     for links, said in wrong.items():

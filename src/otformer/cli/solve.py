@@ -31,15 +31,15 @@ def solve(
     file: Annotated[Path, typer.Argument(help="Points (npy, csv, tsv, txt); or an npz with x and y, or cost, and a, b.")],
     second: Annotated[Path | None, typer.Argument(metavar="y", help="The points to transport to, one per row.")] = None,
     cost: Annotated[bool, typer.Option("--cost", help="The file, given alone, holds a cost matrix.")] = False,
-    reg: Annotated[float, typer.Option("--reg", "--lambda", help="λ, the weight of Σ P log P; 0: as --exact.")] = 0.1,
-    exact: Annotated[bool, typer.Option("--exact", help="The optimum itself, λ = 0, with a bound that proves it.")] = False,
+    reg: Annotated[float, typer.Option("--reg", "--lambda", help="λ, the weight of Σ P log P; 0 means --exact.")] = 0.1,
+    exact: Annotated[bool, typer.Option("--exact", help="The exact optimum, λ = 0, with a bound that proves it.")] = False,
     a: Annotated[Path | None, typer.Option(help="Weights of the rows, a file of numbers; uniform if not given.")] = None,
     b: Annotated[Path | None, typer.Option(help="Weights of the columns.")] = None,
     metric: Annotated[str | None, typer.Option(help="Cost between points: sqeuclidean, euclidean, inner or cosine.")] = None,
     unbalanced: Annotated[float | None, typer.Option(help="ρ: marginals are a KL penalty of this weight.")] = None,
     tol: Annotated[float, typer.Option(help="L1 marginal error to reach; with --exact gap/|value|.")] = 1e-6,
-    max_depth: Annotated[int, typer.Option(help="Most layers to use.")] = 10_000,
-    max_time: Annotated[float | None, typer.Option(help="Seconds for --exact, which then ends with what it has.")] = None,
+    max_depth: Annotated[int, typer.Option(help="The largest number of layers.")] = 10_000,
+    max_time: Annotated[float | None, typer.Option(help="Seconds for --exact; then it returns its best plan.")] = None,
     schedule: Annotated[str, typer.Option(metavar=SCHEDULES, help="The solver's own choice, or a fixed network.")] = "auto",
     out: Annotated[
         Path | None,
@@ -54,7 +54,7 @@ def solve(
 ) -> None:
     """Solve optimal transport between points or for a cost, entropic or exact.
 
-    The exit code is 0, or 3 where the answer is not to the tolerance: it is printed, and written, all the same.
+    The exit code is 0, or 3 if the tolerance is not reached; the answer is printed and written in both cases.
     """
     source, sink = _Source(file, second, cost, a, b, metric), _Sink(out, html, show, as_json)
     by_reg = not exact and reg == 0
@@ -239,7 +239,7 @@ def sort(
 ) -> None:
     """Sort numbers by transport: exactly, or not at all.
 
-    Negative numbers go behind `--`; what cannot be sorted is an error that says why.
+    Put negative numbers after `--`. If a list cannot be sorted, an error says why.
     """
     import otformer as of
 

@@ -25,7 +25,9 @@ SCORED_SIZES = (5, 7, 9, 15, 30)  # points per problem on which a trained networ
 
 def reproduce(
     context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Experiments, or figure-3, theorem-3.1, …; none: all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Experiments, or figure-3, theorem-3.1, …; default: all.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for figures, numbers and index.html.")] = Path("report"),
     seed: Annotated[int, typer.Option(help="Seed of every random problem.")] = 0,
     full: Annotated[bool, typer.Option("--full", help="The large sizes, for hours rather than minutes.")] = False,
@@ -33,11 +35,11 @@ def reproduce(
     check: Annotated[bool, typer.Option("--check", help="Compare with the recorded results; exit 1 if one drifts.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
     given: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Another value, say n=16; may be given again.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Another value, such as n=16; repeatable.")
     ] = None,
     shows_settings: Annotated[bool, typer.Option("--settings", help="List what --set may change and stop.")] = False,
-    picture: Annotated[str, typer.Option("--format", help="Of figures, besides png: svg; or pdf, for both.")] = "svg",
-    version: Annotated[str, typer.Option("--as", help="paper, or author: as his notebooks run a figure.")] = "paper",
+    picture: Annotated[str, typer.Option("--format", help="Formats besides png: svg; pdf writes svg and pdf.")] = "svg",
+    version: Annotated[str, typer.Option("--as", help="paper; or author, to run it as his notebooks do.")] = "paper",
     model: Annotated[str | None, typer.Option(help="A model for figure-5, 6 or 7 in the author's reading.")] = None,
     text: Annotated[str | None, typer.Option(help="With --model: 'source ||| target' lines, or news.")] = None,
     dictionary: Annotated[str, typer.Option(help="With --model: a file, or muse (of OTFORMER_DATA).")] = "muse",
@@ -185,15 +187,15 @@ def train(
     out: Annotated[Path | None, typer.Option(help="Folder for weights, checkpoint, log and plot.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first model; the others follow.")] = 0,
     ensemble: Annotated[int, typer.Option(help="Models trained side by side, from seeds SEED, SEED + 1, …")] = 1,
-    steps: Annotated[int | None, typer.Option(help="Fewer or more steps than the recipe's.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of steps, in place of the recipe's.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a run of these settings stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a stopped run with these settings.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the recipes and stop.")] = False,
     as_json: Json = False,
 ) -> None:
     """Train transformers to transport, and score them.
 
-    The scores are of fresh problems of 5 to 30 points.
+    Scores are measured on fresh problems of 5 to 30 points.
     """
     from otformer.lab.training.about import ABOUT
 

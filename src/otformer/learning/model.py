@@ -169,7 +169,7 @@ class LearningTransformer(nn.Module):
         return Z
 
     def bias(self, present: Tensor | None) -> Tensor | None:
-        """−∞ towards tokens that are not there, [K, B, 1, T], from the points that are, [B, n] or [K, B, n]."""
+        """−∞ towards absent tokens, [K, B, 1, T], from the points that are present, [B, n] or [K, B, n]."""
         if present is None:
             return None
         there = present.expand(self.ensemble, *present.shape[-2:])

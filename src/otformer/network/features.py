@@ -125,7 +125,7 @@ def cost_matrix(M: Any, *others: Any) -> Features:
 
 
 def pair(x: Any, y: Any, dim: int | None = None) -> tuple[Tensor, Tensor]:
-    """Two point sets of one dimension (``dim``, if it is given), dtype, device and batch shape."""
+    """Two point sets of the same dimension (``dim``, if it is given), dtype, device and batch shape."""
     plain = not isinstance(x, Tensor) and not isinstance(y, Tensor)
     x, y = checks.points("x", x, dim, batch=True), checks.points("y", y, dim, batch=True)
     if plain:  # arrays of two precisions are promoted, as numpy does

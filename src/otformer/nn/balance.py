@@ -29,6 +29,7 @@ from torch.library import custom_op
 
 from otformer.nn import balance_cpu, balance_gpu, balance_large
 from otformer.nn.balance_cpu import LANES_SIDE, SMALL_SIDE
+from otformer.nn.balance_lanes import LANES
 from otformer.nn.balance_problems import Gradients, LogitStack, Plans, check_after, check_before, check_logits, ordinary
 from otformer.transport.types import Goal
 
@@ -191,5 +192,6 @@ def _backend(logits: Tensor) -> Any:
     """Choose the module that does the work."""
     side = max(logits.shape[1:])
     if logits.device.type == "cpu":
-        return balance_cpu if side <= LANES_SIDE else balance_large
+        many = side <= LANES_SIDE and len(logits) >= LANES // 2  # fewer take as long as a whole block
+        return balance_cpu if side <= SMALL_SIDE or many else balance_large
     return balance_gpu if side <= SMALL_SIDE and balance_gpu.usable(logits) else balance_large

@@ -5,7 +5,9 @@ P = diag(p) K diag(q), K = exp((L − greatest of the row)/τ), takes some steps
 
     p = a / K q,    c = Kᵀ p,    q ← b / c,
 
-with one look at K each. What is not done after `MOST_STEPS` is left to the caller. The gradient's system is, as
+with one look at K each. What will not be done after `MOST_STEPS` is left to the caller, and soon: rows that spread over more
+than `MOST_RANGE` temperatures are not begun with, and a problem is given up whose error, falling as in its last step, would
+still be too great. The gradient's system is, as
 derivatives/implicit.py derives, (I − D Pᵀ diag(1/r) P D) z = D (g_v − Pᵀ (g_u/r)), D = diag(c)^−½, w_v = D z. Its null
 vector √c stays out, since the right side is orthogonal to it.
 
@@ -24,6 +26,8 @@ from otformer.transport.types import Array
 
 LANES = 8  # problems of a block
 MOST_STEPS, MOST_CG = 24, 40
+MOST_RANGE, ROWS_SEEN = 12.0, 4  # temperatures from the greatest entry of a row to its least; rows that are looked at
+JUDGED_FROM, JUDGED_CG = 4, 8  # steps of each, after which hopeless problems are given up
 LEAST, LOWEST = 1e-250, -700.0  # of a column sum, whose inverse must not overflow; of an exponent
 LOG2_E, LN2_HIGH, LN2_LOW = 1 / math.log(2), 6.93147180369123816490e-01, 1.90821492927058770002e-10
 ROUND = 1.5 * 2.0**52  # added and taken away, it leaves the nearest whole number
@@ -46,6 +50,35 @@ def _exp(x: Array, power: Array, scale: Array) -> None:
 
 
 @compiled
+def _mild(L: Array, tau: float, a: Array, b: Array) -> bool:
+    """Tell from some rows of L [n, m] whether steps may be few; entries whose exponential is 0 do not count."""
+    total, seen, stride = 0.0, 0, max(1, L.shape[0] // ROWS_SEEN)
+    for i in range(0, L.shape[0], stride):
+        if not a[i] > 0:
+            continue
+        high = -np.inf
+        for j in range(L.shape[1]):
+            if b[j] > 0 and L[i, j] > high:
+                high = L[i, j]
+        low = high
+        for j in range(L.shape[1]):
+            if b[j] > 0 and L[i, j] < low and (L[i, j] - high) / tau > LOWEST:
+                low = L[i, j]
+        if high > low:
+            total += (high - low) / tau
+        seen += 1
+    return total <= MOST_RANGE * seen
+
+
+@compiled
+def _any_mild(L: Array, first: int, tau: Array, a: Array, b: Array) -> bool:
+    for k in range(first, min(first + LANES, len(L))):  # noqa: SIM110 (numba compiles no generator)
+        if _mild(L[k], tau[k], a[k], b[k]):
+            return True
+    return False
+
+
+@compiled
 def _load(L: Array, first: int, a: Array, b: Array, K: Array, top: Array) -> None:
     """Write the logits of a block, −∞ for absent points, and their greatest; the last problem fills up the last block."""
     top[:] = -np.inf
@@ -62,7 +95,8 @@ def _load(L: Array, first: int, a: Array, b: Array, K: Array, top: Array) -> Non
 @compiled
 def _iterate(K: Array, a: Array, b: Array, enough: Array, p: Array, q: Array, off: Array, c: Array) -> None:
     """Sinkhorn's iterations of one block; q was 1. ``off``: the greatest |c q − b|, which is to be at most ``enough``."""
-    for _ in range(MOST_STEPS):
+    before, going = np.full(LANES, np.inf), np.ones(LANES, np.bool_)
+    for step in range(1, MOST_STEPS + 1):
         c[:], p[:] = 0.0, 0.0
         for j in range(K.shape[1]):  # the sums of all rows at once: none waits for the one before it
             for i in range(K.shape[0]):
@@ -80,14 +114,16 @@ def _iterate(K: Array, a: Array, b: Array, enough: Array, p: Array, q: Array, of
             for u in range(LANES):
                 away = abs(c[j, u] * q[j, u] - b[j, u])
                 off[u] = off[u] if away <= off[u] else away
-        going = False
         for u in range(LANES):
-            going = going or off[u] > enough[u]
-        if not going:
+            going[u] = going[u] and off[u] > enough[u]
+            if step >= JUDGED_FROM and going[u]:
+                going[u] = off[u] * (off[u] / before[u]) ** (MOST_STEPS - step) <= enough[u]
+            before[u] = off[u]
+        if not going.any():
             break
         for j in range(K.shape[1]):
             for u in range(LANES):
-                q[j, u] = b[j, u] / max(c[j, u], LEAST) if off[u] > enough[u] else q[j, u]
+                q[j, u] = b[j, u] / max(c[j, u], LEAST) if going[u] else q[j, u]
 
 
 @compiled
@@ -100,6 +136,8 @@ def scale_plans(L: Array, tau: Array, a: Array, b: Array, tol: float, P: Array, 
     power = np.empty(n * m * LANES, np.int64)
     bits = power.view(np.float64)
     for first in range(0, B, LANES):
+        if not _any_mild(L, first, tau, a, b):
+            continue
         _load(L, first, a, b, K, top)
         scale[:] = 0.0
         for u in range(LANES):
@@ -163,7 +201,7 @@ def _descend(P: Array, r: Array, D: Array, y: Array, least: float, rows: Array, 
             first[u] += y[j, u] ** 2
     square[:] = first
     done[:] = first == 0.0
-    for _ in range(MOST_CG):
+    for step in range(1, MOST_CG + 1):
         for j in range(len(y)):
             for u in range(LANES):
                 turned[j, u] = D[j, u] * d[j, u]
@@ -183,7 +221,7 @@ def _descend(P: Array, r: Array, D: Array, y: Array, least: float, rows: Array, 
                 new[u] += y[j, u] ** 2
         going = False
         for u in range(LANES):
-            stuck = not s[u] > 0
+            stuck = not s[u] > 0 or (step == JUDGED_CG and new[u] > least ** (JUDGED_CG / MOST_CG) * first[u])
             done[u] = done[u] or new[u] <= least * least * first[u]
             going = going or not (done[u] or stuck)
             s[u] = new[u] / square[u] if square[u] > 0 else 0.0
@@ -203,17 +241,14 @@ def pull_plans(
     """Fill in the gradients of balance.py for a loss with the gradient G in the plans, of the problems that are finished."""
     B, n, m = L.shape
     X, P, M = np.empty((n, m, LANES)), np.empty((n, m, LANES)), np.empty((n, m, LANES))
-    r, g_u, c, g_v, z = (
-        np.zeros((n, LANES)),
-        np.zeros((n, LANES)),
-        np.zeros((m, LANES)),
-        np.zeros((m, LANES)),
-        np.zeros((m, LANES)),
-    )
+    r, g_u = np.zeros((n, LANES)), np.zeros((n, LANES))
+    c, g_v, z = np.zeros((m, LANES)), np.zeros((m, LANES)), np.zeros((m, LANES))
     top, s, done, rows = np.empty(LANES), np.empty(LANES), np.zeros(LANES, np.bool_), np.empty((n, LANES))
     power = np.empty(n * m * LANES, np.int64)
     bits = power.view(np.float64)
     for first in range(0, B, LANES):
+        if not _any_mild(L, first, tau, a, b):
+            continue
         _load(L, first, a, b, X, top)
         for u in range(LANES):
             k = min(first + u, B - 1)

@@ -46,6 +46,8 @@ class OTPlanSampler:
     match_labels : whether `sample_plan_with_labels` pairs points of equal labels only; torchcfm carries labels along.
     generator : a `torch.Generator`, on any device, or a seed. By default torch's own.
 
+    >>> OTPlanSampler("sinkhorn", reg=0.1)
+    OTPlanSampler('sinkhorn', reg=0.1)
     >>> x0, x1 = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[2.1], [0.1], [1.1]])
     >>> [t.tolist() for t in OTPlanSampler("exact").pairs(x0, x1)]
     [[0, 1, 2], [1, 2, 0]]
@@ -63,6 +65,10 @@ class OTPlanSampler:
         self.reg_m, self.normalize_cost, self.warn, self.match_labels = reg_m, normalize_cost, warn, match_labels
         self.num_threads = num_threads if num_threads == "max" else checks.count("num_threads", num_threads)
         self.generator = generator_of(generator)
+
+    def __repr__(self) -> str:
+        used = {"exact": (), "unbalanced": ("reg", "reg_m")}.get(self.method, ("reg",))
+        return f"OTPlanSampler({', '.join([repr(self.method), *(f'{name}={getattr(self, name)!r}' for name in used)])})"
 
     @eager
     @needs(lambda x0, x1, **_: _need(x0, x1))

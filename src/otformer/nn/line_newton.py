@@ -12,6 +12,10 @@ So steps cut short do not lower the dual either.
 chain relative to diag(c), that of S is about 1 − exp(−s), and 1/(1 − exp(−s)) lies between 1/s + 1/2 and 1/s + 1. So with
 the inverse of the chain plus diag(1/c) few steps are needed. That inverse is two running sums: the flow through an edge is
 the excess of all before it, and d falls by the flow over k.
+
+**Weak links.** k_j/c_j is the share of the mass at y_j that is exchanged across the edge. v is a difference of squares, so
+shares near the rounding of float64 are noise, and d across the edge, which is divided by them, and all gradients are too.
+Plans with a share below `LEAST_LINK` are left to the n × n plan: their blur does not reach from one value to the next.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ LINE_STEPS, MOST_SINKHORN, LINE_CG = 100, 12, 300  # all steps, Sinkhorn's, and 
 FAR_OFF = 0.5  # relative error of a column sum, from which on Sinkhorn's steps are better
 FAR_MOVED = 4.0  # range of log q since the bands were found, from which on they are found anew
 LINE_LEAST = 1e-300
+LEAST_LINK = 1e-9  # of the mass at one of its ends: an edge of the chain of less is lost in rounding
 DONE, AGAIN, UNSOLVED = 0, 1, 2
 
 
@@ -46,6 +51,12 @@ def find_chain(y: Array, moved: Array, k: Array) -> None:
     """Write the edges k of the chain, of Pᵀ v."""
     for j in range(len(y) - 1):
         k[j] = max(0.5 * (moved[j] + moved[j + 1]) / max((y[j + 1] - y[j]) ** 2, LINE_LEAST), LINE_LEAST)
+
+
+@compiled
+def is_linked(k: Array, c: Array) -> bool:
+    """Tell whether every edge carries more than rounding."""
+    return bool((k[:-1] > LEAST_LINK * np.minimum(c[1:], c[:-1])).all())
 
 
 @compiled
@@ -69,8 +80,8 @@ def precondition(r: Array, c: Array, k: Array, z: Array) -> float:
 def solve_columns(
     A: Array, low: Array, at: Array, p: Array, B: Array, low_b: Array, at_b: Array, q: Array, t: Array,
     a: Array, c: Array, k: Array, y: Array, enough: float, d: Array,
-) -> None:  # fmt: skip
-    """Solve S d = y by conjugate gradients, until the preconditioned residual is ``enough`` times the first."""
+) -> float:  # fmt: skip
+    """Solve S d = y by conjugate gradients to a preconditioned residual of ``enough`` times the first; return which."""
     d[:] = 0.0
     r, z, row, product = y - c * (y.sum() / c.sum()), np.empty_like(y), np.empty_like(a), np.empty_like(y)
     square = first = precondition(r, c, k, z)
@@ -92,6 +103,7 @@ def solve_columns(
         before, square = square, precondition(r, c, k, z)
         direction *= square / before
         direction += z
+    return math.sqrt(max(square, 0.0) / max(first, LINE_LEAST))
 
 
 @compiled
@@ -121,6 +133,8 @@ def newton(
             row /= a
             across(B, low_b, at_b, q, A, low, at, p, np.maximum(square / a - row * row, 0.0), t, moved)
             find_chain(y, moved, k)
+            if not is_linked(k, c):
+                return UNSOLVED
         if error[0] <= tol:
             return DONE
         rough = (np.abs(c - b) / b).max()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from otformer import checks
+from otformer import callers, checks
 from otformer.nn.balance import Gradient
 from otformer.nn.line_factors import BLOCK, FOUND, NO_ROOM, find_factors
 from otformer.nn.line_newton import AGAIN, DONE, across, newton, solve_columns
@@ -24,9 +24,11 @@ from otformer.transport.compiled import compiled, in_threads
 from otformer.transport.solvers.blocks import LAYERS
 from otformer.transport.types import Array
 
-LINE_FROM = 33  # values from which on factors are faster than the plan itself
+LINE_FROM = 40  # values from which on factors are faster than the plan itself
+LEAST_BLUR = 5.0  # reg n²: below, values hardly mix, and many lists would be given up
 LOSS, LEAST_LOSS = 1e-2, 1e-15  # of the plan, relative to tol, and the least that numbers know of
 MOST_LOSS = 1e-8
+WORST_LEFT = 1e-4  # residual of a gradient, relative, that is no reason for a warning
 ROOM, MOST_ROOM = 32, 512  # entries of a factor for each point, at first and at most
 MOST_BANDS = 8  # times that factors are found
 
@@ -103,8 +105,8 @@ def _pull(
     A: Array, low: Array, at: Array, p: Array, B: Array, low_b: Array, at_b: Array, q: Array,
     a: Array, c: Array, k: Array, y: Array, t: Array, L: Array, R: Array, PR: Array, PL: Array,
     reg: float, enough: float, in_x: Array, in_a: Array,
-) -> None:  # fmt: skip
-    """Write the gradients in x and a, of the formula above."""
+) -> float:  # fmt: skip
+    """Write the gradients in x and a, of the formula above; return the residual that conjugate gradients left."""
     m_u, m_v, w_v, row, column = np.zeros_like(a), np.zeros_like(c), np.empty_like(c), np.empty_like(a), np.empty_like(c)
     in_x[:] = 0.0
     for h in range(len(L)):
@@ -113,7 +115,7 @@ def _pull(
         across(A, low, at, p, B, low_b, at_b, q, y * R[h], t, row)
         in_x += L[h] * row
     across(B, low_b, at_b, q, A, low, at, p, m_u / a, t, column)
-    solve_columns(A, low, at, p, B, low_b, at_b, q, t, a, c, k, m_v - column, enough, w_v)
+    left = solve_columns(A, low, at, p, B, low_b, at_b, q, t, a, c, k, m_v - column, enough, w_v)
     across(A, low, at, p, B, low_b, at_b, q, w_v, t, row)
     in_a[:] = (m_u - row) / a
     across(A, low, at, p, B, low_b, at_b, q, y, t, row)
@@ -122,6 +124,7 @@ def _pull(
     in_x -= row
     in_x *= 2.0 / reg
     in_a += (c * w_v).sum() / a.sum()
+    return left
 
 
 class Lines(NamedTuple):
@@ -140,11 +143,13 @@ class Lines(NamedTuple):
         return torch.from_numpy(found)
 
 
-def usable(x: Tensor, a: Tensor, tol: float) -> bool:
+def usable(x: Tensor, a: Tensor, reg: float, tol: float) -> bool:
     """Whether lists x [B, n] with weights a go here: long ones on a CPU, all their numbers ordinary, in no transform."""
     if torch.compiler.is_compiling() or checks.is_transformed(x) or checks.has_tangent(x) or checks.has_tangent(a):
         return False
     if x.device.type != "cpu" or x.shape[1] < LINE_FROM or not len(x) or tol * LOSS < LEAST_LOSS:
+        return False
+    if reg * x.shape[1] ** 2 < LEAST_BLUR:
         return False
     return bool(x.isfinite().all() & a.isfinite().all() & (a >= 0).all() & (a.amax(1) > 0).all())
 
@@ -199,6 +204,7 @@ class CarryBackward(Gradient):
     def forward(H: Tensor, lines: Lines, back: bool, sent: list[tuple[Array, Array]]) -> Any:
         G = np.ascontiguousarray(H.numpy().swapaxes(1, 2), dtype=np.float64)
         in_x, in_a, in_T = np.zeros(lines.order.shape), np.zeros(lines.order.shape), np.zeros(G.shape)
+        left = np.zeros(len(G))
 
         def work(first: int, last: int) -> None:
             for k in range(first, last):
@@ -209,9 +215,16 @@ class CarryBackward(Gradient):
                 L, R, PR, PL = (T, own, pulled, out) if back else (own, T, out, pulled)
                 x, a = np.empty(len(rows)), np.empty(len(rows))
                 with np.errstate(all="ignore"):
-                    _pull(*plan, L, R, PR, PL, lines.reg, lines.loss, x, a)
+                    left[k] = _pull(*plan, L, R, PR, PL, lines.reg, lines.loss, x, a)
                 in_x[k, rows], in_a[k, rows] = x, a
                 in_T[k][:, rows if back else places] = pulled
 
         in_threads(work, len(G), lines.order.size * ROOM)
+        if (worst := left.max(initial=0.0)) > WORST_LEFT:
+            callers.warn(f"gradient not accurate: conjugate gradients left {worst:.2g} of the residual; raise reg")
         return torch.from_numpy(in_x), torch.from_numpy(in_a), torch.from_numpy(in_T).mT.contiguous()
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, H: Tensor, *rest: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+        each = [CarryBackward.apply(own, *rest) for own in H.movedim(in_dims[0], 0)]
+        return tuple(torch.stack(t) for t in zip(*each, strict=True)), (0, 0, 0)

@@ -135,9 +135,11 @@ class SoftSort(Sorting):
             P = self._plan(x, a, y, b, start)
             return _means(P.mT if back else P, table)
 
-        if not line_plan.usable(x, a, self.tol):
+        if not line_plan.usable(x, a, self.reg, self.tol):
             return by_plan(x, a, table, y, b, start)
         lines, found = line_plan.find_lines(x, a, y, b, start / self.reg, self.reg, self.tol, self.max_depth)
+        if not bool(found.any()):
+            return by_plan(x, a, table, y, b, start)
         means = line_plan.Carry.apply(x[found], a[found], table[found], lines, back)
         means = means / (lines.sums() if back else torch.where(a > 0, a, 1.0)[found])[:, :, None]
         if bool(found.all()):

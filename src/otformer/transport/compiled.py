@@ -50,7 +50,7 @@ def compiled(function: F) -> F:
 
 @contextmanager
 def compilation(tell: Callable[[], None]) -> Iterator[Callable[[], float]]:
-    """Call ``tell`` when something is first compiled, which is never if all is kept on disk; gives its seconds so far."""
+    """Call ``tell`` with the seconds so far when something is first compiled; never if all compiled code is on disk."""
     if njit is None:
         yield lambda: 0.0
         return

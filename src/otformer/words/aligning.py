@@ -24,7 +24,7 @@ from otformer.words.align.filtering import coverage
 from otformer.words.align.own_folder import OwnAligner, digest, load_aligner
 from otformer.words.jobs.jobs import Job, Work
 from otformer.words.text.gold import Link, grid, naacl, pharaoh
-from otformer.words.text.languages import LANGUAGES, LanguagePair
+from otformer.words.text.languages import LANGUAGES, LanguagePair, two_codes
 from otformer.words.text.sizes import MOST_SCORES, MOST_WORDS, check_size, grouped
 from otformer.words.text.text import Given, Pair, as_pair, words
 
@@ -211,9 +211,10 @@ def align(
     Vogel, Ney and Tillmann, HMM-based word alignment in statistical translation, COLING 1996.
     Liang, Taskar and Klein, Alignment by agreement, NAACL 2006.
     """
-    if not isinstance(languages, LanguagePair) and languages not in LANGUAGES:
+    if not isinstance(languages, LanguagePair) and not two_codes(languages):
         advice = "it is the second argument; pairs are the first alone: [(source, target), …] or 'source ||| target'"
         raise ArgumentError("languages", f"be one of {', '.join(LANGUAGES)}", repr(languages), advice)
+    LanguagePair.of(languages)
     listed = [pairs] if isinstance(pairs, str) else pairs
     if not isinstance(listed, Iterable):
         raise ArgumentError("pairs", "be a list of sentence pairs or one text", type(pairs).__name__)

@@ -199,17 +199,23 @@ def _draw(rows: list[Row], ladder: list[Rung]) -> figures.Figure:
     figures.named_rows(ax, [figures.mathtext(f"{row['erratum']}. {row['title']}\n{row['measured']}") for row in rows])
     ax.set(xlabel="the quantity named in each line (an exact 0 is drawn at 1e-17)")
     ax.set_title("Off as printed, right to rounding when corrected")
-    ax.legend(loc="center")
+    ax.set_ylim(len(rows) - 0.5, -1.2)  # an empty line above the first, for the legend
+    ax.legend(loc="upper center", ncols=2)
     least = ladder[-1].duals[-1]
     for rung, colour in zip(ladder, figures.CYCLE[1:], strict=False):
         axes["b"].semilogy([max(each, 1e-17) for each in rung.attention], color=colour, label=rung.name)
         above = [max(each - least, 1e-16) if each < CEILING else math.nan for each in rung.duals[1:]]
         axes["c"].loglog(range(1, PRINT_DEPTH + 1), above, color=colour)
     axes["b"].set(
-        title="All misprints at once: the attention", ylabel=figures.mathtext("largest |A − P*_{λ}|"), xlabel="layers"
+        title="Attention: right once 1, 2 and 3 are corrected",
+        ylabel=figures.mathtext("largest |A − P*_{λ}|"),
+        xlabel="layers",
     )
     axes["c"].set(
-        title="All misprints at once: the dual grows", ylabel="L − its minimum", xlabel="layers", ylim=(1e-16, CEILING)
+        title="Dual: reaches its minimum only with all four",
+        ylabel="L − its minimum",
+        xlabel="layers",
+        ylim=(1e-16, CEILING),
     )
     axes["b"].legend(loc="center right")
     return fig

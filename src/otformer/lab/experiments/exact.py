@@ -36,6 +36,7 @@ import math
 from dataclasses import dataclass
 from itertools import product
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -239,31 +240,44 @@ def _draw(rows: list[Row], batches: list[Batch]) -> figures.Figure:
         sizes = [row["n"] for row in drawn]
         pairs.loglog(sizes, [row[AT_STAGED] for row in drawn], "-", marker=marker, color=colour, label=f"d = {d}")
         pairs.loglog(sizes, [row[AT_START] for row in drawn], ":", marker=marker, color=colour, markerfacecolor="white")
-        for row in (row for row in annealed if row["d"] == d and row["λ"] == REGS[-1] and row["arg-max possible"]):
-            x = row["n"] * 1.06 ** (DIMS.index(d) - 1.5)
-            middle, worst = (row[key] or math.inf for key in (TO_ARGMAX, TO_ARGMAX + WORST))
-            layers.plot([x, x], [min(middle, DEPTHS_TRIED[-1]), min(worst, DEPTHS_TRIED[-1])], color=colour)
-            if math.isinf(worst):
-                figures.not_reached(layers, x, DEPTHS_TRIED[-1], colour, marker)
-            if math.isfinite(middle):
-                layers.plot([x], [middle], marker=marker, color=colour)
+        asked = [row for row in annealed if row["d"] == d and row["λ"] == REGS[-1] and row["arg-max possible"]]
+        _depths(layers, asked, 1.06 ** (DIMS.index(d) - 1.5), colour, marker)
         points = [(best.gap_per_row, sharp) for each, best, sharp in _sharpness(batches) if each == d]
         scale.loglog(*zip(*points, strict=True), " ", marker=marker, color=colour)
     pairs.axhline(SHORTLIST, color=figures.GREY, linestyle="--", label=f"{SHORTLIST} pairs")
     pairs.plot([], [], ":", color=figures.INK, label="without layers")
-    pairs.set(title=f"{STAGED} annealed layers, λ = 1e-4", xlabel="n", ylabel="pairs needed per point, worst problem")
-    layers.set(title=f"Arg-max, λ = {REGS[-1]:g}", xlabel="n", ylabel="layers, median to worst", xscale="log", yscale="log")
+    pairs.set(title="Soon few pairs contain the optimum", xlabel="n", ylabel=f"pairs per point, {STAGED} layers, λ = 1e-4")
+    layers.set(title="The arg-max takes more layers", xlabel="n", xscale="log", yscale="log")
+    layers.set_ylabel(f"layers at λ = {REGS[-1]:g}, median to worst")
     layers.set_yticks(DEPTHS_TRIED, [str(depth) for depth in DEPTHS_TRIED])
-    for ax in (pairs, layers):
-        ax.set_xticks(sorted({row["n"] for row in rows}), [str(n) for n in sorted({row["n"] for row in rows})])
+    for ax, those in ((pairs, rows), (layers, [row for row in rows if row["arg-max possible"]])):
+        sizes = sorted({row["n"] for row in those})
+        ax.set_xticks(sizes, map(str, sizes))
         ax.minorticks_off()
     ends = (1e-9, 1e-2)
     scale.loglog(ends, ends, "--", color=figures.INK, label="λ* = ρ")
     scale.set(
-        title="λ*, the first λ with an exact arg-max", xlabel="ρ, least increase of the cost per point moved", ylabel="λ*"
+        title="The λ it needs falls with ρ",
+        xlabel="ρ, least increase of the cost per point moved",
+        ylabel="λ*, the largest λ with an exact arg-max",
     )
     handles, labels = (
         a + b for a, b in zip(pairs.get_legend_handles_labels(), scale.get_legend_handles_labels(), strict=True)
     )
     fig.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return fig
+
+
+def _depths(axes: Any, rows: list[Row], shift: float, colour: str, marker: str) -> None:
+    """Layers to the arg-max against n: a mark at the median problem, joined, and a line up to the worst one."""
+    deepest = DEPTHS_TRIED[-1]
+    medians = []
+    for row in rows:
+        x = row["n"] * shift
+        middle, worst = (row[key] or math.inf for key in (TO_ARGMAX, TO_ARGMAX + WORST))
+        axes.plot([x, x], [min(middle, deepest), min(worst, deepest)], color=colour, linewidth=1)
+        if math.isinf(worst):
+            figures.not_reached(axes, x, deepest, colour, marker)
+        medians.append((x, middle if math.isfinite(middle) else math.nan))
+    if medians:
+        axes.plot(*zip(*medians, strict=True), "-", marker=marker, color=colour, linewidth=1.3)

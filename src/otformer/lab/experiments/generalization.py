@@ -68,7 +68,7 @@ def _draw(found: dict[str, dict[str, Tensor]], batch: Batch, count: int, seed: i
     fig, axes = figures.figure(10, 6.0, "abcd;rrff", height_ratios=[1.15, 1])
     for panel, (label, name) in zip("abc", RECIPES.items(), strict=True):
         member = learned.middle(name, TESTED, count, seed)
-        learned.picture(axes[panel], learned.attention(name, member, batch), f"trained on: {SHORT[label]}")
+        learned.picture(axes[panel], learned.attention(name, member, batch), f"loss: {SHORT[label]}")
     image = learned.picture(axes["d"], batch.plan()[0], "P*")
     figures.colours(fig, image, axes["d"])
     right, far = axes["r"], axes["f"]

@@ -250,7 +250,7 @@ def _rows(fitted: Fitted, apart: dict[int, Deviation]) -> list[Row]:
 
 
 def _draw(fitted: Fitted, right: dict[int, dict[str, Tensor]], apart: Deviation) -> figures.Figure:
-    fig, ((anneal, explained), (score, off)) = figures.figure(10, 7.6, 2, 2)
+    fig, ((anneal, explained), (score, off)) = figures.figure(10, 8.6, 2, 2)
     allowed = apart.allowed(fitted)
     loops = range(1, len(fitted.reg) + 1)
     for h, (head, colour) in enumerate((("rows", figures.BLUE), ("columns", figures.ORANGE))):
@@ -261,19 +261,20 @@ def _draw(fitted: Fitted, right: dict[int, dict[str, Tensor]], apart: Deviation)
         band(off, loops, allowed[:, h], f"theorem S, {head}", colour, "--")
     band(explained, loops, fitted.logits.flatten(1), "logits, six terms", figures.INK, "--")
     band(explained, loops, fitted.values.flatten(1), "update, all that is read", figures.GREEN, "-.")
-    anneal.set(yscale="log", xlabel="loop", title="What the construction would call λ and γ")
-    explained.set(xlabel="loop", ylabel="R²", ylim=(-0.05, 1.05), title="How much the terms explain")
+    anneal.set(yscale="log", xlabel="loop", title="The learned λ falls: annealing")
+    explained.set(xlabel="loop", ylabel="R²", ylim=(-0.05, 1.05), title="Logits are explained, updates only in part")
     for name, colour, dash in zip(("learned", SAME, IN_TURN, BY_HAND), figures.CYCLE, ("-", "--", "-.", ":"), strict=False):
         band(score, TESTS, torch.stack([right[n][name] for n in TESTS]), name, colour, dash)
-    score.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="Real-valued lists")
+    score.set(xlabel="n", ylabel=ROWS, ylim=(0, 102), title="With its λ, alternating heads do better")
     off.set(
         yscale="log",
         xlabel="loop",
         ylabel="largest difference",
-        title=f"A loop beside the construction's, n = {TRIED[-1]}",
+        title=f"Theorem S allows more than is there, n = {TRIED[-1]}",
     )
     for ax in (anneal, explained, off):
         ax.set_xticks([1, *range(5, len(loops) + 1, 5)])
     for ax in (anneal, explained, score, off):
-        ax.legend(fontsize=7)
+        columns = 1 if ax is score else 2  # its names are long
+        ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns, fontsize=7)  # bands fill the panels
     return fig

@@ -180,9 +180,9 @@ def _draw(seen: dict[str, Seen]) -> figures.Figure:
         ax.invert_yaxis()
         ax.tick_params(labelleft=ax is right)
         ax.grid(visible=False, axis="y")
-    right.set(xlabel=ROWS, xlim=(0, 102), title="Rows right on permutations")
-    near.set(xlabel=f"{DISTANCE}, n = {LENS_N}", xlim=(0, 1.4), title="Distance to P*, by layer")
-    duals.set(xlabel=f"R², real-valued lists, n = {N}", xlim=(0, 1.02), title="Dual variables in the last layer")
+    right.set(xlabel=f"{ROWS}, permutations", xlim=(-3, 103), title="Looped networks keep most at n = 30")
+    near.set(xlabel=f"{DISTANCE}, n = {LENS_N}", xlim=(-0.04, 1.4), title="Looped networks arrive at P*")
+    duals.set(xlabel=f"R², real-valued lists, n = {N}", xlim=(-0.03, 1.03), title="Separate layers lose u and v")
     return fig
 
 

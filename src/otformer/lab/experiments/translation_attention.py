@@ -31,10 +31,10 @@ from otformer.words.probe.scores import ranks
 METRICS = ("MRR", "Hits@1", "Hits@3")
 READINGS = {"cross-input": "input", "cross-output": "output"}
 COLOURS = {"cross-input": figures.BLUE, "cross-output": figures.ORANGE}
-LIKENESS = {  # title and axis
-    "distance": ("Distance to the plan of embeddings", "total variation"),
-    "marginal_error": ("Marginal error of its columns", "L1 error"),
-    "row_entropy": ("Entropy of its rows", "0: one word, 1: uniform"),
+LIKENESS = {  # the beginning of the title, and the axis
+    "distance": ("Distance to the plan", "total variation"),
+    "marginal_error": ("Error of the column sums", "L1 error of the marginal"),
+    "row_entropy": ("Entropy of the rows", "0: one word, 1: uniform"),
 }
 REG = ProbeSettings().reg
 # Of the probe's table, beside the metrics; not AER and its kin, since gold here is one to one and not a whole alignment.
@@ -228,7 +228,7 @@ def _bars(axes: Any, found: ByLayer, metric: str) -> None:
     axes.axhline(ot, color=figures.GREEN, linestyle="-", linewidth=1.3, label="OT on embeddings")
     axes.axhline(nearest, color=figures.PURPLE, linestyle=":", linewidth=1.3, label="nearest embeddings")
     axes.set(
-        title=f"{metric} by layer",
+        title=f"{metric}: best layer {_best(found, metric)}",
         xlabel="layer",
         xticks=layers,
         ylim=(0, 102),
@@ -243,5 +243,19 @@ def _likeness(axes: Any, found: ByLayer, name: str) -> None:
         axes.plot(layers, found.values(reading, name), "o-", color=colour)
     if name == "distance":
         axes.axhline(found.layers("cross-input")[0]["uniform"], color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
-    axes.set(title=LIKENESS[name][0], xlabel="layer", xticks=layers, ylabel=LIKENESS[name][1])
+    title, label = LIKENESS[name]
+    axes.set(title=f"{title} {_trend(found, name)}", xlabel="layer", xticks=layers, ylabel=label)
     axes.set_ylim(0, max(1.02, axes.get_ylim()[1]))
+
+
+def _best(found: ByLayer, metric: str) -> str:
+    """The layer with the most, for each reading: ``2 (input), 4 (output)``."""
+    best = {place: max(found.layers(reading), key=lambda line: line[metric]) for reading, place in READINGS.items()}
+    return ", ".join(f"{line['layer']} ({place})" for place, line in best.items())
+
+
+def _trend(found: ByLayer, name: str) -> str:
+    """Where a likeness goes from the first layer to the last, if both readings agree."""
+    ends = [found.values(reading, name) for reading in READINGS]
+    grows = {values[-1] > values[0] for values in ends}
+    return "depends on the reading" if len(grows) == 2 else "grows with depth" if grows.pop() else "falls with depth"

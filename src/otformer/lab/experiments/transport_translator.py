@@ -48,6 +48,16 @@ COSTS = {
 }
 MEASURES = dict([*GAINS.values(), *COSTS.values()])
 CHANCE = 1 / 3  # that both seeds of one are on one side of both of the other where nothing differs
+FOUND_EARLY = (
+    "At the input no variant is ahead",
+    "At the output plan aligns from layer 1",
+    "Plan is nearest, but for the leak",
+)
+BARS = (  # measures of a panel, what it shows, its axis, and the factor on them
+    (("BLEU, held-out", "BLEU, newstest2014"), "Balanced cannot translate", "BLEU, prefix by prefix", 1),
+    (("AER, best head",), "Balanced aligns best: it leaks", "AER of the best head, Hansards, %", 100),
+    (("nats, whole target", "nats, prefixes"), "The loss from prefixes shows the leak", "nats per held-out token", 1),
+)
 LEAK = 0.01  # nats per token by which rounding may move a loss
 
 
@@ -219,24 +229,28 @@ def sides(found: Trainings, variant: str) -> Numbers:
 
 def _draw(found: Trainings) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3)
-    draw_layers(axes[0], found)
-    _bars(axes[1, 0], found, ("BLEU, held-out", "BLEU, newstest2014"), "BLEU, prefix by prefix", 1)
-    _bars(axes[1, 1], found, ("AER, best head",), "AER of the best head, Hansards (%)", 100)
-    _bars(axes[1, 2], found, ("nats, whole target", "nats, prefixes"), "Loss per held-out token (nats)", 1)
+    draw_layers(axes[0], found, FOUND_EARLY)
+    for ax, (names, title, axis, scale) in zip(axes[1], BARS, strict=True):
+        _bars(ax, found, names, title, axis, scale)
     handles, labels = axes[0, 2].get_legend_handles_labels()
     made.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return made
 
 
-def draw_layers(row: Any, found: Trainings) -> None:
-    """By layer, in three axes: Hits@1 at either reading, and the distance to the plan, with that of a uniform matrix."""
+def draw_layers(row: Any, found: Trainings, titles: Sequence[str]) -> None:
+    """By layer, in three axes: Hits@1 at either reading, and the distance to the plan, with that of a uniform matrix.
+
+    ``titles`` say what each of them shows.
+    """
     for ax, (reading, place) in zip(row, PLACES.items(), strict=False):
         _by_layer(ax, found, reading, "Hits@1", 100)
-        ax.set(title=f"Hits@1 by layer, read at the {place}", ylabel="per cent", ylim=(0, 101))
+        ax.set(ylabel=f"Hits@1, read at the {place}, %", ylim=(0, 101))
     _by_layer(row[2], found, "cross-output", "distance", 1)
     uniform = mean(run.layers("cross-output")[0]["uniform"] for run in found.runs)
     row[2].axhline(uniform, color=figures.GREY, ls="--", lw=1, label="a uniform matrix")
-    row[2].set(title="Distance to the plan, at the output", ylabel="total variation", ylim=(0, 1.02))
+    row[2].set(ylabel="distance to the plan, at the output", ylim=(0, 1.02))
+    for ax, title in zip(row, titles, strict=True):
+        ax.set_title(title)
 
 
 def _by_layer(axes: Any, found: Trainings, reading: str, name: str, scale: float) -> None:
@@ -249,7 +263,7 @@ def _by_layer(axes: Any, found: Trainings, reading: str, name: str, scale: float
     axes.set_xlabel("layer")
 
 
-def _bars(axes: Any, found: Trainings, names: Sequence[str], title: str, scale: float) -> None:
+def _bars(axes: Any, found: Trainings, names: Sequence[str], title: str, axis: str, scale: float) -> None:
     """A group of bars for each name: means of the seeds, with a dot for each seed."""
     for place, name in enumerate(names):
         for k, (variant, tint) in enumerate(TINTS.items()):
@@ -258,5 +272,5 @@ def _bars(axes: Any, found: Trainings, names: Sequence[str], title: str, scale: 
             axes.bar(x, mean(values), 0.18, color=tint)
             axes.plot([x] * len(values), values, ".", color=figures.INK, ms=5)
     axes.set_xticks(range(len(names)), [name.partition(", ")[2] for name in names])
-    axes.set_title(title)
+    axes.set(title=title, ylabel=axis)
     axes.grid(visible=False, axis="x")

@@ -34,6 +34,16 @@ from otformer.lab.experiments.transport_translator import (
 
 LONG = "transport_translator_long.json"  # in data/: what `compare digest` wrote
 COMPARED = (BASE, *CAUSAL)
+FOUND_LATE = (
+    "At the input plan is far behind",
+    "At the output plan is ahead in every layer",
+    "Plan is nearest in every layer",
+)
+BY_STEP = (  # layer, reading, and what the panel shows
+    ("best", "output", "Output: plan stays a little ahead"),
+    ("best", "input", "Input: plan falls behind"),
+    ("first", "output", "First layer: plan stays far ahead"),
+)
 
 
 def ahead(found: Trainings, variant: str, when: str, name: str) -> bool:
@@ -101,12 +111,12 @@ def _lasting(found: Trainings, name: str) -> list[str]:
 
 def _draw(found: Trainings) -> figures.Figure:
     made, axes = figures.figure(12.2, 7.0, 2, 3)
-    draw_layers(axes[0], found)
+    draw_layers(axes[0], found, FOUND_LATE)
     before = Trainings.read()
-    for ax, (layer, place) in zip(axes[1], (("best", "output"), ("best", "input"), ("first", "output")), strict=True):
+    for ax, (layer, place, title) in zip(axes[1], BY_STEP, strict=True):
         _by_step(ax, before, f"{layer} layer, {place}", "s--")
         _by_step(ax, found, f"{layer} layer, {place}", "o-")
-        ax.set(title=f"Hits@1 of the {layer} layer, {place}", xlabel="steps", ylabel="per cent", ylim=(0, 101), xscale="log")
+        ax.set(title=title, xlabel="steps", ylabel=f"Hits@1, {layer} layer, {place}, %", ylim=(0, 101), xscale="log")
     handles, labels = axes[0, 2].get_legend_handles_labels()
     dashed = axes[1, 0].plot([], [], "s--", color=figures.INK, lw=1.3)
     made.legend([*handles, *dashed], [*labels, "short training"], loc="outside lower center", ncols=len(labels) + 1)

@@ -27,7 +27,8 @@ COMMAND = "python -m otformer.lab.report.claims docs/paper.md"
 class Row:
     """What a row of either kind names: ``command`` shows it, ``page`` explains it.
 
-    A page is a file under docs/, or, with a folder of the repository in front, or README.md, from its root.
+    A page is a file under docs/, or, with a folder of the repository in front, or README.md, from its root. It may end in a
+    place, as in ``errata.md#erratum-14``.
     """
 
     item: str
@@ -76,6 +77,16 @@ def path_of(page: str) -> str:
     ('docs/theory.md', 'README.md')
     """
     return page if page.startswith(("src/", "proofs/", "README")) else f"docs/{page}"
+
+
+def name_of(page: str) -> str:
+    """What a link to a page is called: the file, or the place in it.
+
+    >>> name_of("docs/theory.md"), name_of("docs/errata.md#erratum-14")
+    ('theory.md', 'erratum 14')
+    """
+    path, _, place = page.partition("#")
+    return place.replace("-", " ") or Path(path).name
 
 
 @cache
@@ -155,7 +166,7 @@ def _table(heads: list[str], rows: Iterable[Row], cells: Iterable[list[str]]) ->
 
 
 def _line(number: int, row: Row, cells: list[str]) -> str:
-    link = f"[{Path(row.page).name}]({'../' + row.path if row.path == row.page else row.page})"
+    link = f"[{name_of(row.page)}]({'../' + row.path if row.path == row.page else row.page})"
     plain = (cell.replace("|", "\\|") for cell in [str(number), *cells])  # a bar ends a cell, even inside of code
     return f"| {' | '.join(plain)} | `{row.command}` | {link} |"
 

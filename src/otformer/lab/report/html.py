@@ -23,7 +23,7 @@ from otformer.figures import SCRIPT
 from otformer.files import written
 from otformer.lab.experiments.registry import EXPERIMENTS
 from otformer.lab.report import claims
-from otformer.lab.report.claims import Claim, counted, errata, path_of
+from otformer.lab.report.claims import Claim, counted, errata, name_of, path_of
 from otformer.lab.report.records import Record, read_records, read_table, size_of_png
 
 PARTS = {  # of the page: table of experiments.toml -> heading, and what stands below it
@@ -111,6 +111,7 @@ def _template(folder: Path) -> Template:
         "EXPERIMENTS": EXPERIMENTS,
         "errata": errata(),
         "path_of": path_of,
+        "name_of": name_of,
         "link": lambda path: _link(path, folder),
         "png_size": lambda name, file: size_of_png(folder / name / file),
         "table": lambda name: _table(folder / name / "numbers.csv"),
@@ -150,8 +151,9 @@ def _part(key: str, records: list[Record], shown: set[str], few: bool) -> Part |
 
 
 def _link(path: str, folder: Path) -> str | None:
-    """Where a file of the repository is from ``folder``; None where the package is not used from its source."""
-    return quote(Path(os.path.relpath(ROOT / path, folder)).as_posix()) if (ROOT / path).is_file() else None
+    """Where a file of the repository, or a place in it, is from ``folder``; None where there is no repository."""
+    file, mark, place = path.partition("#")
+    return quote(Path(os.path.relpath(ROOT / file, folder)).as_posix()) + mark + place if (ROOT / file).is_file() else None
 
 
 def _table(path: Path) -> tuple[list[str], list[list[str]], int]:

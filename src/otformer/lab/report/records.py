@@ -1,4 +1,4 @@
-"""What experiments left in a folder, read as the work of a stranger: a file may be damaged, huge or not ours."""
+"""What experiments left in a folder, read as untrusted input: a file may be damaged, huge or not ours."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _record(folder: Path) -> Record | None:
 
 
 def _said(values: Any) -> dict[str, str]:
-    """Settings as ``--set`` takes them; nothing of what is none of ours."""
+    """Settings as ``--set`` takes them; none where there is no dict."""
     return {str(name): said(value) for name, value in values.items()} if isinstance(values, dict) else {}
 
 

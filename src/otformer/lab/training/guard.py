@@ -24,7 +24,7 @@ class Guard:
         self.last = {name: p.detach().clone() for name, p in self.parameters.items()}
 
     def begin(self, done: int = 0) -> None:
-        """Take the parameters as they are for good; ``done`` steps were made before."""
+        """Accept the parameters as they are, after ``done`` steps."""
         self.done.fill_(done)
         for name, p in self.parameters.items():
             self.last[name].copy_(p.detach())

@@ -201,7 +201,7 @@ class DomainAdapter(Estimator):
         return checks.positive(f"the {self.norm} of the costs", unit)
 
     def _by_class(self, costs: Array, ys: Array, yt: Array) -> Array:
-        """The costs, where those between two classes are infinite or large."""
+        """The costs, with those between different classes infinite or large."""
         limit = self.limit_max if self.limit_max == np.inf else self.limit_max * costs.max()
         other = (ys[:, None] != yt) & _labelled(ys)[:, None] & _labelled(yt)
         return np.where(other, np.maximum(costs, limit), costs)

@@ -168,7 +168,7 @@ def _sizes(name: str, given: Any, count: int, most: int) -> Ints:
 
 
 def _numbers(name: str, cost: Any) -> Any:
-    """A tensor or an array as it is, of any real dtype, truth values too; lists as an array."""
+    """A tensor or an array as it is, of any real dtype, booleans included; lists as an array."""
     if isinstance(cost, Tensor):
         return checks.unseen(name, cost.detach().double() if cost.dtype == torch.bool else cost.detach())
     C = checks.plain(name, cost, "an array of numbers")

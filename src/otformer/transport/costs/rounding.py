@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 NOT_MISSING = 8 * 2.0**-52  # share of a weight that is not missing but lost to rounding
 LOST = 1e-12  # share of the mass that may be missing still where pairs are forbidden
-NO_WAY = "rounded needs a better plan: a mass of {:.2g} is missing, and forbidden pairs leave it no way; lower tol"
+NO_WAY = "rounded needs a better plan: a mass of {:.2g} is missing, and no allowed pair can take it; lower tol"
 NOT_ALLOWED = "rounded would put a mass of {:.2g} on pairs that labels forbid: use executor='dense'"
 
 

@@ -213,7 +213,10 @@ class Result(Shown):
         known: KnownPoints | None = self.parts.get("known_points")
         if known is None:
             possible = "a result of solve_sample or solve_streamed, balanced, for a metric by name or a function"
-            raise checks.ArgumentError(verb, f"be asked of {possible}, without mask or labels", f"one of {self.method}")
+            asked: Description | None = self.parts.get("asked")
+            lacks = "masked, or with labels" if asked and asked.balanced else "unbalanced"
+            got = f"one that is {lacks}" if asked and asked.dim else "one without points"
+            raise checks.ArgumentError(verb, f"be asked of {possible}, without mask or labels", got)
         return known
 
     @needs(lambda self, **_: self._need())

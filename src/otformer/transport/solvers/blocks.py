@@ -47,7 +47,7 @@ Measure = Callable[[Tensor], Number]  # |Σ_i P_ij − b_j| [..., m] → error
 
 
 class Blocks:
-    """Steps from v [..., m] at one λ, for ever: (u, v, gaps) with exact rows and gaps_j = |Σ_i P_ij − b_j|."""
+    """Steps from v [..., m] at one λ, without end: (u, v, gaps) with exact rows and gaps_j = |Σ_i P_ij − b_j|."""
 
     def __init__(self, kernel: Kernel, reg: float, v: Tensor, mixing: Mixing = MIXING) -> None:
         self.kernel, self.reg, self.v = kernel, reg, v

@@ -148,7 +148,7 @@ def folder_named(name: str, value: Any) -> Path:
 def read_about(folder: Path) -> About:
     """The settings of a folder."""
     if not (folder / ABOUT).exists():
-        raise ArgumentError(folder, "be a folder that otformer align --train made", f"{ABOUT} is not there")
+        raise ArgumentError(folder, "be a folder that otformer align --train made", f"no {ABOUT} in it")
     try:
         return _about(_json(folder))
     except ArgumentError as error:

@@ -37,9 +37,9 @@ def align(
         str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de, source first; any to train.")
     ] = "en-fr",
     method: Annotated[str, typer.Option(help="auto (hmm), attention (better; needs transformers) or vectors.")] = "auto",
-    by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
+    by: Annotated[str | None, typer.Option(help="Split plain text into 'words', or at 'spaces'.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the lines to this file, whole or not at all.")] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Links with their probabilities, 0-1:0.87.")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="Print links with their probabilities, 0-1:0.87.")] = False,
     tokens: Annotated[bool, typer.Option("--tokens", help="As --format tokens: a ||| b ||| links.")] = False,
     form: Annotated[
         str | None, typer.Option("--format", help="pharaoh, tokens, json, naacl, or pairs: the sentences.")
@@ -48,13 +48,13 @@ def align(
     symmetrize: Annotated[
         str | None, typer.Option(help="intersection, union, grow-diag, grow-diag-final, source, target.")
     ] = None,
-    keep: Annotated[float | None, typer.Option(help="Leave out pairs of a coverage below this: no translations.")] = None,
+    keep: Annotated[float | None, typer.Option(help="Drop pairs with a coverage below this: not translations.")] = None,
     matrix: Annotated[str | None, typer.Option(help="npz for all scores, target words in rows; - prints them.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Draw the links as lines between the words.")] = False,
     gold: GoldFile = None,
     one_based: OneBased = False,
     train: Annotated[bool, typer.Option("--train", help="Train on the text; --out names the folder of the model.")] = False,
-    extend: Annotated[Path | None, typer.Option(help="Train on, from this model, with more text.")] = None,
+    extend: Annotated[Path | None, typer.Option(help="Continue training this model with more text.")] = None,
     model: Annotated[Path | None, typer.Option(help="Align with the model of this folder, made by --train.")] = None,
     engine: Engine = "local",
     workers: Workers = 1,
@@ -64,8 +64,8 @@ def align(
 
     Prints links i-j (Pharaoh, from 0), one line per sentence pair. A .tmx file is read as well.
 
-    With --gold only the score is printed. Words are 'words' if nothing is said, 'spaces' for gold and the examples. An
-    interrupted run with --out goes on when the same command is given again, and so does --train.
+    With --gold only the score is printed. --by defaults to 'words', and to 'spaces' for gold and the examples. To
+    resume an interrupted run with --out, or a training, give the same command again.
     """
     from otformer.show.look import visible
     from otformer.words.align import confidence
@@ -77,11 +77,12 @@ def align(
         asked = own.given(context, languages=languages, workers=workers)
         own.train(context, text or [], out, by, extend, engine, **asked)
         return
-    check(method, languages)
-    confidence.check(threshold, symmetrize)
-    if model is not None:
+    if model is None:
+        check(method, languages)
+    else:
         refused(context, "--model", "method", "languages")
         by = by or read_about(model).by
+    confidence.check(threshold, symmetrize)
     corpora.check_one_based(one_based, gold)
     if show:
         refused(context, "--show", "out", "scores", "tokens", "form", "as_json", "gold", "keep")
@@ -89,7 +90,7 @@ def align(
     _check_kept(context, keep, chosen)
     archived = _checked_files(text or [], out, matrix, gold)
     with ExitStack() as stack:
-        given = corpora.corpus(text or [], languages, stack)
+        given = corpora.corpus(text or [], languages if model is None else own.languages_of(model), stack)
         if matrix == "-" and (given.total != 1 or as_json):
             got = "--json" if as_json else f"{given.total} pairs"
             raise ArgumentError("--matrix -", "be used with one sentence pair, as text", got, "name an npz file")

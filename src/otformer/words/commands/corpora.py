@@ -39,16 +39,18 @@ class Corpus:
     gold: list[Gold] = field(default_factory=list)
 
 
-def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
+def corpus(given: list[str], asked: str | None, stack: ExitStack) -> Corpus:
     """Return the sentence pairs that arguments name, read through once; the shipped examples if there are none.
 
-    ``news`` are the WMT test sets of OTFORMER_DATA, sentences of 3 to 60 words as in the paper. ``stack`` ends what is open.
+    asked : the languages; None for the first two of a translation memory, and else for en-fr.   stack : ends what is open.
+    ``news`` are the WMT test sets of OTFORMER_DATA, sentences of 3 to 60 words as in the paper.
     """
     from otformer.words.text.examples import examples
     from otformer.words.text.gold import Gold
     from otformer.words.text.text import BAR, as_pair, news_pairs, parse_pairs, read_lines, side_by_side, words
     from otformer.words.text.tmx import is_tmx, read_tmx
 
+    languages = asked or "en-fr"
     is_text = [BAR in name and not os.path.exists(name) for name in given]
     if not given:
         shipped = examples(languages)
@@ -77,7 +79,7 @@ def corpus(given: list[str], languages: str, stack: ExitStack) -> Corpus:
             return side_by_side((files[0], files[1]), (names[0], names[1]))
         if is_tmx(names[0]):
             source, target = languages.split("-")
-            return read_tmx(files[0], (source, target), names[0])
+            return read_tmx(files[0], (source, target) if asked else None, names[0])
         return parse_pairs(read_lines(files[0], names[0]), names[0], tabs=_has_tabs(files[0], names[0]))
 
     total = sum(1 for _ in read())

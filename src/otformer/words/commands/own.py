@@ -35,6 +35,15 @@ def given(context: typer.Context, **values: Any) -> dict[str, Any]:
     return {name: value if getattr(sources[name], "name", "") == "COMMANDLINE" else None for name, value in values.items()}
 
 
+def languages_of(model: Path) -> str | None:
+    """The languages of a model, None if none were said when it was trained."""
+    from otformer.words.align.own_folder import read_about
+    from otformer.words.text.languages import UNKNOWN
+
+    found = read_about(model).languages
+    return None if found == UNKNOWN else found
+
+
 def train(
     context: typer.Context,
     text: list[str],
@@ -48,14 +57,17 @@ def train(
     """Train on the text that the arguments name, with a bar; says in a line what was made."""
     from otformer.words.align.own_text import ROUNDS_AND_READING
     from otformer.words.align.own_text import train as make
+    from otformer.words.text.languages import any_languages
 
     refused(context, "--train", *IGNORED)
     if out is None:
         raise ArgumentError("--out", "name the folder of the model", "--train without it")
     if not text:
         raise ArgumentError("text", "be a file of sentence pairs, or two files", "--train without text")
+    if languages is not None:
+        any_languages(languages)
     with ExitStack() as stack:
-        given = corpora.corpus(text, languages or "en-fr", stack)
+        given = corpora.corpus(text, languages if extend is None else languages_of(extend), stack)
         how: dict[str, Any] = {"languages": languages, "by": by, "extend": extend, "engine": engine, "workers": workers}
         with corpora.resumable("train", out, given.total * ROUNDS_AND_READING) as tell:
             made = make(given.pairs(), out, progress=tell, **how)

@@ -38,7 +38,7 @@ def transfer(
     ] = None,
     links: Annotated[Path | None, typer.Option(help="Links i-j (Pharaoh), a line per pair, in place of ours.")] = None,
     one_based: Annotated[bool, typer.Option("--one-based", help="The file of --links counts words from 1.")] = False,
-    by: Annotated[str | None, typer.Option(help="Words are 'words' of plain text, or stand between 'spaces'.")] = None,
+    by: Annotated[str | None, typer.Option(help="Split plain text into 'words', or at 'spaces'.")] = None,
     model: Annotated[Path | None, typer.Option(help="Align with the model of this folder, made by align --train.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the result to this file, whole or not at all.")] = None,
     engine: Engine = "local",

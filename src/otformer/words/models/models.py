@@ -54,6 +54,9 @@ class Model:
     limit: int | None = None
     start: int | None = None
 
+    def __repr__(self) -> str:
+        return f"Model({self.name}, {self.kind}, {self.layers} layers of {self.heads} heads)"
+
 
 def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     """Load a model so that its attention can be read (words/models/attention.py).

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def card(probe: PairProbe, reading: str = "", layer: int | None = None, head: int | None = None) -> Card:
-    """Draw what was asked for first; of the nearest reading and layer, the mean over heads, if nothing was."""
+    """Draw what was asked for; by default, the mean over heads of the nearest reading and layer."""
     near = probe.nearest
     layers, heads = probe.size
     reading = checks.choice("reading", reading or near["reading"], list(probe.attention))

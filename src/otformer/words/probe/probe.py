@@ -109,7 +109,7 @@ class Tally:
         return cls(rows, **arrays)
 
     def arrays(self) -> dict[str, Array]:
-        """All arrays, by name; the rows are no array."""
+        """All arrays by name, without the rows."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "rows"}
 
     @classmethod

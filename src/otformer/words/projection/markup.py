@@ -25,7 +25,6 @@ _TAG = re.compile(
     |<(?P<start>{_NAME})(?=[\s/>])(?:[^<>"']|{_QUOTED})*+>""",
     re.DOTALL | re.VERBOSE,
 )
-_CLOSING = re.compile(rf"</({_NAME})")
 VOID = frozenset({
     "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr",
 })  # fmt: skip
@@ -73,8 +72,9 @@ def parse(markup: str, name: str = "source") -> Marked:
     >>> found.text, [(node.head, node.start, node.stop, node.tail) for node in found.root.children]
     ('AT&T < 3', [('<i>', 1, 4, '</i>'), ('<br/>', 7, 7, '')])
     """
-    reader = _Reader(name, markup)
-    for match, text in _pieces(markup, name):
+    pieces = list(_pieces(markup, name))
+    reader = _Reader(name, {match["end"].lower() for match, _ in pieces if match is not None and match["end"]})
+    for match, text in pieces:
         reader.add(text)
         if match is not None:
             reader.take(match)
@@ -106,11 +106,11 @@ def _cut(tag: str) -> str:
 class _Reader:
     """The text, the open elements and the tree so far."""
 
-    def __init__(self, name: str, markup: str) -> None:
+    def __init__(self, name: str, closing: set[str]) -> None:
         self.name, self.parts, self.length, self.count = name, [""], 0, 0
         self.open = [Node(0)]
         self.turns = [(0, self.open[0])]
-        self.closing = {tag.lower() for tag in _CLOSING.findall(markup)}
+        self.closing = closing  # names in closing tags
 
     def add(self, text: str) -> None:
         if text:

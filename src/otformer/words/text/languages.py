@@ -32,6 +32,9 @@ class LanguagePair:
         """The pair of this name, one of LANGUAGES."""
         if isinstance(languages, LanguagePair):
             return languages
+        if two_codes(languages) and languages not in LANGUAGES:
+            advice = "other languages need a model of your own text: otformer align --train"
+            raise checks.ArgumentError("languages", f"be one of {', '.join(LANGUAGES)}", repr(languages), advice)
         return cls(*checks.choice("languages", languages, LANGUAGES).split("-"))
 
     def __str__(self) -> str:
@@ -63,8 +66,17 @@ class LanguagePair:
         return self.target if self.source == "en" else self.source
 
 
+def two_codes(languages: object) -> bool:
+    """Whether this is the name of a pair, of any languages.
+
+    >>> two_codes("fi-en"), two_codes("finnish")
+    (True, False)
+    """
+    return isinstance(languages, str) and re.fullmatch("[a-z]{2,8}-[a-z]{2,8}", languages) is not None
+
+
 def any_languages(languages: str) -> LanguagePair:
     """Two languages by codes such as "fi-en", whether or not the package has data of them."""
-    if not isinstance(languages, str) or not re.fullmatch("[a-z]{2,8}-[a-z]{2,8}", languages):
+    if not two_codes(languages):
         raise checks.ArgumentError("languages", "be two codes such as fi-en, source first", repr(languages))
     return LanguagePair(*languages.split("-"))

@@ -122,7 +122,7 @@ def side_by_side(
         if None in both:
             short, long = names if both[0] is None else names[::-1]
             total = number + 1 + sum(1 for _ in lines)
-            raise ValueError(f"{short} is short: it has {number} lines, {long} has {total}")
+            raise ValueError(f"{short} is short: it has {number} line{'s' * (number != 1)}, {long} has {total}")
         yield Pair(both[left].strip(), both[right].strip())
 
 

@@ -79,21 +79,27 @@ def _units(file: Path, name: str) -> Iterator[dict[str, str]]:
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
     parser.CharacterDataHandler = reader.text
     fed = 0
-    try:
-        with opened(file, name) as (stream, room):
-            while block := stream.read(BLOCK):
-                room.take(block)
-                parser.Parse(block, False)
-                fed += len(block)
-                if fed - parser.CurrentByteIndex > LONGEST_LINE:  # one token, an attribute say, which expat keeps whole
-                    raise ArgumentError(
-                        f"{name} line {parser.CurrentLineNumber}", f"have at most {LONGEST_LINE:,} bytes", "more"
-                    )
-                yield from reader.taken()
-        parser.Parse(b"", True)
-    except expat.ExpatError as error:
-        raise ValueError(f"{name} is not a readable TMX file: {error}") from None
+    with opened(file, name) as (stream, room):
+        while block := stream.read(BLOCK):
+            room.take(block)
+            _parse(parser, block, False, name)
+            fed += len(block)
+            if fed - parser.CurrentByteIndex > LONGEST_LINE:  # one token, an attribute say, which expat keeps whole
+                raise ArgumentError(
+                    f"{name} line {parser.CurrentLineNumber}", f"have at most {LONGEST_LINE:,} bytes", "more"
+                )
+            yield from reader.taken()
+    _parse(parser, b"", True, name)
     yield from reader.taken()
+
+
+def _parse(parser: expat.XMLParserType, block: bytes, is_last: bool, name: str) -> None:
+    try:
+        parser.Parse(block, is_last)
+    except ArgumentError:  # of a handler
+        raise
+    except (expat.ExpatError, LookupError, ValueError) as error:  # the last two: of an encoding unknown, or of several bytes
+        raise ValueError(f"{name} is not a readable TMX file: {error}") from None
 
 
 class _Reader:

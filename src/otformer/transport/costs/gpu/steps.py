@@ -27,7 +27,7 @@ SINGLE_RIDGE = 1e-9  # least ridge where residuals come from float32 passes: bel
 
 
 class GpuSteps:
-    """Steps from v [M] at one λ, for ever: (u, v, error) with exact rows and error = Σ_j |Σ_i P_ij − b_j|."""
+    """Steps from v [M] at one λ, without end: (u, v, error) with exact rows and error = Σ_j |Σ_i P_ij − b_j|."""
 
     def __init__(self, stream: GpuStream, loop: Loop, reg: float, v: Tensor, ridge: float) -> None:
         self.stream, self.loop, self.memory, self.mass, self.reg = stream, loop, loop.memory, stream.mass, reg

@@ -47,7 +47,7 @@ class Counts(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a text says of the pairs of words that are kept: what a model is made of, and what more text is added to.
+    """The counts of a text for the word pairs that are kept: a model is made of them, and more text adds to them.
 
     words : those of both sides.   met : the pairs of words.   counts : as expected in the last round.
     rest : Σ (c + α) of the pairs that are not kept, of every source and of every target word.
