@@ -221,16 +221,20 @@ def test_progress_tells_the_time_left_where_there_is_no_terminal(monkeypatch, ca
     ],
 )
 def test_ctrl_c_says_what_is_kept_and_how_to_go_on(tmp_path, arguments, until, said):
-    script = [sys.executable, "-c", "from otformer.cli.main import main; main()", *arguments]
-    work = subprocess.Popen(script, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    end = time.monotonic() + 120
+    """One more Ctrl-C, while Python ends, changes nothing."""
+    script, end, said_in = [sys.executable, "-m", "otformer", *arguments], time.monotonic() + 120, tmp_path / "said"
+    with said_in.open("w") as file:
+        work = subprocess.Popen(script, cwd=tmp_path, stdout=subprocess.PIPE, stderr=file, text=True)
     while not (tmp_path / until).exists() and time.monotonic() < end:
         time.sleep(0.05)
     time.sleep(0.3)
     while work.poll() is None and time.monotonic() < end:  # Python drops one that falls into a callback of its own
         work.send_signal(signal.SIGINT)
-        time.sleep(3)
-    out, err = work.communicate(timeout=60)
+        wait_until = time.monotonic() + 3
+        while work.poll() is None and "interrupted" not in said_in.read_text() and time.monotonic() < wait_until:
+            time.sleep(0.05)
+        time.sleep(0.1)
+    out, err = work.communicate(timeout=60)[0], said_in.read_text()
     assert (work.returncode, out) == (130, "")
     assert err.endswith(f"otformer: interrupted; {said}: rerun with --resume to continue\n")
 

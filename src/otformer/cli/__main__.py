@@ -1,6 +1,7 @@
 """The entry of ``otformer`` and of ``python -m otformer.cli``: open standard streams, and Ctrl-C from the start."""
 
 import os
+import signal
 import sys
 
 
@@ -20,6 +21,7 @@ def main() -> None:
         sys.stderr.write("otformer: interrupted\n")
         sys.exit(130)
     finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said: one more Ctrl-C would change the exit code
         try:
             sys.stdout.flush()
         except OSError:  # said already; the interpreter would fail at it once more, on its way out

@@ -33,7 +33,7 @@ LOSS, LEAST_LOSS = 1e-2, 1e-15  # of the plan, relative to tol, and the least th
 MOST_LOSS = 1e-8
 WORST_LEFT = 1e-4  # residual of a gradient, relative, that is no reason for a warning
 ROOM, MOST_ROOM = 32, 512  # entries of a factor for each point, at first and at most
-HELD = 2 * ROOM + 36  # numbers for each value: both factors, and vectors (measured: 100 for equal, even and random values)
+LINE_HELD = 2 * ROOM + 36  # numbers for each value: both factors, and vectors (measured: 100 for equal, even and random values)
 MOST_BANDS = 8  # times that factors are found
 
 
@@ -160,7 +160,7 @@ def suits(x: Tensor, reg: float, tol: float) -> bool:
 def need(x: Tensor) -> Need:
     """Estimate the memory of the plans of lists x [..., n]."""
     count, n = math.prod(x.shape[:-1]), x.shape[-1]
-    return Need(f"{count:,} × {n:,} values" if count > 1 else f"{n:,} values", HELD * x.numel(), SMALLER)
+    return Need(f"{count:,} × {n:,} values" if count > 1 else f"{n:,} values", LINE_HELD * x.numel(), SMALLER)
 
 
 def usable(x: Tensor, a: Tensor, reg: float, tol: float) -> bool:
