@@ -33,7 +33,7 @@ LOSS, LEAST_LOSS = 1e-2, 1e-15  # of the plan, relative to tol, and the least th
 MOST_LOSS = 1e-8
 WORST_LEFT = 1e-4  # residual of a gradient, relative, that is no reason for a warning
 ROOM, MOST_ROOM = 32, 512  # entries of a factor for each point, at first and at most
-LINE_HELD = 2 * ROOM + 36  # numbers for each value: both factors, and vectors (measured: 100 for equal, even and random values)
+LINE_HELD = 2 * ROOM + 36  # numbers for each value: factors and vectors (measured: 100, of equal, even and random values)
 MOST_BANDS = 8  # times that factors are found
 
 
