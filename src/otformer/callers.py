@@ -51,8 +51,13 @@ def foreign_keyword(name: str, given: Iterable[str], own: Iterable[str]) -> str:
 
     >>> foreign_keyword("solve", ["reg", "stopThr"], ["reg", "tol"])
     "solve() has no keyword 'stopThr': it is tol, the L1 marginal error"
+    >>> foreign_keyword("solve_batch", ["method"], ["reg", "tol"])
+    "solve_batch() has no keyword 'method': solve and solve_sample take solver, Newton(), Mixed() or Network(schedule)"
     """
+    own = set(own)
     foreign = next((key for key in given if key in KEYWORDS and key not in own), None)
+    if foreign == "method" and "solver" not in own:
+        return f"{name}() has no keyword 'method': solve and solve_sample take solver, Newton(), Mixed() or Network(schedule)"
     return "" if foreign is None else f"{name}() has no keyword {foreign!r}: {KEYWORDS[foreign]}"
 
 
