@@ -347,6 +347,7 @@ def test_translation_memories(tmp_path):
     [
         (["--format", "xml"], "--format must be one of pharaoh, tokens, json, naacl, pairs, got 'xml'"),
         (["--format", "naacl", "--json"], "--format cannot be combined with --json, got --format naacl"),
+        (["--tokens", "--json"], "--tokens cannot be combined with --json"),
         (["--keep", "0.5"], "--keep must be used with --format tokens, json, naacl or pairs, got pharaoh"),
         (["--keep", "2", "--json"], "--keep must be a coverage, from 0 to 1, got 2.0"),
         (["--keep", "0.5", "--json", "--matrix", "x.npz"], "--keep, got --matrix"),

@@ -37,6 +37,8 @@ RUNS: dict[str, Callable[[str, int], str]] = {
     **dict.fromkeys(api.FAMILIES, api.run),
     **dict.fromkeys(hard.KEPT, hard.fuzzed),
 }
+# What the first case of a family would have to compile for longer than it may take.
+WARM: dict[str, Callable[[], Any]] = dict.fromkeys(("train", "load_aligner", "cli align", "cli transfer"), commands.aligner)
 
 
 class Found(NamedTuple):
@@ -55,6 +57,7 @@ def case(family: str, seed: int) -> tuple[str, str]:
     def stop(number: int, _: Any) -> None:
         raise TimeoutError(f"over {HANG} s of the processor" if number == signal.SIGVTALRM else f"over {STILL} s")
 
+    WARM.get(family, lambda: None)()
     for number, timer, seconds in TIMERS:
         signal.signal(number, stop)
         signal.setitimer(timer, seconds)

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 import otformer
-from fuzz import entropic, exact, language, layers, networks, public, training
+from fuzz import entropic, exact, language, layers, networks, own_text, public, training
 from fuzz.inputs import Rng, drawn
 
 SRC = str(Path(otformer.__file__).parent)
-MODULES = (entropic, exact, networks, layers, training, language)
+MODULES = (entropic, exact, networks, layers, training, language, own_text)
 FAMILIES: dict[str, Callable[[Rng, list[Any]], None]] = {each.__name__: each for room in MODULES for each in room.FAMILIES}
 
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import webbrowser
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -23,6 +24,7 @@ from fuzz.inputs import Rng, array, drawn, pick, size
 from fuzz.options import VALUES
 from fuzz.public import COUNTS
 from otformer.cli.main import app, main
+from otformer.words import train
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 WORDS = (
@@ -120,8 +122,23 @@ def sort(rng: Rng) -> list[str]:
     return ["sort", *options(rng, "sort"), "--", *(pick(rng, words) for _ in range(rng.integers(8)))]
 
 
+@cache
+def aligner() -> dict[str, bytes]:
+    """The files of an aligner of one's own text."""
+    with tempfile.TemporaryDirectory() as folder:
+        train(SENTENCES[:1], Path(folder, "aligner"), languages="en-fr")
+        return {file.name: file.read_bytes() for file in Path(folder, "aligner").iterdir()}
+
+
+def write_aligner(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, data in aligner().items():
+        (folder / name).write_bytes(data)
+
+
 def corpus(rng: Rng) -> None:
-    """Files of sentence pairs, gold and a dictionary, good or not."""
+    """Files of sentence pairs, gold and a dictionary, and an aligner, good or not."""
+    write_aligner(Path("aligner"))
     lines = ("the cat ||| le chat",) if rng.mild else [pick(rng, SENTENCES) for _ in range(4)]
     Path("pairs").write_bytes("\n".join(lines).encode("utf-8", "surrogatepass"))
     gold = "1-1 2-2\n" if rng.mild else pick(rng, ("0-0\n", "9-9\n" * 4, "x\n", "", "1-1 2-2\n" * 4, "0-" + "9" * 30))
@@ -161,7 +178,8 @@ def probe(rng: Rng) -> list[str]:
 def rest(rng: Rng) -> list[str]:
     """The long commands, stopped by a name that does not exist or an option; lists and the explorer's page in full."""
     command = pick(rng, ("explore", "reproduce", "train", "bench"))
-    first = {"explore": ["--no-open", "--save", "e.html"], "reproduce": [pick(rng, ("no-such-name", "--list"))],
+    first = {"explore": ["--no-open", "--save", "e.html"],
+             "reproduce": pick(rng, (["no-such-name"], ["--list"], ["figure-3", "--settings"])),
              "train": [pick(rng, ("--list", "--recipe=no"))], "bench": ["no-such-scenario"]}[command]  # fmt: skip
     return [command, *first, *options(rng, command)]
 

@@ -56,6 +56,33 @@ def network_truth(rng: Rng, told: Told) -> None:
         assert np.abs(plain(trace.plan()) - expected[0]).max() < 1e-3 * max(1.0, expected[0].max()), "another plan"
 
 
+def minimal(rng: Rng, told: Told) -> None:
+    """The transformer of few registers: its plan is the entropic one, where its trace says that it converged."""
+    n, m, d, lam = size(rng), size(rng) if rng.random() < 0.2 and not rng.mild else 0, pick(rng, (1, 2)), reg(rng)
+    x, y = alike(rng, array(rng, (n, d)), array(rng, (m or n, d)))
+    net = of.MinimalTransformer(number(rng, (d,)), lam, number(rng, (200, 2)), pick(rng, SCHEDULES))
+    trace = net(x, y, tol=1e-6)
+    oracles.rows_of_one(trace.attention(1, head="rows"))
+    assert trace.converged or told, "not converged, and not a word"
+    C = reference.squares(plain(x), plain(y))
+    if rng.mild and trace.converged and C.max() / lam <= oracles.MODERATE and not oracles.is_single(trace.plan()):
+        expected = reference.entropic(C, np.ones(n), np.ones(n), lam)
+        assert expected is None or np.abs(plain(trace.plan()) - expected[0]).max() < 1e-3, "another plan"
+
+
+def counting_sorter(rng: Rng, told: Told) -> None:
+    """Two layers give distinct numbers in [0, 1) the places that sorting gives them."""
+    n, bits = size(rng), number(rng, (53, 53, 8))
+    x = rng.random(n) if rng.mild else pick(rng, (rng.random(n), array(rng, (n,)), array(rng, (2, n))))
+    values = formed(rng, x)
+    A = of.CountingSorter(bits)(values)
+    oracles.rows_of_one(A)
+    x = plain(values)
+    whole = np.floor(x * 2.0**bits)
+    if rng.mild and len(set(whole)) == n:
+        np.testing.assert_array_equal(plain(A).argmax(-1), whole.argsort().argsort())
+
+
 def stock(rng: Rng, told: Told) -> None:
     """torch's own modules with our weights say what our network says."""
     d, n = pick(rng, (1, 2)), max(1, size(rng))
@@ -145,4 +172,4 @@ def trained(rng: Rng, told: Told) -> None:
     oracles.rows_of_one(A.detach() if isinstance(A, torch.Tensor) else A)
 
 
-FAMILIES = (network, network_truth, stock, traces, features, trained)
+FAMILIES = (network, network_truth, minimal, counting_sorter, stock, traces, features, trained)

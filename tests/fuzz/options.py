@@ -8,6 +8,7 @@ COUNTS = ("1", "2", "0", "-1", "1e3", "x", str(10**30))
 FILES = ("o.npz", "o.csv", "no/o.npz", ".", "/dev/full", "/dev/null", "x.npy", "/proc/x", "o", "")
 SEEDS = ("0", "7", "-1", str(2**64), "x")
 DEVICES = ("cpu", "no", "cuda:99")
+ALIGNERS = ("aligner", "no", "pairs", ".", "")
 VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
     "solve": {
         "--cost": None,
@@ -44,6 +45,9 @@ VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
         "--show": None,
         "--gold": ("pairs", "gold", "no"),
         "--one-based": None,
+        "--train": None,
+        "--extend": ALIGNERS,
+        "--model": ALIGNERS,
         "--engine": ("local", "no"),
         "--workers": ("1", "0", "-1", "x"),
         "--json": None,
@@ -53,6 +57,7 @@ VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
         "--method": ("hmm", "vectors", "no"),
         "--column": ("1", "2", "-1", "0", "x", str(10**30)),
         "--links": ("gold", "pairs", "no"),
+        "--model": ALIGNERS,
         "--one-based": None,
         "--by": ("words", "spaces", "no"),
         "--out": ("moved", ".", "no/moved", "/dev/full"),
@@ -69,6 +74,7 @@ VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
         "--seed": SEEDS,
         "--by": ("words", "spaces", "no"),
         "--out": ("probe", "pairs", "/proc/x"),
+        "--format": ("svg", "pdf", "no"),
         "--html": ("p.html", "p.no", "no/p.html"),
         "--show": None,
         "--device": DEVICES,
@@ -88,6 +94,9 @@ VALUES: dict[str, dict[str, tuple[str, ...] | None]] = {
         "--resume": None,
         "--check": None,
         "--list": None,
+        "--set": ("n=16", "n=0", "n=nan", "n=", "=", "x", "depth=" + "9" * 400, ""),
+        "--settings": None,
+        "--format": ("svg", "pdf", "no"),
         "--as": ("author", "me", ""),
         "--model": ("no/such", "pairs", "", "../x"),
         "--text": ("pairs", "no", "a ||| b", "", "/dev/null"),

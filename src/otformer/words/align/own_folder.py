@@ -140,6 +140,13 @@ def is_aligner(folder: Path) -> bool:
         return False
 
 
+def folder_named(name: str, value: Any) -> Path:
+    """What the argument ``name`` says is a folder's name."""
+    if not isinstance(value, (str, Path)) or "\0" in str(value):
+        raise ArgumentError(name, "be the name of a folder", repr(value))
+    return Path(value)
+
+
 def read_about(folder: Path) -> About:
     """The settings of a folder."""
     if not (folder / ABOUT).exists():
@@ -152,7 +159,7 @@ def read_about(folder: Path) -> About:
 
 def read_aligner(folder: str | Path) -> tuple[About, list[Evidence]]:
     """Settings and evidence of a folder."""
-    folder = Path(folder)
+    folder = folder_named("folder", folder)
     about = read_about(folder)
     tensors, _ = read_tensors(folder / TENSORS)
     arrays = {name: t.numpy() for name, t in tensors.items()}

@@ -28,7 +28,7 @@ from otformer.words.align.hmm.em import Counts, Evidence, Training
 from otformer.words.align.hmm.model import AlignmentSettings, fitted
 from otformer.words.align.hmm.numbered import Text
 from otformer.words.align.hmm.word_parts import word_parts
-from otformer.words.align.own_folder import About, OwnAligner, is_aligner, read_aligner, write_aligner
+from otformer.words.align.own_folder import About, OwnAligner, folder_named, is_aligner, read_aligner, write_aligner
 from otformer.words.jobs.jobs import ENGINES, ChunkFolder, Progress
 from otformer.words.text.languages import UNKNOWN, any_languages
 from otformer.words.text.text import Given, as_pair, words
@@ -86,7 +86,9 @@ def train(
     """
     checks.choice("engine", engine, ENGINES)
     workers = None if workers is None else checks.count("workers", workers)
-    before = None if extend is None else read_aligner(extend)
+    if not isinstance(pairs, Iterable):
+        raise ArgumentError("pairs", "be sentence pairs", type(pairs).__name__)
+    before = None if extend is None else read_aligner(folder_named("extend", extend))
     about = _settings(before and before[0], languages, by)
     folder = _checked_folder(out)
     parts = ChunkFolder(folder)
@@ -249,7 +251,7 @@ def _read_counts(file: Path) -> tuple[Counts, int]:
 
 def _checked_folder(out: str | Path) -> Path:
     """The folder to write, links followed; a clear line before the work if it cannot be."""
-    folder = Path(os.path.realpath(out))
+    folder = Path(os.path.realpath(folder_named("out", out)))
     if folder.exists() and not folder.is_dir():
         raise ArgumentError("out", "be a folder", f"{str(out)!r}, a file")
     if not folder.parent.is_dir() or not os.access(folder.parent, os.W_OK):

@@ -141,6 +141,8 @@ def _form(form: str | None, tokens: bool, as_json: bool) -> str:
     """The form of the lines, which may be said in two ways."""
     from otformer.checks import choice
 
+    if tokens and as_json:
+        raise ConflictError("--tokens", "--json")
     said = {"--tokens": "tokens"} if tokens else {"--json": "json"} if as_json else {}
     for option, same in said.items():
         if form not in (None, same):
