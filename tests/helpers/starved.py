@@ -30,7 +30,8 @@ MANY = 500  # times as many points where there is no matrix
 LONG = ("solve_sample, stream", "solve_streamed", "SamplesLoss, online", "assignment", "argsort", "sort")  # with so many
 M_MMAP_THRESHOLD = -3  # of malloc.h
 LONGEST = 60  # seconds that a call may take
-COMPILED = ("solve, exact", "emd", "linear_sum_assignment")  # in other functions where a problem is not tiny
+SORTING = ("SoftSort", "SoftSort.rank", "SoftSort.carry")
+COMPILED = ("solve, exact", "emd", "linear_sum_assignment", *SORTING)  # in other functions where a problem is not tiny
 Calls = list[Callable[[], Any]]
 
 
@@ -115,7 +116,7 @@ def others(n: int) -> dict[str, Calls]:
 def without_matrices(n: int) -> dict[str, Calls]:
     x, values, few = points(n), points(n, 1)[:, 0], points(n // 8 + 1, 1)[:, 0]
     X, f = torch.from_numpy(x), of.squared_euclidean(x, x)
-    loss = of.SamplesLoss(backend="online")
+    loss, sorting, rising = of.SamplesLoss(backend="online"), nn.SoftSort(), X[:, 0]
     return {
         "solve_sample, stream": [
             lambda: of.solve_sample(x, x, None, None, 0.1, executor="stream"),
@@ -127,14 +128,17 @@ def without_matrices(n: int) -> dict[str, Calls]:
         "wasserstein_1d": [lambda: of.wasserstein_1d(x, x), lambda: of.wasserstein_1d(v_values=values, u_values=values)],
         "argsort": [lambda: of.argsort(few), lambda: of.argsort(values=few.tolist())],
         "sort": [lambda: of.sort(few), lambda: of.sort(values=few)],
+        "SoftSort": [lambda: sorting(rising), lambda: sorting(mask=None, values=rising)],
+        "SoftSort.rank": [lambda: sorting.rank(rising), lambda: nn.SoftRank()(values=rising)],
+        "SoftSort.carry": [lambda: sorting.carry(rising, X), lambda: sorting.carry(columns=X, values=rising)],
         "SoftTopK": [lambda: nn.SoftTopK(1)(tensors(n)), lambda: nn.SoftTopK(1)(values=tensors(1, n))],
         "SoftQuantile": [lambda: nn.SoftQuantile(0.5)(tensors(n)), lambda: nn.SoftQuantile([0.5])(values=tensors(n))],
     }
 
 
 def layers(n: int) -> dict[str, Calls]:
-    x, logits, values = tensors(n, 2), tensors(n, n), tensors(n)
-    attention, sorting = nn.SinkhornAttention(8, 2, batch_first=True), nn.SoftSort()
+    x, logits = tensors(n, 2), tensors(n, n)
+    attention = nn.SinkhornAttention(8, 2, batch_first=True)
     tokens, learned = tensors(1, n, 8), tensors(n, n).requires_grad_()
     return {
         "Transport": [lambda: nn.Transport()(x, x), lambda: nn.Transport()(cost=logits)],
@@ -146,9 +150,6 @@ def layers(n: int) -> dict[str, Calls]:
             lambda: attention(tokens, tokens, tokens),
             lambda: attention(value=tokens, key=tokens, query=tokens),
         ],
-        "SoftSort": [lambda: sorting(values), lambda: sorting(mask=None, values=values)],
-        "SoftSort.rank": [lambda: sorting.rank(values), lambda: nn.SoftRank()(values=values)],
-        "SoftSort.carry": [lambda: sorting.carry(values, x), lambda: sorting.carry(columns=x, values=values)],
     }
 
 

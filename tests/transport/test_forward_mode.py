@@ -30,7 +30,7 @@ ATTENTION = of.nn.SinkhornAttention(4, 2, batch_first=True).double()
 TOKENS = {name: uniform(k, 1, 3, 4) for k, name in enumerate(("query", "key", "value"))}
 FEATURES = of.squared_euclidean(X, Y)
 SQUARE, ITERATED = of.SinkhornTransformer(dim=2, reg=0.5, depth=10), of.nn.DoublyStochastic(iterations=5)
-NETWORK = of.AligningTransformer(dim=2, reg=0.5, depth=10)
+NETWORK, MINIMAL = of.AligningTransformer(dim=2, reg=0.5, depth=10), of.MinimalTransformer(dim=2, reg=0.5, depth=10)
 
 
 def entropic(r: Any) -> list[Any]:
@@ -117,6 +117,8 @@ GIVEN: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has a
         lambda x, y: of.SmoothCost(lambda s, t: (s - t) ** 2, 5, -1.0, 2.0)(x[:, :1], y[:, :1]).cost(), {"x": X, "y": Y},
     ),
     "AligningTransformer": (lambda x, y, a, b: NETWORK(x, y, a, b, warn=False).plan(), CLOUDS),
+    "MinimalTransformer": (lambda x, y: MINIMAL(x, y, warn=False).plan(), {"x": X, "y": X + 0.1}),
+    "CountingSorter": (of.CountingSorter(), {"values": A - 0.5}),  # in steps: its derivative is 0
     "SinkhornTransformer": (lambda x, y: SQUARE(x, y, warn=False).plan(), {"x": X, "y": X + 0.1}),
     "nn.DoublyStochastic, iterations": (lambda logits, a, b: ITERATED(logits, a, fit(b, a)), LAYERS),
     "nn.SoftSort.carry": (lambda columns: of.nn.SoftSort().carry(A, columns), {"columns": X}),
@@ -165,10 +167,14 @@ REFUSED: dict[str, tuple[Callable[..., Any], dict[str, Tensor]]] = {  # what has
     "nn.SinkhornAttention": (lambda **given: ATTENTION(**{**TOKENS, **given}), {k: TOKENS[k] for k in ("query", "key")}),
     "StockTransformer": (of.StockTransformer(NETWORK), CLOUDS),  # torch's own modules, in torch's words
     "StockEncoder": (of.StockEncoder(NETWORK), CLOUDS),
+    "barycenter": (lambda x, y, a, b, reg: of.barycenter([x, y], a=[a, b], reg=reg), POINTS),
+    "barycenter, its own": (lambda **given: of.barycenter([X, X + 1], **given), {"weights": A[:2], "b": A, "start": X}),
+    "DomainAdapter": (lambda Xs, Xt: of.DomainAdapter().fit(Xs, Xt=Xt), {"Xs": X, "Xt": Y}),
+    "DomainAdapter, new points": (of.DomainAdapter(reg_e=0.3).fit(X, Xt=Y).transform, {"Xs": X}),
 }  # fmt: skip
 NO_TENSORS = {  # kinds of results, solvers, schedules, what reads files or text; and what gives whole numbers
-    "Alternating", "Annealed", "BrokenProblems", "ExactResult", "Features", "Gradient", "Mixed", "Network", "Newton",
-    "Paper", "Relaxed", "Result", "Trace", "align", "best_omega", "nn", "trained_models", "words",
+    "Alternating", "Annealed", "Barycenter", "BrokenProblems", "ExactResult", "Features", "Gradient", "Mixed", "Network",
+    "Newton", "Paper", "Relaxed", "Result", "Trace", "align", "best_omega", "nn", "trained_models", "words",
     "argsort", "assignment", "linear_sum_assignment", "EarthMovers", "Matcher",
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ the gradient in log P_ij = 2 x_i y_j/λ + …, so
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from otformer import callers, checks
+from otformer.memory import Need
 from otformer.nn.balance import Gradient
+from otformer.nn.inputs import SMALLER
 from otformer.nn.line_factors import BLOCK, FOUND, NO_ROOM, find_factors
 from otformer.nn.line_newton import AGAIN, DONE, across, newton, solve_columns
 from otformer.transport.compiled import compiled, in_threads
@@ -30,6 +33,7 @@ LOSS, LEAST_LOSS = 1e-2, 1e-15  # of the plan, relative to tol, and the least th
 MOST_LOSS = 1e-8
 WORST_LEFT = 1e-4  # residual of a gradient, relative, that is no reason for a warning
 ROOM, MOST_ROOM = 32, 512  # entries of a factor for each point, at first and at most
+HELD = 2 * ROOM + 36  # numbers for each value: both factors, and vectors (measured: 100 for equal, even and random values)
 MOST_BANDS = 8  # times that factors are found
 
 
@@ -143,13 +147,27 @@ class Lines(NamedTuple):
         return torch.from_numpy(found)
 
 
+def suits(x: Tensor, reg: float, tol: float) -> bool:
+    """Whether lists x [..., n] are of a size for this, and on a CPU.
+
+    >>> suits(torch.zeros(2, 50), 0.1, 1e-6), suits(torch.zeros(50, 2), 0.1, 1e-6)
+    (True, False)
+    """
+    long = x.shape[-1] >= LINE_FROM and reg * x.shape[-1] ** 2 >= LEAST_BLUR
+    return x.device.type == "cpu" and long and tol * LOSS >= LEAST_LOSS
+
+
+def need(x: Tensor) -> Need:
+    """Estimate the memory of the plans of lists x [..., n]."""
+    count, n = math.prod(x.shape[:-1]), x.shape[-1]
+    return Need(f"{count:,} × {n:,} values" if count > 1 else f"{n:,} values", HELD * x.numel(), SMALLER)
+
+
 def usable(x: Tensor, a: Tensor, reg: float, tol: float) -> bool:
-    """Whether lists x [B, n] with weights a go here: long ones on a CPU, all their numbers ordinary, in no transform."""
+    """Whether lists x [B, n] with weights a go here: all their numbers ordinary, in no transform."""
     if torch.compiler.is_compiling() or checks.is_transformed(x) or checks.has_tangent(x) or checks.has_tangent(a):
         return False
-    if x.device.type != "cpu" or x.shape[1] < LINE_FROM or not len(x) or tol * LOSS < LEAST_LOSS:
-        return False
-    if reg * x.shape[1] ** 2 < LEAST_BLUR:
+    if not len(x) or not suits(x, reg, tol):
         return False
     return bool(x.isfinite().all() & a.isfinite().all() & (a >= 0).all() & (a.amax(1) > 0).all())
 

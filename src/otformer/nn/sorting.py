@@ -122,6 +122,10 @@ class SoftSort(Sorting):
         table = torch.where(a[:, :, None] > 0, columns.reshape(*x.shape, columns.shape[-1]).to(x), 0.0)
         return self._onto_places(x, a, count, table, back=True).to(columns.dtype).reshape(columns.shape)
 
+    def _need(self, values: Tensor, pieces: int | None = None) -> Need:
+        by_factors = isinstance(values, Tensor) and values.ndim > 0 and line_plan.suits(values, self.reg, self.tol)
+        return line_plan.need(values) if by_factors else super()._need(values, pieces)
+
     def _onto_places(self, x: Tensor, a: Tensor, count: Tensor, table: Tensor, back: bool) -> Tensor:
         """Average a table of places [n, c] for each item, or (``back``) one of items [B, n, c] for each place.
 

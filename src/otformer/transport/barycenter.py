@@ -273,6 +273,8 @@ def _weights(name: str, given: Any, size: int, like: Tensor) -> Tensor:
 def _started(start: Any, n: Any, y: list[Tensor], w: Tensor, masses: Sequence[Tensor], seed: int) -> Tensor:
     """The points to begin at, [n, d]."""
     if start is not None:
+        if checks.derivative_wanted(start):
+            raise checks.ArgumentError("start", "not require a gradient", advice="a barycenter has none here")
         x = checks.points("start", start, y[0].shape[1]).detach().to(y[0].device, torch.float64)
         if not len(x) or (n is not None and len(x) != n):
             raise checks.ArgumentError("start", f"have {'one point at least' if n is None else f'{n} points'}", len(x))
