@@ -17,7 +17,7 @@ FOREIGN = {  # keywords of POT, OTT, GeomLoss and `AligningTransformer` -> what 
     "epsilon eps": "it is reg, in the units of the cost",
     "blur": "it is reg, which is blur² for costs ½‖x − y‖², 2 blur² for ‖x − y‖²; SamplesLoss takes blur",
     "p": "it is metric='sqeuclidean' or 'euclidean'; SamplesLoss takes p",
-    "method": "it is solver: Newton(), Mixed() or Network(schedule)",
+    "method": "it is solver of solve and solve_sample: Newton(), Mixed() or Network(schedule)",
     "momentum lse_mode initializer inner_iterations min_iterations progress_fn": "not needed; solver= takes others",
     "dist cost_fn geom": "solve_sample takes metric=, a name or a function; solve takes the cost matrix",
     "x y xs xt Xs Xt": "points are X_a and X_b of solve_sample",

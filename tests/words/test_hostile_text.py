@@ -170,7 +170,7 @@ def test_errors_name_standard_input_not_its_copy(tmp_path, monkeypatch):
     }
     for given, message in said.items():
         assert called(["align", *given], b"\xff ||| b\n") == (2, "", f"otformer: {message}\n")
-    assert called(["align", "two", "-"], b"x\n") == (2, "", "otformer: standard input is short: it has 1 lines, two has 2\n")
+    assert called(["align", "two", "-"], b"x\n") == (2, "", "otformer: standard input is short: it has 1 line, two has 2\n")
 
 
 def test_gold_of_endless_numbers_is_one_line(tmp_path):

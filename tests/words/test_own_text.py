@@ -305,6 +305,10 @@ def test_hostile_text_trains_or_is_left_out(tmp_path, text):
         (["--train", "text", "--out", "model", "--method", "vectors"], "--method cannot be combined with --train"),
         (["--train", "text", "--out", "model", "--workers", "0"], "--workers must be a whole number of at least 1"),
         (["--extend", "full", "text", "--out", "model"], "full must be a folder that otformer align --train made"),
+        (
+            ["--train", "text", "--out", "kept"],
+            "--out must be a new folder, or that of an aligner, got 'kept' with other files",
+        ),
         (["--train", "empty", "--out", "model"], "hold sentences with words on both sides, got none"),
         (["--model", "none", "a ||| b"], "none must be a folder that otformer align --train made"),
     ],
@@ -316,12 +320,49 @@ def test_bad_commands_are_one_line_and_change_nothing(tmp_path, monkeypatch, arg
     Path("empty").write_text("\n\n")
     Path("full").mkdir()
     Path("full", "letter.txt").write_text("dear")
+    Path("kept").mkdir()
+    Path("kept", "model.json").write_text('{"format": "otformer aligner 1"}')
+    Path("kept", "notes.txt").write_text("mine")
     before = sorted(map(str, Path().rglob("*")))
     done = otformer("align", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert sorted(map(str, Path().rglob("*"))) == before
+
+
+def test_files_that_come_during_the_work_are_not_replaced(folder, text, tmp_path):
+    """The work is kept, and goes on when they are gone."""
+    out = tmp_path / "model"
+    shutil.copytree(folder, out)
+    notes = out / "notes.txt"
+
+    def come(done: int) -> None:
+        notes.write_text("mine")
+
+    with pytest.raises(ValueError, match="with other files"):
+        of.words.train(text[:50], out, progress=come)
+    assert notes.read_text() == "mine"
+    notes.unlink()
+    of.words.train(text[:50], out)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["model"]
+
+
+def test_a_model_without_pairs_of_words_is_refused(folder, tmp_path):
+    bad = tmp_path / "bad"
+    shutil.copytree(folder, bad)
+    tensors = load_file(bad / "model.safetensors")
+    tensors |= {"0_start": 0 * tensors["0_start"], "0_met": tensors["0_met"][:0], "0_counts": tensors["0_counts"][:0]}
+    save_file(tensors, bad / "model.safetensors")
+    with pytest.raises(ValueError, match=r"0_met of .* must hold pairs of words, got none"):
+        of.words.load_aligner(bad)
+
+
+def test_text_without_words_that_go_together_leaves_nothing(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(own_text, "LEAST", 1.1)
+    with pytest.raises(ValueError, match="pairs must have words that go together"):
+        of.words.train(text[:50], tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_translation_memory_is_read_in_the_languages_of_the_model(tmp_path, monkeypatch):

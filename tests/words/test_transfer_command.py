@@ -94,7 +94,7 @@ def test_what_is_kept_of_a_run_that_stopped_is_used(monkeypatch):
     [
         (["a <b>c ||| d"], "text must close every tag that it opens, got '<b>' alone"),
         (["broken"], "pair 2 must nest its tags, got '</b>' before the end of '<i>'"),
-        (["en", "short"], "short is short: it has 1 lines, en has 3"),
+        (["en", "short"], "short is short: it has 1 line, en has 3"),
         (["bars", "--links", "short"], "links of pair 1 must hold links like 0-1 or 2p3, got 'le'"),
         (["bars", "--links", "far"], "links of pair 1 must have source word < 3 and target word < 3, got 5-0"),
         (["bars", "--links", "one"], "one must have a line for each of 3 sentence pairs, got 1"),

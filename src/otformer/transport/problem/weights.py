@@ -51,7 +51,8 @@ def _read_side(name: str, given: Any, n: int, device: torch.device | None) -> tu
     """The weights of one side in float64, the least of them, and their sum."""
     w = checks.array(name, given, differentiable=True)
     if tuple(w.shape) != (n,):
-        raise checks.ArgumentError(name, f"have shape ({n},)", tuple(w.shape))
+        advice = "a number is reg, given by its name: reg=0.1" if name == "a" and w.ndim == 0 else ""
+        raise checks.ArgumentError(name, f"have shape ({n},)", tuple(w.shape), advice)
     if isinstance(given, Tensor) and given.device.type != "cpu" and given.device != device:
         raise checks.ArgumentError(name, f"be on {device or 'cpu'} as the other input", given.device)
     w = w.double() if isinstance(w, Tensor) else np.array(w, np.float64)

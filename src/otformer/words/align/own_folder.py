@@ -131,7 +131,9 @@ def digest(folder: str | Path) -> str:
 
 
 def is_aligner(folder: Path) -> bool:
-    """Whether a folder is an aligner's, by its description."""
+    """Whether a folder is an aligner's, by its description, and has nothing else: it may be replaced."""
+    if not {each.name for each in folder.iterdir()} <= {ABOUT, TENSORS}:
+        return False
     try:
         return bool(_json(folder).get("format") == ALIGNER_FORMAT)
     except ValueError:
@@ -214,6 +216,8 @@ def _evidence(path: Path, tensors: dict[str, Tensor], arrays: dict[str, Array], 
         raise ArgumentError(f"{first}start of {path}", f"rise from 0 to {P}")
     if P and (a["met"].min() < 0 or a["met"].max() >= T or (np.diff(rows * T + a["met"]) <= 0).any()):
         raise ArgumentError(f"{first}met of {path}", f"be places of the {T} target words that rise with each source word")
+    if not P:
+        raise ArgumentError(f"{first}met of {path}", "hold pairs of words", "none")
     counts = Counts(a["counts"], (a["null_0"], a["null_1"]), a["kappa"], a["jumps"])
     return Evidence(words, WordPairs(a["start"], a["met"]), counts, (a["rest_0"], a["rest_1"]), a["null_rest"])
 

@@ -63,7 +63,7 @@ def train(
     pairs : iterable of str or of (str, str)
         ``source ||| target`` or (source, target), read once; those with an empty side are passed over.
     out : path
-        The folder; one that is there already is replaced if it is an aligner's.
+        The folder; one that is there already is replaced if it is an aligner's, without other files.
     languages : str, optional
         Such as "fi-en". English, French and German have tables of contractions; others, and None, need none.
     by : str, optional
@@ -102,6 +102,7 @@ def train(
         earlier = before[1] if before else [None] * len(about.letters)
         found = [work.evidence(k, text, settings, earlier[k]) for k, settings in enumerate(about.settings)]
         about = replace(about, pairs=about.pairs + len(text), left_out=about.left_out + reading.left_out)
+        _checked_folder(folder)  # into which a user may have put files since
         write_aligner(folder, about, found)
         parts.remove()
     return OwnAligner.of(about, found)
@@ -211,6 +212,7 @@ class _Work:
         done = partial(_write_counts, state)
         found = training.evidence(fitted(training, settings, counts, number, done)).pruned(LEAST, settings.alpha)
         if not len(found.met):
+            self.clear(())
             raise ArgumentError(
                 "pairs", "have words that go together", f"none in {len(text):,} sentence pairs", "give more text"
             )
