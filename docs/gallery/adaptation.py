@@ -1,4 +1,4 @@
-"""A classifier for data that have been turned.
+"""A classifier for data that have been rotated.
 
 The target has no labels. `DomainAdapter` moves the labelled source to it; the nearest neighbour is then asked there.
 """

@@ -1,4 +1,4 @@
-"""Shapes between three shapes.
+"""Barycenters: shapes between three shapes.
 
 Barycenters with free support of a square, a ring and a cross: the weights are those of the place in the triangle, the
 corners are the shapes themselves.

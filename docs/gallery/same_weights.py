@@ -1,4 +1,4 @@
-"""The same weights solve every number of points.
+"""The same weights solve problems with any number of points.
 
 The error of one network's plan, by layer, for 4 to 64 points: nothing in it knows n.
 """
