@@ -53,9 +53,9 @@ def page() -> str:
     """The page of the gallery: of every script its picture and title, which lead to the program."""
     parts = [
         "# Gallery",
-        "Short programs that draw a picture each and assert what it shows. Click a picture for its program. Save the program\n"
-        "and run it: the picture appears beside it. The tests run all programs. `python docs/gallery/make.py` draws the pictures\n"
-        "again and writes this page.",
+        "Short programs that draw a picture each and assert what it shows. Click a picture for its program. Save the\n"
+        "program and run it: the picture appears beside it. The tests run all programs. `python docs/gallery/make.py`\n"
+        "draws the pictures again and writes this page.",
     ]
     for subject, names in SUBJECTS.items():
         shown = [program(PLACE / f"{name}.py") for name in names.split()]
