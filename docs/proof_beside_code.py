@@ -117,8 +117,8 @@ def _distance(r: Run) -> str:
 
 PAGE_TEXT = """# The proof beside the code
 
-Each row is one step of the argument. On the left is its formula and where it is proved, on paper and by Coq. On the
-right is the line of code that does it, and what it gives in one layer of one network.
+Each row is one step of the argument. On the left are its formula and the places of its proof, on paper and in Coq. On the
+right are the line of code that computes it and its value in one layer of one network.
 
 The network has λ = {reg} and the schedule `gradient`, so both heads act with γ = λ. The points are x = 0.6, 0.4, 0.5
 and y = 0, 0.5, 1, with weights 1. The numbers are those of layer {layer}: the head `rows`, token 1, and for a pair
@@ -128,9 +128,9 @@ token 2. `python docs/proof_beside_code.py` computes them from the matrices and 
 |---|---|
 {rows}
 
-The head `columns` is the same with x, u, a exchanged for y, v, b (Coq: `cols_head_transposed`, `Dual.v`).
-[Proofs](../proofs/README.md) lists what Coq does not check. That these matrices compute the layer is checked by tests,
-and by the numbers above.
+The head `columns` is the same with x, u, a replaced by y, v, b (Coq: `cols_head_transposed`, `Dual.v`).
+[Proofs](../proofs/README.md) lists what Coq does not check. Tests and the numbers above check that these matrices
+compute the layer.
 """
 
 STEPS = (
@@ -177,7 +177,7 @@ STEPS = (
         _value,
     ),
     Step(
-        "The layer writes −γ times it into u.",
+        "The layer adds −γ times this tanh to u.",
         "u_i ← u_i − γ (S_i − a_i)/(S_i + a_i)",
         "theorem 3.1 of the paper; Coq `rows_head` (`Layer.v`); [erratum 1](errata.md#erratum-1) (the sign)",
         NETWORK + "transformer.py",

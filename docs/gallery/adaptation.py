@@ -1,6 +1,7 @@
-"""A classifier for data that have been turned.
+"""A classifier for data that have been rotated.
 
-The target has no labels. `DomainAdapter` moves the labelled source to it; the nearest neighbour is then asked there.
+The target has no labels. `DomainAdapter` moves the labelled source onto it. A point then gets the label of its
+nearest neighbour there.
 """
 
 import matplotlib.pyplot as plt

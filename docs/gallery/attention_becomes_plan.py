@@ -1,6 +1,6 @@
 """Attention becomes the transport plan, layer by layer.
 
-One network, nothing trained: attention of the rows head at four layers, and the plan that POT computes.
+One untrained network: attention of the rows head at four layers, and the plan that POT computes.
 """
 
 import matplotlib.pyplot as plt

@@ -1,6 +1,6 @@
-"""Shapes between three shapes.
+"""Barycenters: shapes between three shapes.
 
-Barycenters with free support of a square, a ring and a cross: the weights are those of the place in the triangle, the
+Barycenters with free support of a square, a ring and a cross. The place in the triangle gives the weights; the
 corners are the shapes themselves.
 """
 

@@ -1,7 +1,7 @@
-"""The plan of three points has a square root in it, and no finite network has one.
+"""The plan of three points contains a square root, and no finite network contains one.
 
 x = y = (s, 0, 0). P_11, a function of complex s, is continued around a zero s_0 of its discriminant. After one turn it is
-another root; after two it is itself again. What softmax layers compute returns after every turn, so it is not the plan
+another root; after two it is itself again. The output of softmax layers returns after every turn, so it is not the plan
 (theorem X).
 """
 

@@ -1,7 +1,7 @@
-"""A photograph in the colours of another.
+"""A photograph in the colours of another one.
 
-The entropic plan between 1,500 colours of each; `transform` then sends all pixels, which are new points, where its
-potentials say. Photographs of scikit-learn: china.jpg by danielbuechele, flower.jpg by vultilion (CC BY 2.0).
+This is the entropic plan between 1,500 colours of each. `transform` then moves all pixels, which are new points, by its
+potentials. Photographs of scikit-learn: china.jpg by danielbuechele, flower.jpg by vultilion (CC BY 2.0).
 """
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,7 @@
-"""Layers converge linearly from any start, and theorem L says how fast.
+"""Layers converge linearly from any start, and theorem L bounds the rate.
 
 The largest distance to the solution in Hilbert's metric, layer by layer, for random points and γ = λ. Theorem L bounds it at
-every layer and needs nothing of the solution; theorem A, like the paper's bound, falls as 1/√ℓ.
+every layer without knowing the solution; theorem A, like the paper's bound, falls as 1/√ℓ.
 """
 
 import matplotlib.pyplot as plt

@@ -53,9 +53,9 @@ def page() -> str:
     """The page of the gallery: of every script its picture and title, which lead to the program."""
     parts = [
         "# Gallery",
-        "Short programs, each with the picture it draws and what it asserts. A picture leads to its program. Save one and\n"
-        "run it: the picture appears beside it. The tests run them all; `python docs/gallery/make.py` draws the pictures\n"
-        "anew and writes this page.",
+        "Short programs that draw a picture each and assert what it shows. Click a picture for its program. Save the\n"
+        "program and run it: the picture appears beside it. The tests run all programs. `python docs/gallery/make.py`\n"
+        "draws the pictures again and writes this page.",
     ]
     for subject, names in SUBJECTS.items():
         shown = [program(PLACE / f"{name}.py") for name in names.split()]

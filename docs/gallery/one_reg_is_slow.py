@@ -1,7 +1,7 @@
-"""One λ in all layers is slow on two points, and annealing is not.
+"""With one λ in all layers the network is slow on two points; with annealing it is fast.
 
 The marginal error on x = (0, 1), y = (½, 3/2) at λ = 0.05. No network with one λ and steps up to 2λ is below the dashed line
-(theorem D). A network whose λ falls is built for an error of 0.0001 (theorem E); its error jumps when λ falls.
+(theorem D). The network with falling λ is built for an error of 0.0001 (theorem E); its error jumps when λ falls.
 """
 
 import matplotlib.pyplot as plt

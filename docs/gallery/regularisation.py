@@ -1,6 +1,6 @@
 """λ spreads the plan, and the transport cost rises with it.
 
-Plans of one problem for three λ beside the exact one, and what each costs.
+Plans of one problem for three λ beside the exact plan, and the cost of each.
 """
 
 import matplotlib.pyplot as plt

@@ -1,4 +1,4 @@
-"""With the paper's sink token the layers leave gradient descent; frozen, they are it.
+"""With the paper's sink token the layers leave gradient descent; with a frozen sink they are gradient descent.
 
 Distance of the potentials from gradient descent on the dual, by layer, for the two kinds of sink (erratum on theorem 3.1).
 """

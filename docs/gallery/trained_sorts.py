@@ -1,6 +1,6 @@
 """A trained network sorts longer lists than it was trained on; the paper's recipe does not.
 
-Output attention for 15 real numbers: row i should look at the i-th smallest. Both were trained on at most 7.
+Output attention for 15 real numbers: row i should attend to the i-th smallest. Both were trained on at most 7.
 """
 
 import matplotlib.pyplot as plt
