@@ -31,7 +31,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Folder for figures, numbers and index.html.")] = Path("report"),
     seed: Annotated[int, typer.Option(help="Seed of every random problem.")] = 0,
     full: Annotated[bool, typer.Option("--full", help="The large sizes, for hours rather than minutes.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Keep experiments already done with these settings.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Skip experiments already done with these settings.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Compare with the recorded results; exit 1 if one drifts.")] = False,
     show: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
     given: Annotated[
@@ -40,7 +40,7 @@ def reproduce(
     shows_settings: Annotated[bool, typer.Option("--settings", help="List what --set may change and stop.")] = False,
     picture: Annotated[str, typer.Option("--format", help="Formats besides png: svg; pdf writes svg and pdf.")] = "svg",
     version: Annotated[str, typer.Option("--as", help="paper; or author, to run it as his notebooks do.")] = "paper",
-    model: Annotated[str | None, typer.Option(help="A model for figure-5, 6 or 7 in the author's reading.")] = None,
+    model: Annotated[str | None, typer.Option(help="A model for figure-5, 6 or 7 as the author reads them.")] = None,
     text: Annotated[str | None, typer.Option(help="With --model: 'source ||| target' lines, or news.")] = None,
     dictionary: Annotated[str, typer.Option(help="With --model: a file, or muse (of OTFORMER_DATA).")] = "muse",
     lemmas: Annotated[str, typer.Option(help="With --model: stanza, simplemma or none.")] = "stanza",

@@ -75,24 +75,24 @@ def barycenter(
     clouds : list of arrays (m_k, d), or array (K, m, d)
         Points y_k, of any numbers.
     weights : array (K,), optional
-        w ≥ 0 of the clouds; scaled to the sum 1, by default uniform. A cloud of weight 0 has no influence.
+        w ≥ 0 for each cloud, scaled to sum 1; by default uniform. A cloud of weight 0 has no influence.
     reg : float
-        λ of every OT; 0, the default, and None are exact.
+        λ of every OT problem; 0 (the default) and None are exact.
     n : int, optional
-        The number of points, by default that of the cloud of largest weight.
+        The number of points; by default as many as the cloud of largest weight has.
     a : list of arrays (m_k,), optional
         Weights of the points of every cloud (None: uniform), each scaled to the sum 1.
     b : array (n,), optional
         Positive weights of the points x, which stay fixed; by default uniform.
     start : array (n, d), optional
-        Points to begin at. By default those of the cloud of largest weight if it has n of them, and otherwise n points
-        drawn by ``seed`` among all clouds.
+        Initial points. By default those of the cloud of largest weight if it has n points, otherwise n points drawn by
+        ``seed`` from all clouds.
     debiased : bool
         Minimise the debiased divergence instead, which does not draw points together; needs λ > 0.
     tol : float
-        Converged is a step that moves the points by less, root mean square, in units of the radius of the clouds.
+        Converged if a step moves the points by less (root mean square, in units of the clouds' radius).
     max_steps : int
-        How often the plans to all clouds are computed at most. ``start=found.points`` goes on where it stopped.
+        The most times that the plans to all clouds are computed. ``start=found.points`` continues from the last points.
 
     Returns
     -------

@@ -187,7 +187,7 @@ def expanded(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def order(name: str) -> tuple[int, ...]:
-    """A key that sorts families as `FAMILIES` has them, drawn ones last."""
+    """A sort key: families in the order of `FAMILIES`, then the drawn ones."""
     place = exact_drawn.place(name)
     return (list(FAMILIES).index(name),) if place is None else (len(FAMILIES), *place)
 

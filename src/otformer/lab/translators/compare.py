@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--least", action="store_true", help="score a few sentences only, to try the command")
     for command in (run, one):
         command.add_argument("--steps", type=int, default=STEPS, help=f"default: {STEPS}, as shipped")
-        command.add_argument("--tokens", type=int, help="default: that of the recipe")
+        command.add_argument("--tokens", type=int, help="default: the recipe's")
     return parser
 
 

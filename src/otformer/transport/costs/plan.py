@@ -225,7 +225,7 @@ class StreamedPotentials(Function):
 
 def only_once() -> None:
     if torch.is_grad_enabled():  # gradients are numbers here: a derivative of them would be wrong without a word
-        raise RuntimeError("products of a streamed result, and its plan, can be differentiated once only, its value twice")
+        raise RuntimeError("a streamed result's plan and products can be differentiated only once, its value twice")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -123,7 +123,7 @@ class PointsCost(Cost):
         return found
 
     def pairs(self) -> Cost:
-        """A matrix, where looking its entries up takes less time than computing them."""
+        """A matrix, if reading its entries is faster than computing them."""
         few = self.formable and len(self.x) * len(self.y) <= FORMED
         if not few or self.x.shape[1] <= FEW or self.direct() is None:
             return self

@@ -72,7 +72,7 @@ class Ranks:
         return high + self.reduce((part - high).exp()).log()
 
     def texts(self, text: str) -> list[str]:
-        """What every rank has to say, in the order of ranks."""
+        """Gather the objects of all ranks, in the order of ranks."""
         table = torch.zeros(self.size, TEXT, dtype=torch.uint8, device="cpu")
         said = text.encode()[:TEXT]
         table[self.rank, : len(said)] = torch.tensor(list(said), dtype=torch.uint8, device="cpu")

@@ -53,15 +53,15 @@ def solve_partial(
     M, a, b, reg, max_depth
         As in `solve_unbalanced`.
     mass : float, optional
-        At most the lesser of Σ a and Σ b, which is the default.
+        At most min(Σ a, Σ b), the default.
     tol : float
-        For ``error``, the mass by which the next step would change the columns, 0 at the solution only. Rows never exceed a,
-        and the mass is exact.
+        For ``error``, the mass by which the next step would change the columns; it is 0 only at the solution. Rows never
+        exceed a, and the mass is exact.
 
     Returns
     -------
     Result
-        ``potentials`` are (f, g) with P_ij = exp((f_i + g_j − M_ij)/λ), t being part of g. The value is differentiable,
+        ``potentials`` are (f, g) with P_ij = exp((f_i + g_j − M_ij)/λ); g includes t. The value is differentiable,
         once, in tensors M and reg, where its derivatives are P and Σ P log P; other gradients are an error.
 
     Examples

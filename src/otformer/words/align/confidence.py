@@ -100,7 +100,7 @@ def curve(method: str, languages: str | LanguagePair) -> Curve:
 
 @dataclass(frozen=True)
 class Linker:
-    """Which links of a method's scores are said, and how probable they are.
+    """Choose the reported links of a method's scores, and their probabilities.
 
     threshold : the least probability of a link; by default what the method asks for, or none with a rule of ``symmetrize``.
     symmetrize : a rule of `aligners.links`, by default that of the method, or "threshold" with a threshold.

@@ -117,7 +117,7 @@ def _tensors(found: Evidence) -> dict[str, Tensor]:
 
 
 def load_aligner(folder: str | Path) -> OwnAligner:
-    """The aligner that `train`, or ``otformer align --train``, wrote to a folder."""
+    """Load the aligner that `train`, or ``otformer align --train``, wrote to a folder."""
     return OwnAligner.of(*read_aligner(folder))
 
 

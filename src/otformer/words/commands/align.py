@@ -160,13 +160,13 @@ def _check_kept(context: typer.Context, keep: float | None, form: str) -> None:
     refused(context, "--keep", "matrix", "gold")
     if form == "pharaoh":
         raise ArgumentError(
-            "--keep", "be used with --format tokens, json, naacl or pairs", "pharaoh", "its lines name no pair"
+            "--keep", "be used with --format tokens, json, naacl or pairs", "pharaoh", "its lines name no language pair"
         )
 
 
 @dataclass
 class Lines:
-    """The lines of the pairs that are given, one after the other; ``pairs`` are their texts, read in step."""
+    """The lines of the pairs that are given, one after the other; ``pairs`` are their texts, read in parallel."""
 
     form: str
     scores: bool

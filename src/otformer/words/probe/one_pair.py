@@ -189,7 +189,7 @@ class PairProbe(Shown):
 
 
 def look_at(model: Model | str | Path, pair: Given, settings: ProbeSettings | None = None, device: str = "cpu") -> PairProbe:
-    """What a model, given or loaded (`models.load`), does with a Pair or ``source ||| target``; settings.reg is λ.
+    """Read a model (given by name or loaded by `models.load`) on a Pair or ``source ||| target``; settings.reg is λ.
 
     >>> import pytest; _ = pytest.importorskip("transformers")
     >>> from otformer.words.models.shipped import folder

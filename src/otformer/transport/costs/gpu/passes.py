@@ -108,7 +108,7 @@ class Passes:
         return sums
 
     def settle(self, own: Side, sums: Sums, numbers: Tensor, out: Tensor | None = None) -> tuple[Tensor, Columns]:
-        """The potential [N] that makes this side exact, λ(log w + 1) − G, and the same as a pass reads it."""
+        """The potential [N] that makes this side exact, λ(log w + 1) − G, and its form for a pass."""
         columns, n = self.new_columns(own), len(own.log_w)
         out = torch.empty_like(own.log_w) if out is None else out
         points = own.numbers(self.precision)
