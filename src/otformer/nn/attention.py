@@ -154,7 +154,7 @@ class SinkhornAttention(nn.MultiheadAttention):
                 "give unbalanced, or no causal mask"
             )
         callers.warn(
-            "with a causal mask attention looks back only, but the biases of its keys are made with later queries too: "
+            "with a causal mask attention only looks back, but the biases of its keys depend on later queries: "
             "later tokens change earlier outputs"
         )
 

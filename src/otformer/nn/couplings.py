@@ -123,7 +123,7 @@ class OTPlanSampler:
         """Draw (i, j), [batch_size] each, from a plan (n, m), array or tensor; without replacement no pair occurs twice."""
         plan = checks.tensor("pi", pi).detach()
         if plan.ndim != 2 or not plan.numel() or bool((plan < 0).any()):
-            raise ArgumentError("pi", "be a plan (n, m) of numbers that are not negative", f"shape {tuple(plan.shape)}")
+            raise ArgumentError("pi", "be a plan (n, m) of non-negative numbers", f"shape {tuple(plan.shape)}")
         at = draw_places(plan.double().flatten(), checks.count("batch_size", batch_size, 0), replace, self.generator)
         i, j = at // plan.shape[1], at % plan.shape[1]
         return (i, j) if isinstance(pi, Tensor) else (i.numpy(), j.numpy())

@@ -184,5 +184,5 @@ def point_weights(name: str, weights: Tensor | None, present: Tensor, top: float
 def _masked(name: str, t: Tensor, present: Tensor) -> Tensor:
     """Convert present numbers to float64, which must be finite, others to 0. The last two axes are a problem's."""
     t = torch.where(present, t.double(), 0.0)
-    refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among what is there")
+    refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among the present entries")
     return t

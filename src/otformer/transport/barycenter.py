@@ -242,7 +242,7 @@ def _listed(clouds: Any) -> list[Any]:
     if isinstance(clouds, (list, tuple)) or getattr(clouds, "ndim", 0) == 3:
         if len(clouds):
             return list(clouds)
-        raise checks.ArgumentError("clouds", "hold a cloud at least", "none: nothing has no barycenter")
+        raise checks.ArgumentError("clouds", "hold at least one cloud", "none")
     came = f"shape {tuple(clouds.shape)}" if hasattr(clouds, "shape") else type(clouds).__name__
     raise checks.ArgumentError("clouds", "be a list of arrays (m, d), or an array (K, m, d)", came)
 
@@ -277,7 +277,7 @@ def _started(start: Any, n: Any, y: list[Tensor], w: Tensor, masses: Sequence[Te
             raise checks.ArgumentError("start", "not require a gradient", advice="a barycenter has none here")
         x = checks.points("start", start, y[0].shape[1]).detach().to(y[0].device, torch.float64)
         if not len(x) or (n is not None and len(x) != n):
-            raise checks.ArgumentError("start", f"have {'one point at least' if n is None else f'{n} points'}", len(x))
+            raise checks.ArgumentError("start", f"have {'at least one point' if n is None else f'{n} points'}", len(x))
         return x
     largest = y[int(w.argmax())]
     n = len(largest) if n is None else checks.count("n", n)

@@ -203,6 +203,6 @@ def _check_gaps(values: Tensor, share: float) -> None:
     found = float(gaps.min() / (ordered[-1] - ordered[0]))
     if found < share:
         raise ValueError(
-            f"values crowd too much to be distinguished by transport in float64: {low!r} and {high!r} differ by "
+            f"values lie too close together to be distinguished by transport in float64: {low!r} and {high!r} differ by "
             f"{found:.2g} of the range {ordered[0].item()!r} to {ordered[-1].item()!r}"
         )

@@ -113,7 +113,7 @@ class Alignment(frozenset[Link], Shown):
     def grid(self) -> list[str]:
         """All scores as text: a row per target word, a column per source word."""
         if self.matrix is None:
-            raise ValueError("matrix was not kept: there are scores of links only")
+            raise ValueError("the matrix was not kept: only the links have scores")
         return grid(self.source_words, self.target_words, self.matrix)
 
     def plot(self, ax: Any = None) -> Any:

@@ -193,7 +193,7 @@ def _nothing(x: Tensor, y: Tensor) -> bool:
     """Return whether there are no points at all; on one side only is an error."""
     n, m = x.shape[-2], y.shape[-2]
     if (n == 0) != (m == 0):
-        raise ValueError(f"x and y must have points, or neither, got {n} and {m}: mass has nowhere to go")
+        raise ValueError(f"x and y must both have points, or neither, got {n} and {m}: mass has nowhere to go")
     return n == 0
 
 

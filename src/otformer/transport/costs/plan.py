@@ -95,7 +95,7 @@ class PlanProducts:
         return self.right(torch.ones_like(v)), self.left(torch.ones_like(u))
 
     def pull(self, G: Tensor, W: Tensor, needed: tuple[bool, ...]) -> Parts:
-        raise RuntimeError("products of this plan have gradients in the vector alone")
+        raise RuntimeError("products of this plan have gradients only in the vector")
 
     def block(self, parts: Parts, low: int, high: int) -> Tensor:
         """Rows low to high, [high − low, m]."""

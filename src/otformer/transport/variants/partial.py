@@ -80,7 +80,7 @@ def solve_partial(
     most = min(float(problem.a.sum()), float(problem.b.sum()))
     mass = most if mass is None else checks.positive("mass", mass)
     if mass > most * (1 + 1e-12):
-        raise checks.ArgumentError("mass", f"be at most the lesser sum of a and b, {most:g}", f"{mass:g}")
+        raise checks.ArgumentError("mass", f"be at most the smaller sum of a and b, {most:g}", f"{mass:g}")
     goal = Goal.read(tol, max_depth, mass)
     kernel, moved, start = Dense(C, log_a, log_b), mass, torch.zeros_like(log_b)
     rows, g, error, depth = fixed_point(

@@ -127,4 +127,4 @@ def check(threshold: float | None, symmetrize: str | None) -> None:
     if threshold is not None and not_negative("threshold", threshold) > 1:
         raise ArgumentError("threshold", "be a probability, from 0 to 1", repr(threshold))
     if symmetrize is not None and choice("symmetrize", symmetrize, RULES) == "threshold" and threshold is None:
-        raise ArgumentError("symmetrize", "have a threshold beside it", "'threshold' alone")
+        raise ArgumentError("symmetrize", "come with a threshold", "'threshold' alone")
