@@ -15,7 +15,7 @@ _PARTS = {
 
 
 def install(part: str) -> str:
-    """The commands that install a part, from an index and in a checkout.
+    """The commands that install a part, from an index or in a checkout.
 
     >>> install("words")
     "pip install 'otformer-words', or pip install -e '.' in a checkout"

@@ -17,7 +17,7 @@ CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are e
 
 
 def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor, axis: int | None = -1) -> Tensor:
-    """Weights of the given shape, none below zero, in the dtype and on the device of ``like``.
+    """Non-negative weights of the given shape, in the dtype and on the device of ``like``.
 
     Their sums along ``axis`` must be positive; None: may be 0.
     """

@@ -202,8 +202,8 @@ class Trace(Run, Shown):
     def remains(self) -> float | Tensor | None:
         """The share of attention in the right place, from 0 to 1: 1 − mean over x of ½ Σ_j |A_ij − P_ij / Σ_k P_ik|.
 
-        P is P*_λ of the problem, before any edit of its prompt. A tensor [B] for a batch; None where P takes more than a
-        second or so to find.
+        P is P*_λ of the problem, before any edit of its prompt. A tensor [B] for a batch; None if P would take more than
+        about a second.
         """
         from otformer.network.goal import distances, goal
 

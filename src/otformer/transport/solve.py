@@ -34,7 +34,7 @@ MAX_DEPTH = 10_000  # layers, unless others are asked for
 
 
 def eager(function: F) -> F:
-    """Run outside of ``torch.compile``: depth depends on the data, so there is no graph to compile, only fragments."""
+    """Run outside ``torch.compile``: depth depends on the data, so only fragments of a graph could be compiled."""
 
     @own_keywords
     @functools.wraps(function)

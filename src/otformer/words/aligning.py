@@ -298,7 +298,7 @@ def pack(found: Sequence[Alignment]) -> bytes:
 
 
 def unpack(data: bytes) -> list[Alignment]:
-    """What `pack` was given."""
+    """The value that `pack` was given."""
 
     def matrix(packed: str | None, *shape: int) -> Array | None:
         return None if packed is None else np.frombuffer(bytes.fromhex(packed), "f4").reshape(shape)

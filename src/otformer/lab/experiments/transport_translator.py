@@ -208,7 +208,7 @@ def described(found: Trainings, variant: str) -> Numbers:
 
 
 def sides(found: Trainings, variant: str) -> Numbers:
-    """By which measures both seeds are better than both of softmax, and by which worse.
+    """The measures by which both seeds are better than both softmax seeds, and those by which both are worse.
 
     >>> found = sides(Trainings.read(), "online")
     >>> found["count"], found["measures"], round(found["expected"], 1)

@@ -235,7 +235,7 @@ def _moving_linear(operator: Operator, parts: Parts, p: Tensor, q: Tensor) -> Te
 
 @functools.cache
 def has_triton() -> bool:
-    """Whether kernels can run; says so once if they cannot."""
+    """Whether kernels can run; warns once if they cannot."""
     try:
         importlib.import_module("triton")
         return True

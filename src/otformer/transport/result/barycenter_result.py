@@ -57,7 +57,7 @@ class Barycenter(Shown):
 
     @property
     def status(self) -> str:
-        """One line: whether it converged, and how far the next step would go."""
+        """One line: whether it converged, and the length of the next step."""
         return (
             f"{'converged' if self.converged else 'NOT converged'}: the next step moves the points by {self.error:.2g} radii"
         )

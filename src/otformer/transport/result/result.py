@@ -121,7 +121,7 @@ class Result(Shown):
 
     @property
     def status(self) -> str:
-        """One line: whether it converged, and how far it got."""
+        """One line: whether it converged, and its error."""
         own = "" if self.error == self.marginal_error else f", mass {self.mass:.4g}"
         name = "marginal error" if not own else "error"
         return f"{'converged' if self.converged else 'NOT converged'}: {name} {self.error:.2g}{own}"

@@ -29,7 +29,7 @@ Step = Callable[[Tensor], tuple[Tensor, Any, Any, Tensor]]
 
 
 class Mixing(NamedTuple):
-    """How many residuals are mixed (0: none), and the ridge of the least-squares problem, relative to its diagonal."""
+    """The number of mixed residuals (0: none), and the ridge of the least-squares problem, relative to its diagonal."""
 
     memory: int = 32
     ridge: float = 1e-12

@@ -44,7 +44,7 @@ class Curve:
         return _from_odds(self.slope * log_odds(scores) + self.offset)
 
     def score(self, probability: float) -> float:
-        """The score of a link with this probability; 0 and 1 are those of no score and of every one.
+        """The score of a link with this probability; no score has probability 0, every score has 1.
 
         >>> curve = Curve(2.0, 1.0)
         >>> round(float(curve.probability(curve.score(0.3))), 6), curve.score(0.0), curve.score(1.0)

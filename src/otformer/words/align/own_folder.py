@@ -141,7 +141,7 @@ def is_aligner(folder: Path) -> bool:
 
 
 def folder_named(name: str, value: Any) -> Path:
-    """What the argument ``name`` says is a folder's name."""
+    """The folder's name given by the argument ``name``."""
     if not isinstance(value, (str, Path)) or "\0" in str(value):
         raise ArgumentError(name, "be the name of a folder", repr(value))
     return Path(value)

@@ -44,7 +44,8 @@ GROUP = 128  # sentences per call of `solve_batch`
 
 
 class TableRow(NamedTuple):
-    """A line of the table: a way to get a matrix of words. Attention layers count from 1, heads from 1; head 0 is the mean.
+    """A line of the table: one way to compute a matrix of words. Attention layers count from 1, heads from 1; head 0 is the
+    mean.
 
     States of layer k are the outputs of layer k; states of layer 0 are the input of the first layer.
     """
@@ -122,7 +123,7 @@ class Tally:
 
     @classmethod
     def joined(cls, tallies: Iterable[Tally]) -> Tally:
-        """One tally of the sentences of all, in order."""
+        """Join the tallies of all sentences, in order."""
         every = list(tallies)
         if not every:
             raise checks.ArgumentError("tallies", "not be empty")

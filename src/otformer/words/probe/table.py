@@ -25,7 +25,7 @@ def probe(
     gold: Iterable[Gold] | None = None,
     settings: ProbeSettings | None = None,
 ) -> list[dict[str, Any]]:
-    """Score every layer and head of a model as a word aligner, and how near its attention is to transport.
+    """Score every layer and head of a model as a word aligner, and measure the distance of its attention to transport.
 
     Parameters
     ----------

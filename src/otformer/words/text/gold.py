@@ -110,7 +110,7 @@ def grid(source: Sequence[str], target: Sequence[str], scores: Any) -> list[str]
 
 @dataclass(frozen=True)
 class AlignmentScore:
-    """Scores of links A against gold S ⊆ P, sums over all sentences; each a share, not per cent.
+    """Scores of links A against gold S ⊆ P, summed over all sentences; each is a share, not a percentage.
 
     precision = |A∩P| / |A|,   recall = |A∩S| / |S|,   f1 = 2 precision recall / (precision + recall),
     aer = 1 − (|A∩S| + |A∩P|) / (|A| + |S|)         (Och and Ney 2003; lower is better).

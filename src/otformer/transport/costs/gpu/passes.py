@@ -49,7 +49,7 @@ class Sums(NamedTuple):
 
 
 def params(reg: float, bits: float, device: torch.device) -> Tensor:
-    """What the kernels need of λ, and how far below a row's sum a tile may be left out: a share of 2^−bits."""
+    """The kernels' constants for λ, and the threshold for skipping a tile: a share of 2^−bits of a row's sum."""
     scale = math.log2(math.e) / reg
     return torch.tensor([scale, reg, ctypes.c_float(scale).value, bits / scale], dtype=torch.float64, device=device)
 
