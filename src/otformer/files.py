@@ -41,7 +41,7 @@ def not_read(out: str | Path | None, *read: str | Path | None) -> None:
     """Raise ValueError if the output is also an input."""
     for file in read:
         if out and file and os.path.isfile(out) and os.path.isfile(file) and os.path.samefile(out, file):
-            raise ValueError(f"{out} is an input and would be replaced: name another file for the output")
+            raise ValueError(f"{out} is read, and would be replaced: name another file for the output")
 
 
 def check_ending(name: str, file: str | Path, *endings: str) -> None:

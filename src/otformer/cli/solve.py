@@ -42,9 +42,7 @@ def solve(
     tol: Annotated[float, typer.Option(help="L1 marginal error to reach; with --exact gap/|value|.")] = 1e-6,
     max_depth: Annotated[int, typer.Option(help="The largest number of layers.")] = 10_000,
     max_time: Annotated[float | None, typer.Option(help="Seconds for --exact; then it returns its best plan.")] = None,
-    schedule: Annotated[
-        str, typer.Option(metavar=SCHEDULES, help="auto lets the solver choose; others name a fixed network.")
-    ] = "auto",
+    schedule: Annotated[str, typer.Option(metavar=SCHEDULES, help="The solver's own choice, or a fixed network.")] = "auto",
     out: Annotated[
         Path | None,
         typer.Option(
