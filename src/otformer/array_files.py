@@ -24,7 +24,7 @@ BROKEN = ValueError, EOFError, OSError, OverflowError, zipfile.BadZipFile, zlib.
 
 
 def read_whole(file: str | Path, most: int) -> bytes:
-    """The bytes of an ordinary file, ``most`` at most; a device or a pipe may have no end, and is not opened.
+    """Read at most ``most`` bytes of an ordinary file. Devices and pipes may be endless, so they are not opened.
 
     >>> read_whole("/dev/zero", 10)
     Traceback (most recent call last):

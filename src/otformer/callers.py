@@ -47,7 +47,7 @@ OURS = ("otformer", "torch", "contextlib")  # whose frames are passed over: torc
 
 
 def foreign_keyword(name: str, given: Iterable[str], own: Iterable[str]) -> str:
-    """What to give in place of a foreign keyword that the function of this name does not have; empty if there is none.
+    """A replacement for a keyword of another library that the named function lacks; empty if there is none.
 
     >>> foreign_keyword("solve", ["reg", "stopThr"], ["reg", "tol"])
     "solve() has no keyword 'stopThr': it is tol, the L1 marginal error"

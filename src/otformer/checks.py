@@ -290,7 +290,7 @@ def device(value: str | torch.device) -> torch.device:
         raise ArgumentError("device", "be cpu or cuda", repr(value))
     if place.type == "cuda" and (place.index or 0) >= torch.cuda.device_count():
         found = f"torch finds {torch.cuda.device_count()} CUDA devices"
-        raise ArgumentError("device", "be cpu or a CUDA device that is here", place, found)
+        raise ArgumentError("device", "be cpu or an available CUDA device", place, found)
     return place
 
 

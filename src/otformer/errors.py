@@ -32,7 +32,7 @@ class ArgumentError(ValueError):
         return type(self), (self.argument, self.expected, self.got, self.advice)
 
     def renamed(self, names: Mapping[str, str]) -> Self:
-        """The same refusal where the argument has another name, as on the command line. Files keep theirs."""
+        """The same error with another name for the argument, as on the command line. Files keep theirs."""
         argument = names.get(self.argument, self.argument) if isinstance(self.argument, str) else self.argument
         return type(self)(argument, names.get(self.expected, self.expected), self.got, self.advice)
 

@@ -15,7 +15,7 @@ _PARTS = {
 
 
 def install(part: str) -> str:
-    """The commands that install a part, from an index and in a checkout.
+    """The commands that install a part, from an index or in a checkout.
 
     >>> install("words")
     "pip install 'otformer-words', or pip install -e '.' in a checkout"
@@ -33,7 +33,7 @@ def installed(part: str) -> bool:
 
 
 def lacks(name: str, part: str) -> str:
-    """What is said of a name that lives in a package that is not installed.
+    """The message for a name whose package is not installed.
 
     >>> lacks("align", "words").partition(": ")[0]
     'align needs the package otformer-words, which is not installed'

@@ -32,7 +32,7 @@ def held(lock: Path, name: str | Path) -> Iterator[None]:
     >>> with tempfile.TemporaryDirectory() as place, held(Path(place, LOCK), "out"), held(Path(place, LOCK), "out"):
     ...     pass
     Traceback (most recent call last):
-    ValueError: out is being written by another process: wait for its end, or name another
+    ValueError: out is being written by another process: wait until it ends, or name another
     """
     with _locked(lock, name, GRACE) as alone:
         if not alone:
@@ -51,7 +51,7 @@ def _locked(lock: Path, name: str | Path, wait: float) -> Iterator[bool]:
     try:
         handle.acquire(timeout=wait, poll_interval=0.01)
     except Timeout:
-        raise ValueError(f"{name} is being written by another process: wait for its end, or name another") from None
+        raise ValueError(f"{name} is being written by another process: wait until it ends, or name another") from None
     except OSError as error:
         if error.errno not in NO_LOCKS:
             raise ValueError(f"{name} cannot be written: {error.strerror} ({lock})") from None

@@ -17,7 +17,7 @@ CLOSE_MASSES = 1e-5  # relative difference up to which two sums of weights are e
 
 
 def weights(name: str, value: Any, shape: tuple[int, ...], like: Tensor, axis: int | None = -1) -> Tensor:
-    """Weights of the given shape, none below zero, in the dtype and on the device of ``like``.
+    """Non-negative weights of the given shape, in the dtype and on the device of ``like``.
 
     Their sums along ``axis`` must be positive; None: may be 0.
     """
@@ -45,7 +45,7 @@ def same_mass(a: Tensor, b: Tensor, names: str = "a and b") -> None:
 
 
 def same_sums(total_a: Any, total_b: Any, names: str = "a and b") -> None:
-    """Refuse sums of weights, two floats or two tensors of as many, that differ by more than the rounding of float32."""
+    """Refuse two sums of weights (floats, or tensors of equal length) that differ by more than float32 rounding."""
     agree = masses_agree(total_a, total_b) & (total_a < math.inf) & (total_b < math.inf)
     if agree is True or bool(checks.local(agree).all()):
         return

@@ -267,7 +267,7 @@ def test_train_writes_a_model_that_loads_and_refuses_what_it_cannot_do(tmp_path)
         ((), "--recipe must be one of paper-sorted, "),
         (
             ("--recipe", "nearest", "--device", "cuda"),
-            "--device must be cpu or a CUDA device that is here, got cuda",
+            "--device must be cpu or an available CUDA device, got cuda",
         ),
         (("--recipe", "nearest", "--ensemble", 0), "ensemble must be a whole number of at least 1, got 0"),
     ):

@@ -173,7 +173,7 @@ ADVICE = [
     (lambda: of.solve_sample([1.0, 2.0], [[1.0]]), r"got \(2,\): X_a\[:, None\] has a point in every row"),
     (lambda: of.solve_sample(SQUARE, SQUARE, executor="streem"), "got 'streem': did you mean stream"),
     (lambda: of.align("a", "b"), r"second argument; pairs are the first alone: \[\(source, target\), …\]"),
-    (lambda: of.nn.Transport()(), "or a cost alone, got none of them"),
+    (lambda: of.nn.Transport()(), "or a cost alone, got neither"),
 ]
 
 

@@ -224,9 +224,9 @@ BAD = [
     ),
     (
         lambda: DoublyStochastic()(L, row_mask=NOBODY),
-        "problem 1: a must have a positive sum over what is there, got all zeros",
+        "problem 1: a must have a positive sum over the present entries, got all zeros",
     ),
-    (lambda: DoublyStochastic()(L, row_mask=torch.tensor([True, True, False])), "must have one total, got 2 and 3"),
+    (lambda: DoublyStochastic()(L, row_mask=torch.tensor([True, True, False])), "must have equal totals, got 2 and 3"),
     (lambda: DoublyStochastic()(L, mask=ROW), "problem 0: row 1 has mass, but every entry of it is forbidden"),
     (lambda: DoublyStochastic()(L, mask=ROW.T), "problem 0: column 1 has mass, but every entry of it is forbidden"),
     (
@@ -240,7 +240,7 @@ BAD = [
     ),
     (lambda: DoublyStochastic()(L, a=-torch.ones(3)), "a must not be negative"),
     (lambda: DoublyStochastic()(L, a=torch.tensor([2.0, 2.0, -1.0])), "a must not be negative"),
-    (lambda: DoublyStochastic()(L, torch.ones(3), torch.ones(3) * 2), "must have one total, got 3 and 6"),
+    (lambda: DoublyStochastic()(L, torch.ones(3), torch.ones(3) * 2), "must have equal totals, got 3 and 6"),
     (lambda: DoublyStochastic()(L, a=torch.tensor([1.0, torch.nan, 1.0])), "a must be finite"),
     (lambda: DoublyStochastic()(L + torch.nan), r"logits must be finite, or -inf .*, got nan at \(0, 0\) of problem 0"),
     (lambda: DoublyStochastic()(L + torch.inf), r"logits must be finite, or -inf .*, got inf at \(0, 0\) of problem 0"),
@@ -295,5 +295,5 @@ def test_a_temperature_that_has_reached_0_is_said():
 def test_a_side_of_which_nothing_is_there_is_named_where_the_other_has_weights():
     nobody = torch.zeros(3, dtype=torch.bool)
     for given, name in (({"b": torch.ones(3), "row_mask": nobody}, "a"), ({"a": torch.ones(3), "column_mask": nobody}, "b")):
-        with pytest.raises(ValueError, match=f"{name} must have a positive sum over what is there, got all zeros"):
+        with pytest.raises(ValueError, match=f"{name} must have a positive sum over the present entries, got all zeros"):
             DoublyStochastic()(torch.zeros(3, 3), **given)

@@ -206,7 +206,7 @@ BAD = [
     (lambda: Transport()(X, Y, a=-torch.ones(2, 4)), "problem 0: a must not be negative"),
     (
         lambda: Transport()(X, Y, a=torch.zeros(2, 4)),
-        "problem 0: a must have a positive sum over what is there, got all zeros",
+        "problem 0: a must have a positive sum over the present entries, got all zeros",
     ),
     (lambda: Transport()(torch.stack([X[0], X[1] / 0]), Y), "problem 1: x must be finite, got nan or inf"),
     (lambda: Transport()(X, Y.double()), "y must be x's torch.float32 on cpu, got torch.float64 on cpu"),

@@ -136,17 +136,17 @@ NONE = torch.tensor([[True, True], [False, False]])
 BAD = [
     (lambda: SoftTopK(0), "k must be a whole number of at least 1, got 0"),
     (lambda: SoftTopK(3)(torch.zeros(2)), "k must be at most the 2 values, got 3"),
-    (lambda: SoftTopK(2)(torch.zeros(2, 2), mask=torch.tensor([True, False])), "k is more than the values that are there"),
+    (lambda: SoftTopK(2)(torch.zeros(2, 2), mask=torch.tensor([True, False])), "k exceeds the number of present values"),
     (lambda: SoftQuantile(1.5), "q must be a number from 0 to 1, or several, got 1.5"),
     (lambda: SoftQuantile([]), r"q must be a number from 0 to 1, or several, got \[\]"),
     (lambda: SoftQuantile([0.5, -0.1]), "q must be zero or a positive"),
     (
         lambda: SoftSort()(torch.zeros(2, 2), mask=NONE),
-        "problem 1: weights must have a positive sum over what is there, got all zeros",
+        "problem 1: weights must have a positive sum over the present entries, got all zeros",
     ),
     (
         lambda: SoftRank()(torch.zeros(2, 2), torch.zeros(2)),
-        "weights must have a positive sum over what is there, got all zeros",
+        "weights must have a positive sum over the present entries, got all zeros",
     ),
     (lambda: SoftRank()(torch.zeros(2), torch.tensor([2.0, -1.0])), "weights must not be negative"),
     (

@@ -101,7 +101,7 @@ def test_sorting_is_sorting_or_an_error_that_says_why_not(given_values):
     try:
         order = of.argsort(x)
     except ValueError as error:
-        assert "crowd too much" in str(error)  # noqa: PT017
+        assert "lie too close together" in str(error)  # noqa: PT017
         gaps = np.diff(np.unique(x))
         assert gaps.min() < EPS * np.ptp(x)  # it says so only where neighbours are one rounding apart
         return

@@ -154,7 +154,7 @@ def test_a_page_says_what_was_asked_and_shows_the_sums(tmp_path):
     for sums in (rows, columns):
         assert sums[0] / sums[1] == pytest.approx(3, rel=1e-2)
     of.solve(np.eye(2), reg=0.1, unbalanced=1.0).save(tmp_path / "u.html")
-    assert "a price for every sum that is missed" in (tmp_path / "u.html").read_text("utf-8")
+    assert "a penalty for every inexact sum" in (tmp_path / "u.html").read_text("utf-8")
     cosine = of.cosine(torch.eye(3).double(), torch.eye(3).double())
     assert "of the features given" in of.solve(cosine, reg=0.1)._card().about
 

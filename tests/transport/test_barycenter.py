@@ -159,7 +159,7 @@ def test_it_shows_itself(tmp_path: Any) -> None:
 
 
 REFUSED = {
-    "clouds must hold a cloud at least": {"clouds": []},
+    "clouds must hold at least one cloud": {"clouds": []},
     "clouds must be a list of arrays": {"clouds": np.ones((3, 2))},
     r"clouds\[1\] must have points": {"clouds": [START, np.empty((0, 2))]},
     r"clouds\[1\] must have 2 coordinates, as clouds\[0\] has, got 3": {"clouds": [START, np.ones((4, 3))]},

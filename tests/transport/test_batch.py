@@ -241,7 +241,7 @@ def test_every_kind_of_number_in_its_own_bucket():
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("cuda:99", r"device must be cpu or a CUDA device that is here, got cuda:99: torch finds \d"),
+        ("cuda:99", r"device must be cpu or an available CUDA device, got cuda:99: torch finds \d"),
         ("tpu", "device must be cpu or cuda, got 'tpu'"),
         ("meta", "device must be cpu or cuda, got 'meta'"),
         (3.5, "device must be cpu or cuda, got 3.5"),

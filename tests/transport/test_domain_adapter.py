@@ -104,7 +104,7 @@ def test_parameters_and_pickles_without_scikit_learn() -> None:
 
 REFUSED = {
     "Xt must be given": {"Xt": None},
-    "Xt must have the features of fit, got .*: X has 2 features, but DomainAdapter is expecting 3": {"Xt": XT[:, :2]},
+    "Xt must have as many features as in fit, got .*: X has 2 features, but DomainAdapter is expecting 3": {"Xt": XT[:, :2]},
     "Xs must have shape .*Reshape your data": {"Xs": XS[:, 0]},
     "Xs must have points, got 0 sample": {"Xs": XS[:0]},
     "Xs must be finite, without NaN or inf, got nan at index": {"Xs": XS * np.nan},

@@ -270,7 +270,7 @@ def test_self_transport_halves_its_error_at_any_blur(p, blur):
         (lambda a, x, b, y: SamplesLoss()(x, y[:, :1]), r"x and y must have the same dimension, got \(12, 2\) and \(9, 1\)"),
         (lambda a, x, b, y: SamplesLoss()(b, x, a, y), r"α must have shape \(12,\), got \(9,\)"),
         (lambda a, x, b, y: SamplesLoss()(0 * a, x, 0 * b, y), "α must have a positive sum"),
-        (lambda a, x, b, y: SamplesLoss()(x[:0], y), "x and y must have points, or neither, got 0 and 9"),
+        (lambda a, x, b, y: SamplesLoss()(x[:0], y), "x and y must both have points, or neither, got 0 and 9"),
         (lambda a, x, b, y: divergence(x, y[:, :1]), "x and y must have the same dimension"),
     ],
 )

@@ -230,7 +230,7 @@ def test_not_converged_is_said():
         (lambda M, a, b: solve_unbalanced(M, a, b, 0.1, 1.0, reg_type="l2"), "reg_type must be one of kl, entropy"),
         (lambda M, a, b: solve_unbalanced(M, 0 * a, b), "a must have a positive sum"),
         (lambda M, a, b: solve_unbalanced(M[:0], a[:0], b), "M must have rows and columns, or neither"),
-        (lambda M, a, b: solve_partial(M, a, b, 0.1, 100.0), "mass must be at most the lesser sum of a and b"),
+        (lambda M, a, b: solve_partial(M, a, b, 0.1, 100.0), "mass must be at most the smaller sum of a and b"),
         (lambda M, a, b: solve_partial(M, a, b, 0.1, 0.0), "mass must be a positive"),
     ],
 )

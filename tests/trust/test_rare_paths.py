@@ -150,7 +150,7 @@ def test_equations_of_mixing_without_a_solution_are_left_alone() -> None:
 def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
     done = shell("mkdir gone; cd gone; rmdir ../gone; otformer sort 2 1", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "otformer: the folder to work in is gone" in done.stderr
+    assert "otformer: the working folder no longer exists" in done.stderr
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_work_on_a_corpus_has_the_same_settings():
         (-0.1, None, "threshold must be zero or a positive, finite number, got -0.1"),
         (float("nan"), None, "threshold must be zero or a positive, finite number, got nan"),
         (None, "grow", "symmetrize must be one of source, target, intersection, union"),
-        (None, "threshold", "symmetrize must have a threshold beside it, got 'threshold' alone"),
+        (None, "threshold", "symmetrize must come with a threshold, got 'threshold' alone"),
     ],
 )
 def test_bad_settings(threshold, rule, message):

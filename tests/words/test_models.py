@@ -81,7 +81,7 @@ def test_unknown(folder, monkeypatch):
     with pytest.raises(ValueError, match=r"^device must be cpu or cuda, got 'tpux'$"):
         load(folder / "bert", device="tpux")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match=r"^device must be cpu or a CUDA device that is here, got cuda: torch finds 0"):
+        with pytest.raises(ValueError, match=r"^device must be cpu or an available CUDA device, got cuda: torch finds 0"):
             load(folder / "bert", device="cuda")
 
     def unknown(name, **options):

@@ -107,5 +107,5 @@ def test_bad_input(folder, monkeypatch):
     with pytest.raises(ValueError, match=r"^pair must have words that the model sees on both sides$"):
         look_at(folder, Pair("cat", ""))
     monkeypatch.delenv("OTFORMER_DATA", raising=False)
-    with pytest.raises(ValueError, match=r"^there is nothing to score against: give --gold FILE or --dictionary FILE"):
+    with pytest.raises(ValueError, match=r"^there are no links to score against: give --gold FILE or --dictionary FILE"):
         ProbeWork(str(folder), dictionary="muse").check()

@@ -96,7 +96,7 @@ class Bar:
 
 @contextmanager
 def bar(name: str, total: float) -> Iterator[Bar]:
-    """Show name, share, time and time left on standard error: a bar, or every half minute a line if it is not a terminal."""
+    """Show name, share, time and time left on standard error: a bar on a terminal, otherwise a line every half minute."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

@@ -20,7 +20,7 @@ def explore(
 ) -> None:
     """Open a page in which the aligning transformer runs live.
 
-    Drag points, follow a number, break the network. The page is one file and works offline. Without --save it is
+    Drag points, trace a number, break the network. The page is one file and works offline. Without --save it is
     written to a temporary folder.
     """
     from otformer.explorer.page import write_page

@@ -138,7 +138,7 @@ def _check_folder() -> None:
     try:
         os.getcwd()
     except OSError as error:
-        raise ValueError(f"the folder to work in is gone ({error.strerror}): change to one that exists") from None
+        raise ValueError(f"the working folder no longer exists ({error.strerror}): change to one that exists") from None
 
 
 def _one_line(error: Exception) -> str:

@@ -36,7 +36,9 @@ def solve(
     a: Annotated[Path | None, typer.Option(help="Weights of the rows, a file of numbers; uniform if not given.")] = None,
     b: Annotated[Path | None, typer.Option(help="Weights of the columns.")] = None,
     metric: Annotated[str | None, typer.Option(help="Cost between points: sqeuclidean, euclidean, inner or cosine.")] = None,
-    unbalanced: Annotated[float | None, typer.Option(help="ρ: marginals are a KL penalty of this weight.")] = None,
+    unbalanced: Annotated[
+        float | None, typer.Option(help="ρ: weight of a KL penalty that replaces exact marginals.")
+    ] = None,
     tol: Annotated[float, typer.Option(help="L1 marginal error to reach; with --exact gap/|value|.")] = 1e-6,
     max_depth: Annotated[int, typer.Option(help="The largest number of layers.")] = 10_000,
     max_time: Annotated[float | None, typer.Option(help="Seconds for --exact; then it returns its best plan.")] = None,
@@ -44,7 +46,7 @@ def solve(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write plan, u and v to this npz; above 10⁸ entries u and v. With --exact the plan is sparse, as "
+            help="Write plan, u and v to this npz; above 10⁸ entries only u and v. With --exact the plan is sparse, as "
             "scipy.sparse.load_npz reads it, or a csv of row, column and mass."
         ),
     ] = None,

@@ -129,7 +129,7 @@ def words_of(numbers: list[int], positions: list[int], length: int, text: Callab
 
 @dataclass(frozen=True)
 class AuthorReading:
-    """A model, the dictionary and the lemmatisers of both languages, in the author's reading."""
+    """A model, the dictionary and the lemmatisers of both languages, as the author reads them."""
 
     figure: str
     model: Model

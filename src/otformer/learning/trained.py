@@ -64,7 +64,7 @@ class Trained(nn.Module, Shown):
         return Need(matrices("attention", n, n, count), 5 * count * n * n, "give fewer points")
 
     def plot(self, x: Any = None, y: Any = None, ax: Any = None) -> Any:
-        """Draw the attention on points x and y, or on seven of our own, on axes of matplotlib, which are returned.
+        """Draw the attention on points x and y, or on seven default points. Returns the matplotlib axes.
 
         Outlined is the assignment that maximises Σ_i x_σ(i)·y_i, which the model is trained to find.
 
@@ -131,7 +131,7 @@ class Trained(nn.Module, Shown):
 
 
 def trained_models() -> dict[str, str]:
-    """Names of the models that ship with the package, and what each is.
+    """Names and descriptions of the models that ship with the package.
 
     >>> "sort-beyond" in trained_models()
     True
@@ -193,13 +193,13 @@ def load_trained(name: str | Path, member: int = 0) -> Trained:
     name : str or Path
         One of `trained_models`, or a ``model.safetensors`` that `train` has written.
     member : int
-        Which of the seeds; shipped models have eight, 0 to 7.
+        The seed; shipped models have eight, 0 to 7.
 
     Returns
     -------
     Trained
-        ``module(x, y)`` is the output attention, rows y, columns x. It has learned from numbers in [0, 1], and maps
-        others there.
+        ``module(x, y)`` is the output attention, rows y, columns x. It was trained on numbers in [0, 1], and maps other
+        numbers there.
 
     Examples
     --------

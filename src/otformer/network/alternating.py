@@ -27,7 +27,7 @@ Follow = Callable[[Tensor, Any], Tensor]  # z and what a step found at it → th
 def iterate(
     step: Callable[[Tensor], Any], z: Tensor, follow: Follow | None = None, most: int = sys.maxsize
 ) -> Iterator[tuple[Tensor, Any]]:
-    """Yield z and what ``step`` found at it, ``most`` times; the image of z comes first in that, and is the next z.
+    """Yield z and the result of ``step`` at z, ``most`` times; the first item of the result is the next z.
 
     ``follow`` gives another. It is called when the next iterate is asked for: the last one has no successor to compute.
 

@@ -35,7 +35,7 @@ COLUMNS = ("x", "one", "sink", "place", "place_sq", "rank")  # x: the bits
 class CountingSorter(nn.Module):
     """Two attention layers with frozen weights that sort distinct numbers in [0, 1), read to ``bits`` binary places.
 
-    Numbers that agree in all those places share a rank, and with it a place. Columns of the prompt: the bits, then one
+    Numbers that agree in all those places share a rank, and therefore a place. Columns of the prompt: the bits, then one
     (1, the sink 0), sink (0, the sink 1), place j, j², and the register r. ``P`` [bits, width, width] are the bilinear
     forms of the first layer's heads, ``P_out`` that of the second layer.
 
@@ -83,7 +83,7 @@ class CountingSorter(nn.Module):
         return Z
 
     def count(self, Z: Tensor) -> Tensor:
-        """The first layer: r ← r + W Σ_heads softmax(Z P_t Zᵀ) · one, the sink frozen; a head at a time, for memory."""
+        """The first layer: r ← r + W Σ_heads softmax(Z P_t Zᵀ) · one, the sink frozen; head by head, to save memory."""
         r = self.registers
         shares = [torch.softmax(Z[:, :-1] @ P @ Z.mT, dim=-1) @ Z[..., r["one"]] for P in self.P]  # [B, n, 1] each
         Z = Z.clone()

@@ -37,7 +37,7 @@ class Features:
 
     @classmethod
     def of_points(cls, x: Tensor, y: Tensor) -> Features:
-        """The squared Euclidean distance, without checks."""
+        """The squared Euclidean distance, with no argument checks."""
         return cls(x, y, (x * x).sum(-1), (y * y).sum(-1))
 
     def cost(self) -> Tensor:
@@ -113,7 +113,7 @@ def inner_product(x: Any, y: Any) -> Features:
 
 @needs(lambda M, **_: Need(matrices("cost", *shape(M)[-2:]), 3 * math.prod(shape(M)), "solve takes the matrix itself"))
 def cost_matrix(M: Any, *others: Any) -> Features:
-    """Any cost matrix, [n, m] or [batch, n, m]: a one-hot vector names token i, so d = n. Points are refused."""
+    """Any cost matrix, [n, m] or [batch, n, m]: a one-hot vector names token i, so d = n. It takes no points."""
     if others:
         advice = "squared_euclidean(x, y) takes points"
         raise checks.ArgumentError("M", "be one matrix of costs", f"{1 + len(others)} arguments", advice)

@@ -162,7 +162,8 @@ class StockTransformer(Stock):
         """Run on a problem, given as to `AligningTransformer`.
 
         ``absent``: how absent points are hidden, by a huge square in the prompt or by an attention mask of each head.
-        ``attention``: layers whose attention to keep, 0 (the prompt) to depth; after the last, its heads read once more.
+        ``attention``: layers whose attention is kept, 0 (the prompt) to depth; after the last layer its heads read once
+        more.
         """
         checks.choice("absent", absent, ("value", "mask"))
         depth = len(self.layer)

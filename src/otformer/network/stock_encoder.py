@@ -65,7 +65,7 @@ class StockEncoder(Stock):
 
     Notes
     -----
-    Points that are absent are masked.
+    Absent points are masked.
 
     Examples
     --------
@@ -123,7 +123,7 @@ class StockEncoder(Stock):
         return StockRun(prompt, memory, {})
 
     def embed(self, prompt: Prompt) -> Tensor:
-        """The prompt with the sink as a token, the null token behind it if the sink is to freeze, and the anchor."""
+        """The prompt with the sink as a token, then the null token if the sink is to be frozen, and the anchor."""
         r, T = self.registers, prompt.tokens
         tokens = [without_absent(prompt.Z[:, :T], prompt, r), prompt.Z[:, T:].clone()]
         if self.sink == "frozen":

@@ -108,10 +108,10 @@ class Trace(Run, Shown):
     marginal_error : float, or tensor [B] for a batch
         Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j| of the plan after the last layer.
     converged : bool
-        Whether that error is at most ``tol`` times the mass, in every problem of a batch. Of an edited prompt also whether
+        Whether that error is at most ``tol`` times the mass, in every problem of a batch. For an edited prompt also whether
         ``remains`` is at least 0.99.
     remains : float, or tensor [B] for a batch
-        The share of attention that is where the plan of the problem has it; see below.
+        The share of attention that agrees with the plan of the problem; see below.
     scale : float, or tensor [B] for a batch
         The problem's costs are ``scale`` times the network's: 1 unless the network has ``scale="auto"``. The plan is the one
         of the regularisation ``scale`` · λ, and ``scale`` · u, ``scale`` · v are its potentials.
@@ -141,7 +141,7 @@ class Trace(Run, Shown):
         return f"Trace({self.depth} layers{kept}, {problem}, {self.verdict()})"
 
     def verdict(self) -> str:
-        """Whether it has converged; of an edited prompt, what was edited and what remains; and the marginal error."""
+        """Whether it has converged, and the marginal error; for an edited prompt also the edits and what remains."""
         error = f"marginal error {float(checks.local(self.marginal_error).max()):.2g}"
         if not self.prompt.edits:
             return f"{'converged' if self.converged else 'not converged'}: {error}"
@@ -202,8 +202,8 @@ class Trace(Run, Shown):
     def remains(self) -> float | Tensor | None:
         """The share of attention in the right place, from 0 to 1: 1 − mean over x of ½ Σ_j |A_ij − P_ij / Σ_k P_ik|.
 
-        P is P*_λ of the problem, before any edit of its prompt. A tensor [B] for a batch; None where P takes more than a
-        second or so to find.
+        P is P*_λ of the problem, before any edit of its prompt. A tensor [B] for a batch; None if P would take more than
+        about a second.
         """
         from otformer.network.goal import distances, goal
 
@@ -216,12 +216,12 @@ class Trace(Run, Shown):
 
     @property
     def scale(self) -> float | Tensor:
-        """What the network's costs are multiplied by to give the problem's; a tensor [B] for a batch."""
+        """The factor from the network's costs to the problem's; a tensor [B] for a batch."""
         scale = self.prompt.a.new_ones(len(self.prompt.a)) if self.prompt.unit is None else self.prompt.unit
         return scale if self.prompt.batched else float(scale)
 
     def complaint(self) -> str:
-        """One line for a plan that is not converged: its error, and what to change."""
+        """One line for a plan that has not converged: its error, and a remedy."""
         error = checks.local(self.marginal_error).reshape(-1)
         mass = self.prompt.a.sum(-1)
         k = int((error / mass).nan_to_num(torch.inf).argmax())
@@ -241,7 +241,7 @@ class Trace(Run, Shown):
 
         The page needs no network to open, and page.html#layer=40 is a link.
 
-        labels : two lists of texts, for the points x and for the points y; of a batch a list of such pairs.
+        labels : two lists of texts, for the points x and for the points y; for a batch, a list of such pairs.
         goal : the plan [(B,) n, m] that layers are compared with; by default P*_λ, the limit of the layers.
         """
         if Path(checks.path("path", path, ".html", ".htm", *PICTURES)).suffix.lower() in PICTURES:
@@ -271,7 +271,7 @@ class Trace(Run, Shown):
     ) -> None:
         """Write a film of the layers, x looking at y: a .gif, or an .mp4 where ffmpeg is installed.
 
-        Beside attention it shows the points, where they are of one or two dimensions, otherwise the marginal error.
+        Beside attention it shows the points if they have one or two dimensions, otherwise the marginal error.
         It takes seconds: ``progress`` is called with the fraction done after every frame.
         """
         from otformer.network.trace_film import write_film

@@ -69,7 +69,7 @@ def heat(trace: Trace, layer: int, head: HeadName, k: int, labels: Any, cells: i
 
 
 def lines(trace: Trace, layer: int, k: int, points: tuple[Array, Array]) -> Points:
-    """Draw the points, and lines as strong as attention after a layer."""
+    """Draw the points, and lines whose strength is the attention after a layer."""
     present = trace.prompt.x_present[k].cpu().numpy(), trace.prompt.y_present[k].cpu().numpy()
     title = f"the points, layer {trace.layers[trace._kept(layer)]}"
     return Points(*points, attention(trace, layer, k)[np.ix_(*present)], title, "x filled, y open; lines: where x looks")

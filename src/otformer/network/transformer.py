@@ -44,9 +44,9 @@ class AligningTransformer(Prompted):
     dim : int
         Dimension d of the points (or of the cost's features).
     reg : float
-        λ > 0. It suits costs of order 1: a head moves u and v by at most γ ≈ λ per layer, so with points outside the
-        unit cube λ should grow like the square of their distances, or ``scale`` be "auto". The cost is the squared
-        Euclidean distance, not half of it.
+        λ > 0. It suits costs of order 1: a head moves u and v by at most γ ≈ λ per layer. For points outside the unit cube
+        λ should grow like the square of their distances; or set ``scale="auto"``. The cost is the squared Euclidean
+        distance, not half of it.
     depth : int
         Number of layers.
     schedule : str or schedule
@@ -54,12 +54,12 @@ class AligningTransformer(Prompted):
     sink : {"frozen", "token"}
         ``"frozen"``: a token that is only a key and a value; equal to gradient descent at every layer. ``"token"``: the
         paper's, updated like the others; its plan's marginals tend to 1/n (docs/errata.md), so only its attention is a
-        plan, and nothing is warned of.
+        plan, and there are no warnings.
     marginals : bool
         Whether tokens have the two registers that carry weights a and b (2d+11 columns instead of 2d+9).
     scale : {"auto", None}
         ``"auto"`` solves every problem in units of its largest cost: points are centred and divided by √k, k = max C_ij.
-        λ is then a share of the largest cost: the plan is, exactly, that of the costs C and the regularisation k·λ.
+        λ is then a share of the largest cost: the plan is exactly the one for the costs C and the regularisation k·λ.
         Potentials and logits are in those units; ``trace.scale`` is k.
     sink_value : {"one", "mean"}
         What heads read from the sink: −1, as printed, or −1/n, as in the author's notebooks. A layer then takes
@@ -70,7 +70,7 @@ class AligningTransformer(Prompted):
     The logits are 2x·y − ‖x‖² − ‖y‖² over λ, as in the paper: without ``scale`` an offset common to all points costs digits.
 
     Buffers, all in ``state_dict``: ``W_Q``, ``W_K`` [weights, 2, width, head], ``W_V`` [weights, 2, width, 1],
-    ``W_O`` [weights, 2, 1, width], ``reg`` [weights], and ``layer`` [depth], which of the weights a layer uses.
+    ``W_O`` [weights, 2, 1, width], ``reg`` [weights], and ``layer`` [depth], the index of each layer's weights.
 
     References
     ----------
@@ -202,12 +202,12 @@ class AligningTransformer(Prompted):
         start : (u, v), optional
             Potentials that the prompt holds, [(B,) n] and [(B,) m], in the units of the prompt; by default 0.
         keep : {"all", "last"} or layer numbers
-            The layers whose memory the trace holds.
+            The layers that the trace keeps.
         tol : float
-            A share of the mass: the plan is converged if its marginal error is at most ``tol`` times the mass.
+            The plan has converged if its marginal error is at most ``tol`` times the mass.
         warn : bool
-            Whether to warn of a plan that is not converged (with a frozen sink). The check costs one more layer. There is no
-            warning of an edited prompt: the trace says what remains.
+            Whether to warn if the plan has not converged (with a frozen sink). The check costs one more layer. An edited
+            prompt gives no warning: the trace says what remains.
         """
         kept = _layers_to_keep(keep, self.depth)
         tol = checks.not_negative("tol", tol)
@@ -248,7 +248,7 @@ class AligningTransformer(Prompted):
         return known | ({"sink_value": self.sink_value} if self.sink_value != "one" else {})
 
     def save(self, path: str | Path) -> None:
-        """Write the weights, and what `from_file` needs to know besides, as safetensors."""
+        """Write the weights and the settings that `from_file` needs, as safetensors."""
         if not checks.path("path", path).parent.is_dir():
             raise checks.ArgumentError("path", "be in an existing folder", repr(str(path)))
         write_tensors(Path(path), self.state_dict(), {"network": type(self).__name__, "settings": self._settings()})

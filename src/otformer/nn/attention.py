@@ -19,28 +19,29 @@ MOST_CHANNELS = 2**20  # of a token: weights have the square of that
 
 
 class SinkhornAttention(nn.MultiheadAttention):
-    r"""Multi-head attention whose matrices have column sums too: a drop-in for ``torch.nn.MultiheadAttention``.
+    r"""Multi-head attention whose matrices also have fixed column sums: a drop-in for ``torch.nn.MultiheadAttention``.
 
     In each head, with X_ij = q_i·k_j/(τ √d) + masks, rows of sum 1 and b_j = (queries there)/(keys there), A maximises
 
         Σ_ij A_ij X_ij − Σ_ij A_ij log A_ij      over A ≥ 0 with A1 = 1 and Aᵀ1 = b,
 
-    n times the entropic plan of uniform weights: doubly stochastic where there are as many queries as keys. With
-    ``unbalanced=ρ`` columns are not fixed but cost (ρ/τ) KL(Aᵀ1|b). Either way A_ij ∝ exp(X_ij + g_j): softmax attention
-    with a bias for each key, found to ``tol`` in every forward; ρ → 0 is softmax attention (nn/attention_bias.py).
+    n times the entropic plan of uniform weights: doubly stochastic if there are as many queries as keys. With
+    ``unbalanced=ρ`` column sums are not fixed but have the penalty (ρ/τ) KL(Aᵀ1|b). Either way A_ij ∝ exp(X_ij + g_j):
+    softmax attention with a bias for each key, found to ``tol`` in every forward; ρ → 0 is softmax attention
+    (nn/attention_bias.py).
 
     All arguments and parameters are those of ``MultiheadAttention``, whose ``state_dict`` loads here and back, and
     unbalanced : ρ, in the units of q·k/√d; None for exact columns.
     temperature : τ.
-    tol : every column sum is within a factor 1 ± tol of what it should be, or a warning says how far off; rows sum to 1
-        within tol, and where columns cannot be reached too. Gradients are implicit.
-    max_depth : passes over the matrix, at most.
-    executor : "dense" holds the n × m matrix of every head, "stream" never does, "auto" streams from 2¹⁸ entries a head on,
-        where it can: need_weights=False, no attn_mask but the causal one, no dropout on a CPU.
+    tol : every column sum is within a factor 1 ± tol of its target, or a warning gives the deviation. Rows always sum to 1
+        within tol, even if columns cannot reach their sums. Gradients are implicit.
+    max_depth : the most passes over the matrix.
+    executor : "dense" holds the n × m matrix of every head, "stream" never does, "auto" streams from 2¹⁸ entries per head
+        on, if it can: need_weights=False, no attn_mask but the causal one, no dropout on a CPU.
 
-    Causal masks: balanced, they are refused, for a doubly stochastic lower triangular matrix is the identity. With
-    ``unbalanced`` they hold for A, but g_j is made with all queries: *what comes later does reach what comes earlier*
-    through g, and a warning says so. Such attention is no basis for a model that predicts the next token.
+    Causal masks: balanced attention refuses them, because a doubly stochastic lower triangular matrix is the identity. With
+    ``unbalanced`` they hold for A, but g_j depends on all queries: *later tokens do reach earlier ones* through g, and a
+    warning says so. Do not use such attention in a model that predicts the next token.
 
     >>> attention = SinkhornAttention(8, 2, batch_first=True)
     >>> x = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(0))
@@ -101,11 +102,11 @@ class SinkhornAttention(nn.MultiheadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """As `MultiheadAttention.forward`: (output, weights), weights None unless ``need_weights``.
 
-        key_padding_mask, attn_mask : True, or a number of −10⁴ or less, forbids; others are added to X. What is forbidden to
-            all is not read.
-        is_causal : row i sees keys up to i; attn_mask is then not looked at, and may be left out.
-        query_padding_mask : (N, L), True for queries that are not there: they take no part, and their weights are 0. By
-            default the key_padding_mask where query and key are the same tensor, otherwise none.
+        key_padding_mask, attn_mask : True, or a number of −10⁴ or less, forbids; other numbers are added to X. Keys
+            forbidden to all queries are ignored.
+        is_causal : row i sees keys up to i; attn_mask is then ignored, and may be left out.
+        query_padding_mask : (N, L), True for absent queries: they are ignored, and their weights are 0. By default the
+            key_padding_mask if query and key are the same tensor, otherwise no mask.
         """
         attention_inputs.refuse_vmap()
         if any(isinstance(t, Tensor) and t.is_nested for t in (query, key, value)):
@@ -153,7 +154,7 @@ class SinkhornAttention(nn.MultiheadAttention):
                 "give unbalanced, or no causal mask"
             )
         callers.warn(
-            "with a causal mask attention looks back only, but the biases of its keys are made with later queries too: "
+            "with a causal mask attention only looks back, but the biases of its keys depend on later queries: "
             "later tokens change earlier outputs"
         )
 

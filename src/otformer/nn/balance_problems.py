@@ -53,9 +53,9 @@ def refuse(bad: Tensor, message: str) -> None:
 
 def check_weights(name: str, w: Tensor, top: float) -> None:
     """Check weights [..., n], 0 for absent points; ``top``: an entry of a plan may be as large as a weight."""
-    refuse(~w.isfinite().all(-1), f"{name} must be finite, got nan or inf among what is there")
+    refuse(~w.isfinite().all(-1), f"{name} must be finite, got nan or inf among the present entries")
     refuse((w < 0).any(-1), f"{name} must not be negative")
-    refuse(w.amax(-1) <= 0, f"{name} must have a positive sum over what is there, got all zeros")
+    refuse(w.amax(-1) <= 0, f"{name} must have a positive sum over the present entries, got all zeros")
     refuse(w.amax(-1) > top, f"{name} must be at most {top:g}, the greatest number of the plan's dtype")
 
 
@@ -80,7 +80,7 @@ def check_before(stack: LogitStack, name: str) -> None:
         raise checks.ArgumentError("temperature", "be a positive, finite number", f"{temperature[bad][0].item():g}")
     for weight, w in (("a" if name == "logits" else "weights", a), ("b", b)):
         if name != "logits" and w is b:  # pieces of [0, 1]: only too large a k makes one negative
-            refuse((w < 0).any(1), "k is more than the values that are there")
+            refuse((w < 0).any(1), "k exceeds the number of present values")
         check_weights(weight, w, torch.finfo(logits.dtype).max)
     sums = (t.double().sum(1) for t in (a, b))
     total_a, total_b = torch.broadcast_tensors(*sums)
@@ -89,8 +89,8 @@ def check_before(stack: LogitStack, name: str) -> None:
         k = int(bad.nonzero()[0, 0])
         refuse(
             bad,
-            f"row sums a and column sums b must have one total, got {total_a[k]:g} and {total_b[k]:g}; "
-            "without weights every row and column that is there has sum 1: give a and b where they are not as many",
+            f"row sums a and column sums b must have equal totals, got {total_a[k]:g} and {total_b[k]:g}; "
+            "without weights every present row and column has sum 1: give a and b if their numbers differ",
         )
 
 

@@ -35,15 +35,15 @@ METHODS = ("exact", "sinkhorn", "unbalanced", "partial")
 class OTPlanSampler:
     """Draw pairs of points x0 (n, \\*dim) and x1 (m, \\*dim) from a transport plan of ‖x0_i − x1_j‖², weights 1/n and 1/m.
 
-    It takes the place of torchcfm's class of this name. Tensors stay on their device, and keep their shape, dtype and graph;
+    It replaces torchcfm's class of this name. Tensors stay on their device, and keep their shape, dtype and graph; the
     couplings themselves have no gradient.
 
     method : "exact"; "sinkhorn", `solve` with ``reg``; "unbalanced", `solve_unbalanced` with ``reg`` and ``reg_m``;
         "partial", `solve_partial` with ``reg``.
-    normalize_cost : costs are divided by the greatest. It changes no exact coupling.
-    num_threads : for torchcfm's sake; threads are those of torch and numba.
+    normalize_cost : divide costs by the greatest. Exact couplings do not change.
+    num_threads : accepted as in torchcfm, without effect; torch and numba set the threads.
     warn : whether to warn of points left out, of plans without mass, and of solves that did not reach their tolerance.
-    match_labels : whether `sample_plan_with_labels` pairs points of equal labels only; torchcfm carries labels along.
+    match_labels : whether `sample_plan_with_labels` pairs only points of equal labels; torchcfm only carries labels along.
     generator : a `torch.Generator`, on any device, or a seed. By default torch's own.
 
     >>> OTPlanSampler("sinkhorn", reg=0.1)
@@ -73,11 +73,11 @@ class OTPlanSampler:
     @eager
     @needs(lambda x0, x1, **_: _need(x0, x1))
     def table(self, x0: Tensor, x1: Tensor, y0: Labels = None, y1: Labels = None) -> Coupling:
-        """Compute the exact coupling of a batch or of whole data sets; with labels y0 (n,), y1 (m,) of equal labels only.
+        """Compute the exact coupling of a batch or of whole data sets; with labels y0 (n,), y1 (m,), only of equal labels.
 
-        Every label is a problem of its own. Where the shares of a label differ, the larger side keeps its own, and x1 where
-        both are of one size: its points stay equally heavy. Points whose label the other side lacks are left out, which a
-        warning says.
+        Every label is a separate problem. If a label has different shares on the two sides, the larger side keeps its share
+        (x1 if both sizes are equal), so that its points keep equal weights. Points whose label the other side lacks are
+        left out, with a warning.
 
         >>> x0, x1 = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[2.0], [1.0], [0.0]])
         >>> table = OTPlanSampler().table(x0, x1, torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1]))
@@ -98,13 +98,14 @@ class OTPlanSampler:
         return Coupling(i[order], j[order], masses[order], (len(x), len(y)))
 
     def pairs(self, x0: Tensor, x1: Tensor, y0: Labels = None, y1: Labels = None) -> tuple[Tensor, Tensor]:
-        """(i, j) of the exact coupling, every point of the larger side once, and of both where n = m (`Coupling.once`)."""
+        """Pairs (i, j) of the exact coupling: every point of the larger side once, or of both sides if n = m
+        (`Coupling.once`)."""
         return self.table(x0, x1, y0, y1).once(self.generator)
 
     @eager
     @needs(lambda x0, x1, **_: _need(x0, x1))
     def get_map(self, x0: Tensor, x1: Tensor, y0: Labels = None, y1: Labels = None) -> Tensor:
-        """The plan (n, m) as a float64 tensor, where torchcfm has a numpy array; with labels, of equal labels only."""
+        """The plan (n, m) as a float64 tensor (torchcfm: a numpy array); with labels, only of equal labels."""
         if self.method == "exact":
             table = self.table(x0, x1, y0, y1)
             plan = table.masses.new_zeros(table.shape)
@@ -119,10 +120,10 @@ class OTPlanSampler:
         return plan
 
     def sample_map(self, pi: Any, batch_size: int, replace: bool = True) -> tuple[Any, Any]:
-        """Draw (i, j), [batch_size] each, from a plan (n, m), array or tensor; without replacement no pair comes twice."""
+        """Draw (i, j), [batch_size] each, from a plan (n, m), array or tensor; without replacement no pair occurs twice."""
         plan = checks.tensor("pi", pi).detach()
         if plan.ndim != 2 or not plan.numel() or bool((plan < 0).any()):
-            raise ArgumentError("pi", "be a plan (n, m) of numbers that are not negative", f"shape {tuple(plan.shape)}")
+            raise ArgumentError("pi", "be a plan (n, m) of non-negative numbers", f"shape {tuple(plan.shape)}")
         at = draw_places(plan.double().flatten(), checks.count("batch_size", batch_size, 0), replace, self.generator)
         i, j = at // plan.shape[1], at % plan.shape[1]
         return (i, j) if isinstance(pi, Tensor) else (i.numpy(), j.numpy())
@@ -134,11 +135,12 @@ class OTPlanSampler:
     def sample_plan_with_labels(
         self, x0: Tensor, x1: Tensor, y0: Labels = None, y1: Labels = None, replace: bool = True
     ) -> Batch:
-        """(x0[i], x1[j], y0[i], y1[j]) of n pairs; a y that is None stays None. See ``match_labels``."""
+        """Draw n pairs (x0[i], x1[j], y0[i], y1[j]); a y that is None stays None. See ``match_labels``."""
         return self._sampled(x0, x1, y0, y1, replace)
 
     def sample_plan_with_scipy(self, x0: Tensor, x1: Tensor) -> tuple[Tensor, Tensor]:
-        """(x0, x1[j]) of the best one-to-one map, nothing drawn; with n ≠ m, points of the larger side are left out."""
+        """Return (x0, x1[j]) of the best one-to-one map, without sampling; with n ≠ m, points of the larger side are left
+        out."""
         x, y = read_points(x0, x1)
         i, j, _ = optimal_pairs(x, y) if len(x) == len(y) else (*linear_sum_assignment(squares(x, y)), None)
         return x0[i], x1[j]
@@ -161,11 +163,12 @@ class OTPlanSampler:
         self, x0: Tensor, x1: Tensor, y0: Labels = None, y1: Labels = None,
         group: dist.ProcessGroup | None = None, timeout: float = TIMEOUT,
     ) -> Batch:  # fmt: skip
-        """(x0, x1, y0, y1) of this rank, from one coupling of the batches of all ranks of a group; every rank calls this.
+        """Return (x0, x1, y0, y1) of this rank, from one coupling of the batches of all ranks of a group; every rank calls
+        this.
 
-        A rank gets the pairs of its own points of the larger side, of x1 where both are of one size over all ranks: as many
-        as it gave. With y0 and y1 and ``match_labels`` only equal labels are paired. What is returned has no graph.
-        ``timeout``: seconds that one rank waits for another; the first one solves.
+        A rank gets the pairs of its own points of the larger side (x1 if both sizes are equal over all ranks): as many as
+        it gave. With y0 and y1 and ``match_labels`` only equal labels are paired. The returned tensors have no graph.
+        ``timeout``: seconds that one rank waits for another; the first rank solves.
         """
 
         def pairs(x0: Tensor, x1: Tensor, y0: Labels, y1: Labels) -> tuple[Tensor, Tensor]:

@@ -23,21 +23,22 @@ FURTHEST = 1e20  # that logits/τ may be from 0: their derivatives are squares i
 
 
 class DoublyStochastic(nn.Module):
-    r"""The matrix P_ij = exp(L_ij/τ + f_i + g_j) of given row and column sums: of all that have them, the one that maximises
+    r"""The matrix P_ij = exp(L_ij/τ + f_i + g_j) with given row and column sums. Among all such matrices it maximises
 
         Σ_ij P_ij L_ij − τ Σ_ij P_ij log P_ij.
 
-    temperature : τ, or one for each head: logits are then [..., heads, n, m].
+    temperature : τ, or one per head; logits are then [..., heads, n, m].
     learnable : τ = exp(log_temperature) is a parameter.
-    tol : every row and column sum is within tol of what it should be, in units of the greatest (1 by default). Gradients are
-        implicit, those of the solution: n + m numbers for each matrix are kept for them.
-    iterations : a fixed number of Sinkhorn iterations in place of tol, rows first, then columns, and the gradients of these:
-        2 iterations · n · m numbers are kept. Columns are exact then, rows are what they are.
-    max_depth : half steps at most, where tol is the goal.
+    tol : every row and column sum is within tol of its target, in units of the greatest (1 by default). Gradients are
+        implicit, those of the solution: they need n + m stored numbers per matrix.
+    iterations : a fixed number of Sinkhorn iterations instead of tol, rows first, then columns. Gradients go through the
+        iterations, with 2 iterations · n · m stored numbers. Column sums are then exact; row sums are not adjusted further.
+    max_depth : the most half-steps, if tol is used.
 
-    Up to 32 × 32, all matrices at once: on a GPU by one kernel, on a CPU along the axis of problems. Larger ones by the
-    engine of `otformer.solve_batch`. Outputs have the dtype of the logits; sums are computed in float64 (on a GPU float32,
-    if the logits are no float64 and tol is at least 1e-6). A row of m bfloat16 entries is rounded by up to 2⁻⁹ of its sum.
+    Up to 32 × 32, all matrices at once: on a GPU by one kernel, on a CPU along the axis of problems. Larger matrices use
+    the engine of `otformer.solve_batch`. Outputs have the dtype of the logits; sums are computed in float64 (on a GPU
+    float32, if the logits are not float64 and tol is at least 1e-6). A row of m bfloat16 entries is rounded by up to 2⁻⁹ of
+    its sum.
 
     >>> layer = DoublyStochastic(temperature=0.5)
     >>> P = layer(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [2.0, 0.0, 0.0]]))
@@ -87,10 +88,11 @@ class DoublyStochastic(nn.Module):
     ) -> Tensor:
         """logits (..., n, m) → P (..., n, m).
 
-        a, b : row sums (..., n) and column sums (..., m), of equal totals. Without both, all are 1, and as many rows as
-            columns must be present; without one, it is constant with the other's total.
+        a, b : row sums (..., n) and column sums (..., m), of equal totals. If both are left out, all sums are 1, and the
+            numbers of present rows and columns must be equal. If one is left out, it is constant with the other's total.
         mask : boolean, broadcast to the logits, True where an entry may be positive; a logit of −inf forbids one too.
-        row_mask, column_mask : boolean (..., n) and (..., m), True = present. What is absent is not read, and 0 in P.
+        row_mask, column_mask : boolean (..., n) and (..., m), True = present. Absent rows and columns are ignored, and 0 in
+            P.
         """
         shape = tuple(inputs.matrix("logits", logits).shape)
         lead, (n, m) = shape[:-2], shape[-2:]

@@ -52,17 +52,17 @@ Clouds = Tensor | Sequence[Tensor]
 
 @dataclass(frozen=True, eq=False)
 class EarthMovers:
-    """Earth mover's distances of a batch, their proofs, and the plans. Without a batch axis all axes of B are left out.
+    """Earth mover's distances of a batch, their proofs, and the plans. Unbatched input gives no axes B.
 
     Attributes
     ----------
     cost : Tensor [B]
-        Σ_ij P_ij c(x_i, y_j), differentiable. In float32 where points are in float16 or bfloat16, else in their dtype.
+        Σ_ij P_ij c(x_i, y_j), differentiable. In float32 if points are float16 or bfloat16, otherwise in their dtype.
     gap : Tensor [B], float64
-        The cost minus a bound from below that the potentials prove, in float64: 0 or rounding.
+        The cost minus the lower bound that the potentials prove, in float64: 0 up to rounding.
     permutation : Tensor [B, n] or None
-        Where each problem has as many points on both sides, all of one weight: x[i] goes to y[permutation[i]], −1 for
-        points that are absent. None otherwise.
+        If every problem has equally many points of equal weight on both sides: x[i] goes to y[permutation[i]], −1 for
+        absent points. Otherwise None.
     pairs : list of B tuples (i, j, mass)
         The plan as pairs of points with their masses.
     """
@@ -89,13 +89,13 @@ def emd_batch(
     Parameters
     ----------
     x, y : Tensor (B, n, d) and (B, m, d), or (n, d) and (m, d), or lists of B tensors (n_i, d) and (m_i, d)
-        Points, in float16, bfloat16, float32 or float64. Numbers are computed in float64.
+        Points in float16, bfloat16, float32 or float64. Computations are in float64.
     a, b : Tensor (B, n) and (B, m), or lists like x and y
-        Weights, with one sum on both sides. Default: uniform with sum 1, as in POT. So n ≠ m needs no weights: each x weighs
-        1/n and each y 1/m, and the cost is the (squared) Wasserstein distance of the two clouds. Where only one is given,
-        the other is uniform with its sum.
+        Weights, with the same sum on both sides. Default: uniform with sum 1, as in POT. So n ≠ m needs no weights: each x
+        weighs 1/n and each y 1/m, and the cost is the (squared) Wasserstein distance of the two clouds. If only one is
+        given, the other is uniform with the same sum.
     x_mask, y_mask : Tensor (B, n) and (B, m) of booleans
-        True = present. Absent points are not read, and have gradient 0.
+        True = present. Absent points are ignored and have gradient 0.
     metric : "sqeuclidean" or "euclidean"
         c = ‖x_i − y_j‖², or ‖x_i − y_j‖.
 
@@ -159,7 +159,7 @@ class EarthMover(nn.Module):
         x_mask: Tensor | None = None,
         y_mask: Tensor | None = None,
     ) -> Tensor:
-        """Arguments as in `emd_batch`; the loss, a number, or [B] where the reduction is "none"."""
+        """Arguments as in `emd_batch`; returns the loss: a number, or [B] if the reduction is "none"."""
         cost: Tensor = emd_batch(x, y, a, b, x_mask, y_mask, metric=self.metric).cost
         if self.reduction == "mean" and not cost.numel():
             raise checks.ArgumentError("x", "have at least one problem for a mean", tuple(getattr(x, "shape", (0,))))

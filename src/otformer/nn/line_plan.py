@@ -56,7 +56,7 @@ class LinePlan(NamedTuple):
 
 
 def find_plan(x: Array, a: Array, y: Array, b: Array, psi: Array, reg: float, tol: float, most: int) -> LinePlan | None:
-    """Find the plan between sorted x and y with weights a and b, from ψ on; None where this is no way to find it.
+    """Find the plan between sorted x and y with weights a and b, from ψ on; None if this method cannot find it.
 
     Every column sum is within ``tol`` of b, in units of the greatest weight; rows are exact.
 

@@ -46,12 +46,12 @@ Targets = Sequence[Mapping[str, Tensor]]
 
 
 class Matcher(nn.Module):
-    """DETR's matching of queries to objects: of each image, the pairs whose costs have the least sum.
+    """DETR's matching of queries to objects: for each image, the pairs whose costs have the least sum.
 
-    class_cost, box_cost, giou_cost : what the class, the L1 distance of boxes, and −GIoU count; 0 leaves one out.
-    class_cost_type : "softmax" as in DETR, or "focal" as in Deformable DETR and what followed it.
+    class_cost, box_cost, giou_cost : the weights of the class, of the L1 distance of boxes, and of −GIoU; 0 leaves one out.
+    class_cost_type : "softmax" as in DETR, or "focal" as in Deformable DETR and its successors.
 
-    Costs are computed in float32, or float64 where that is given. For other costs override `cost`.
+    Costs are computed in float32, or in float64 for float64 input. For other costs override `cost`.
 
     >>> logits = torch.tensor([[[5.0, 0.0], [0.0, 5.0], [0.0, 0.0]]])
     >>> outputs = {"pred_logits": logits, "pred_boxes": torch.full((1, 3, 4), 0.5)}
@@ -100,9 +100,9 @@ class Matcher(nn.Module):
         return list(zip(*(t.split(found) for t in both), strict=True))
 
     def cost(self, outputs: Outputs, targets: Targets) -> Tensor:
-        """Costs [N, Q] of all objects, image after image, for the queries of their image; +inf forbids a pair.
+        """Costs [N, Q] of all objects, image by image, with the queries of their image; +inf forbids a pair.
 
-        Override it for other costs, with ``super().cost(outputs, targets)`` for these.
+        Override it for other costs; ``super().cost(outputs, targets)`` gives these.
         """
         logits, boxes = (_float(outputs[name]) for name in ("pred_logits", "pred_boxes"))
         labels, own = (torch.cat([target[name] for target in targets]) for name in ("labels", "boxes"))

@@ -114,7 +114,7 @@ class SoftSort(Sorting):
 
     @needs(lambda self, values, **_: self._need(values))
     def carry(self, values: Tensor, columns: Tensor, weights: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
-        """columns (..., n, c), a table with a row for each value → the same (..., n, c), sorted as the values are."""
+        """columns (..., n, c), a table with one row per value → the same table, sorted as the values are."""
         x, a, count = _read(values, weights, mask)
         if not isinstance(columns, Tensor) or columns.shape[:-1] != values.shape or not columns.is_floating_point():
             expected = f"a tensor of floats of shape {(*values.shape, 'c')}"
@@ -166,9 +166,9 @@ class SoftRank(SoftSort):
 
 
 class SoftTopK(Sorting):
-    """How much each of n values belongs to the k greatest (or least): numbers in [0, 1] of sum k, 0 and 1 as reg → 0.
+    """Soft membership of n values in the k greatest (or least): numbers in [0, 1] with sum k, 0 or 1 as reg → 0.
 
-    With weights, the shares of every item's mass that are in the top k/n of all; their weighted mean is k/n.
+    With weights, the share of each item's mass that lies in the top k/n of the total; the weighted mean is k/n.
 
     >>> SoftTopK(2, reg=0.001)(torch.tensor([3.0, -1.0, 2.0, 0.0])).round(decimals=3).tolist()
     [1.0, 0.0, 1.0, 0.0]
@@ -195,7 +195,7 @@ class SoftTopK(Sorting):
 
 
 class SoftQuantile(Sorting):
-    """Quantiles of n values, linear between neighbours as torch.quantile's, which they are as reg → 0.
+    """Quantiles of n values, linear between neighbours as in torch.quantile, which is their limit as reg → 0.
 
     q : one level in [0, 1], or several. With weights, the mean over a window of 1/n of the mass.
 

@@ -23,10 +23,10 @@ PLAN_ROUNDING = 1e-6  # of the mass: marginal error of a plan whose potentials c
 
 
 class Transport(nn.Module):
-    """The entropic plan between two point sets, squared Euclidean cost, or for a cost; or the points it carries x to.
+    """The entropic plan between two point sets (squared Euclidean cost) or for a cost matrix; or the images of x under it.
 
     reg : λ. With ``learnable`` a parameter, kept positive as exp(log_reg).
-    output : "plan" gives P (n, m); "points" gives Σ_j P_ij y_j / Σ_j P_ij, (n, d): every x in the place of its partners.
+    output : "plan" gives P (n, m); "points" gives Σ_j P_ij y_j / Σ_j P_ij, (n, d): the mean of each x's partners.
     tol, max_depth : as in `otformer.solve`.
 
     >>> x = torch.tensor([[0.0], [1.0], [2.0]])
@@ -65,15 +65,15 @@ class Transport(nn.Module):
         *,
         cost: Tensor | None = None,
     ) -> Tensor:
-        """x (n, d) and y (m, d), or cost (n, m); with a batch axis in front of all or none.
+        """x (n, d) and y (m, d), or cost (n, m); either all with a leading batch axis or all without.
 
         a, b : weights (n,), (m,), default uniform over the points that are present.
-        x_mask, y_mask : boolean, True = present. Absent points are not read; their rows and columns of the output are 0.
+        x_mask, y_mask : boolean, True = present. Absent points are ignored; their rows and columns of the output are 0.
         """
         given = {"x": x, "y": y} if cost is None else {"cost": cost}
         if any(t is None for t in given.values()) or (cost is not None and (x is not None or y is not None)):
             came = ", ".join(name for name, t in (("x", x), ("y", y), ("cost", cost)) if t is not None)
-            raise ValueError(f"give two point sets x and y, or a cost alone, got {came or 'none of them'}")
+            raise ValueError(f"give two point sets x and y, or a cost alone, got {came or 'neither'}")
         if cost is not None and self.output == "points":
             raise ValueError("output='points' needs x and y, got a cost")
         _refuse_transforms(*given.values(), a, b, x_mask, y_mask)
@@ -184,5 +184,5 @@ def point_weights(name: str, weights: Tensor | None, present: Tensor, top: float
 def _masked(name: str, t: Tensor, present: Tensor) -> Tensor:
     """Convert present numbers to float64, which must be finite, others to 0. The last two axes are a problem's."""
     t = torch.where(present, t.double(), 0.0)
-    refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among what is there")
+    refuse(~t.isfinite().flatten(-2).all(-1), f"{name} must be finite, got nan or inf among the present entries")
     return t

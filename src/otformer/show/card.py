@@ -39,7 +39,7 @@ class Picture(Protocol):
 
 @dataclass(frozen=True)
 class Card:
-    """The facts and pictures to show of an object. Every text may come from outside: it is escaped here.
+    """The facts and pictures to show of an object. Any text may come from outside, so it is escaped here.
 
     title : its kind.   facts : names and values.   pictures : the first is what `Shown.plot` draws.
     verdict : one line, and ``good``, whether it is good news (None: neither).   note : why something is not shown.

@@ -94,7 +94,7 @@ def measured_rate(errors: Sequence[float] | Tensor, floor: float = 1e-11) -> flo
     """
     e, floor = checks.tensor("errors", errors).detach().double().cpu(), checks.not_negative("floor", floor)
     if e.ndim != 1 or len(e) < 8 or bool((e < 0).any()):
-        raise checks.ArgumentError("errors", "be at least 8 finite numbers, none below zero", f"shape {tuple(e.shape)}")
+        raise checks.ArgumentError("errors", "be at least 8 finite, non-negative numbers", f"shape {tuple(e.shape)}")
     below = (e <= floor * e.max()).nonzero()
     stop = int(below[0]) if len(below) else len(e)
     log = e[:stop].log()

@@ -66,7 +66,7 @@ class State(NamedTuple):
 def path(layers: Iterable[Layer], start: State | None = None, cost: Cost = COST) -> Iterator[State]:
     """A 2 × 2 problem's state before the first layer and after each, in plain floats (20,000 layers in a blink).
 
-    The problem is the list unless ``cost`` is another one. Of ``start`` only u and v count.
+    The problem sorts the list unless ``cost`` gives another cost. Of ``start`` only u and v count.
 
     >>> from otformer.network.schedule import Alternating
     >>> *_, last = path(Alternating().layers(0.05, 1000))

@@ -75,24 +75,24 @@ def barycenter(
     clouds : list of arrays (m_k, d), or array (K, m, d)
         Points y_k, of any numbers.
     weights : array (K,), optional
-        w ≥ 0 of the clouds; scaled to the sum 1, by default uniform. A cloud of weight 0 has no influence.
+        w ≥ 0 for each cloud, scaled to sum 1; by default uniform. A cloud of weight 0 has no influence.
     reg : float
-        λ of every OT; 0, the default, and None are exact.
+        λ of every OT problem; 0 (the default) and None are exact.
     n : int, optional
-        The number of points, by default that of the cloud of largest weight.
+        The number of points; by default as many as the cloud of largest weight has.
     a : list of arrays (m_k,), optional
         Weights of the points of every cloud (None: uniform), each scaled to the sum 1.
     b : array (n,), optional
         Positive weights of the points x, which stay fixed; by default uniform.
     start : array (n, d), optional
-        Points to begin at. By default those of the cloud of largest weight if it has n of them, and otherwise n points
-        drawn by ``seed`` among all clouds.
+        Initial points. By default those of the cloud of largest weight if it has n points, otherwise n points drawn by
+        ``seed`` from all clouds.
     debiased : bool
         Minimise the debiased divergence instead, which does not draw points together; needs λ > 0.
     tol : float
-        Converged is a step that moves the points by less, root mean square, in units of the radius of the clouds.
+        Converged if a step moves the points by less (root mean square, in units of the clouds' radius).
     max_steps : int
-        How often the plans to all clouds are computed at most. ``start=found.points`` goes on where it stopped.
+        The most times that the plans to all clouds are computed. ``start=found.points`` continues from the last points.
 
     Returns
     -------
@@ -242,7 +242,7 @@ def _listed(clouds: Any) -> list[Any]:
     if isinstance(clouds, (list, tuple)) or getattr(clouds, "ndim", 0) == 3:
         if len(clouds):
             return list(clouds)
-        raise checks.ArgumentError("clouds", "hold a cloud at least", "none: nothing has no barycenter")
+        raise checks.ArgumentError("clouds", "hold at least one cloud", "none")
     came = f"shape {tuple(clouds.shape)}" if hasattr(clouds, "shape") else type(clouds).__name__
     raise checks.ArgumentError("clouds", "be a list of arrays (m, d), or an array (K, m, d)", came)
 
@@ -277,7 +277,7 @@ def _started(start: Any, n: Any, y: list[Tensor], w: Tensor, masses: Sequence[Te
             raise checks.ArgumentError("start", "not require a gradient", advice="a barycenter has none here")
         x = checks.points("start", start, y[0].shape[1]).detach().to(y[0].device, torch.float64)
         if not len(x) or (n is not None and len(x) != n):
-            raise checks.ArgumentError("start", f"have {'one point at least' if n is None else f'{n} points'}", len(x))
+            raise checks.ArgumentError("start", f"have {'at least one point' if n is None else f'{n} points'}", len(x))
         return x
     largest = y[int(w.argmax())]
     n = len(largest) if n is None else checks.count("n", n)

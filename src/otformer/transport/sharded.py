@@ -40,7 +40,7 @@ def solve_sharded(
     group: dist.ProcessGroup | None = None,
     timeout: float = TIMEOUT,
 ) -> Result:
-    """`solve_sample` with X_a spread over the ranks of a process group: every rank of it calls this with its own rows.
+    """`solve_sample` with X_a spread over the ranks of a process group: every rank calls this with its own rows.
 
     Parameters
     ----------
@@ -49,22 +49,22 @@ def solve_sharded(
     X_b, b, reg, tol, max_depth
         As in `solve_sample`, the same on every rank.
     group : process group, optional
-        By default that of all ranks.
+        By default the group of all ranks.
     timeout : float
         Seconds that one rank waits for another.
 
     Returns
     -------
     Result
-        The same on every rank, but for ``potentials[0]`` and ``plan``, which are those of this rank's rows; the plan is
-        formed when it is read. Nothing of it is differentiable, and input that requires a gradient is refused.
+        The same on every rank, except ``potentials[0]`` and ``plan``, which belong to this rank's rows. The plan is formed
+        on first access. The result is not differentiable, and input that requires a gradient is refused.
 
     Raises
     ------
     ValueError
-        On every rank, where the input of one is bad.
+        On every rank, if the input of one rank is invalid.
     RuntimeError
-        On the others, where a rank dies, or is silent for ``timeout`` seconds.
+        On the other ranks, if a rank dies or does not answer for ``timeout`` seconds.
 
     Examples
     --------

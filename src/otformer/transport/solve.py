@@ -34,7 +34,7 @@ MAX_DEPTH = 10_000  # layers, unless others are asked for
 
 
 def eager(function: F) -> F:
-    """Run outside of ``torch.compile``: depth depends on the data, so there is no graph to compile, only fragments."""
+    """Run outside ``torch.compile``: depth depends on the data, so only fragments of a graph could be compiled."""
 
     @own_keywords
     @functools.wraps(function)
@@ -62,30 +62,29 @@ def solve(
     mask: Any = None,
     max_time: float | None = None,
 ) -> Result:
-    r"""Entropic optimal transport for a cost matrix, or exact where λ is 0,
+    r"""Entropic optimal transport for a cost matrix, exact if λ is 0,
 
         min_P  Σ_ij P_ij M_ij + λ Σ_ij P_ij log P_ij      over P ≥ 0 with P1 = a and Pᵀ1 = b.
 
     Parameters
     ----------
     M : array (n, m), sparse matrix, Features or GraphCost
-        Cost: numpy, a tensor or lists; +inf, or the mask of a masked array of numpy, forbids a pair. A sparse matrix
-        of scipy or torch allows the pairs that it holds, and forbids all others (`GraphCost`). Results are float32 if
-        it is, and if it is float16 or bfloat16: a plan of entries about 1/(n m) is rounded too much there to have the
-        marginals it is said to have.
+        Cost: numpy, a tensor or lists; +inf, or the mask of a numpy masked array, forbids a pair. A sparse matrix of scipy
+        or torch allows its stored pairs and forbids all others (`GraphCost`). Results are float32 for costs in float32,
+        float16 or bfloat16: rounded to half precision, plan entries of about 1/(n m) would not have the reported marginals.
     a, b : array (n,) and (m,), optional
         Weights of equal sum; by default uniform, with the mass of the other side, or 1. A point of weight 0 is absent.
     reg : float or Tensor
-        λ > 0, in the units of M; or 0 or None, for the optimum of Σ P M itself (docs/exact.md).
+        λ > 0, in the units of M; 0 or None minimise Σ P M itself (docs/exact.md).
     tol : float
-        L1 marginal error to reach (times the mass, where that is below 1). Of an exact solve, which always goes to the end,
-        the gap to the bound, relative to the value, up to which it is called converged.
+        L1 marginal error to reach (times the mass, if that is below 1). An exact solve always runs to the end; it counts as
+        converged if its gap to the bound is at most ``tol`` times the value.
     max_depth : int
-        The most layers, passes over the cost, to use; at least 2.
+        The most layers (passes over the cost); at least 2.
     schedule : str or Schedule
-        ``"auto"``, or one of the paper's fixed-weight networks, as ``solver=Network(schedule)``.
+        ``"auto"``, or one of the paper's fixed-weight networks, equivalent to ``solver=Network(schedule)``.
     potentials : (u, v), optional
-        Of an earlier, similar problem: a warm start, ignored if it does not help.
+        Potentials of an earlier, similar problem: a warm start, ignored if it does not help.
     unbalanced : float or pair, optional
         ρ: replaces the marginal constraints by ρ KL penalties, see `solve_unbalanced`.
     solver : solver, optional
@@ -93,20 +92,21 @@ def solve(
     mask : boolean array (n, m), optional
         False forbids a pair.
     max_time : float, optional
-        Seconds after which an exact solve ends with the plan and the bound it has; None, or inf: none.
+        Seconds after which an exact solve ends with its current plan and bound; None and inf set no limit.
 
     Returns
     -------
     Result
-        Where ``tol`` is not reached, ``converged`` is False and a RuntimeWarning says so. For λ = 0 an `ExactResult`:
+        If ``tol`` is not reached, ``converged`` is False and a RuntimeWarning says so. For λ = 0 an `ExactResult`:
         sparse plan, ``permutation``, potentials that are feasible for all pairs, ``gap``.
 
     Notes
     -----
     Tensors that require a gradient (M, a, b, reg) make ``value``, ``value_linear`` and ``plan`` differentiable, by the
-    envelope theorem and implicit differentiation. b is scaled to the mass of a, and the derivative knows it: that of value
-    is u + ⟨b, v⟩/Σb in a and v − ⟨b, v⟩/Σb in b, along changes that keep the masses simply u and v. The cost of a point
-    without mass has gradient 0, and its weight no derivative at all: the number given there is only finite.
+    envelope theorem and implicit differentiation. b is scaled to the mass of a, and the derivative includes this scaling:
+    that of value is u + ⟨b, v⟩/Σb in a and v − ⟨b, v⟩/Σb in b, along changes that keep the masses simply u and v. The costs
+    of a point without mass have gradient 0. Its weight has no derivative: the number returned there is finite but has no
+    meaning.
 
     Examples
     --------
@@ -163,12 +163,11 @@ def solve_sample(
         products and rows but no matrix); ``"auto"`` streams above 10⁸ entries.
     metric : str, Features or function
         ``"sqeuclidean"`` ‖x − y‖², ``"euclidean"`` ‖x − y‖, ``"cosine"`` 1 − cos(x, y), ``"inner"`` −x·y; `Features` (then
-        X_a and X_b are None); or a function, of X_a and X_b that gives the cost matrix, or of a row of each that
-        gives a number.
+        X_a and X_b are None); or a function that maps X_a and X_b to the cost matrix, or one row of each to a number.
     labels : pair of arrays (n,) and (m,), optional
-        Whole numbers or strings: which pairs may match, without a mask, so for ``"stream"`` too.
+        Whole numbers or strings that decide which pairs may match. They need no mask, so ``"stream"`` takes them too.
     allow : str
-        ``"equal"``: only points of the same label may match; ``"different"``: only points of two labels.
+        ``"equal"``: only points of the same label may match; ``"different"``: only points of different labels.
 
     Returns
     -------
@@ -221,7 +220,7 @@ def solve_streamed(
         ``"sqeuclidean"`` ‖x − y‖², ``"euclidean"`` ‖x − y‖, ``"inner"`` −x·y, ``"cosine"`` 1 − cos(x, y), or `Features`
         of any other, with X_a and X_b None.
     unbalanced : float or pair, optional
-        As in `solve`; not with potentials. Of the result ``value`` is differentiable, once, the rest not.
+        As in `solve`; not with potentials. Only the result's ``value`` is differentiable, and only once.
 
     Returns
     -------

@@ -86,7 +86,7 @@ class Support(NamedTuple):
 
 
 class Penalty(NamedTuple):
-    """What a marginal that is missed costs, ρ KL(P1|a) and ρ KL(Pᵀ1|b); infinite where it must be met."""
+    """The penalty of an inexact marginal, ρ KL(P1|a) and ρ KL(Pᵀ1|b); infinite where the marginal must be exact."""
 
     rho_a: float
     rho_b: float

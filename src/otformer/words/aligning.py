@@ -113,7 +113,7 @@ class Alignment(frozenset[Link], Shown):
     def grid(self) -> list[str]:
         """All scores as text: a row per target word, a column per source word."""
         if self.matrix is None:
-            raise ValueError("matrix was not kept: there are scores of links only")
+            raise ValueError("the matrix was not kept: only the links have scores")
         return grid(self.source_words, self.target_words, self.matrix)
 
     def plot(self, ax: Any = None) -> Any:
@@ -167,8 +167,8 @@ def align(
 ) -> Alignment | list[Alignment]:
     """Link the words of sentences to the words of their translations.
 
-    Hidden Markov models of both directions give the probabilities A_ji that source word i is what target word j translates,
-    and B_ij the other way round. The scores are the entropic transport plan of the cost −½ log(A_ji B_ij), in which a null
+    Hidden Markov models of both directions give the probabilities A_ji that target word j translates source word i, and
+    B_ij in the other direction. The scores are the entropic transport plan of the cost −½ log(A_ji B_ij), in which a null
     word on each side takes the words without a partner; links are the entries above a threshold (docs/alignment.md).
 
     Parameters
@@ -180,12 +180,12 @@ def align(
     method : str
         "hmm" (also "auto"), "attention" (fewer errors; needs transformers) or "vectors".
     by : str, optional
-        "words" splits plain text into words, "spaces" takes what stands between spaces (`word_spans`). None: as the model
-        was trained, or "words".
+        "words" splits plain text into words, "spaces" splits it at spaces (`word_spans`). None: as the model was trained,
+        or "words".
     model : folder, or what `otformer.words.train` or `otformer.words.load_aligner` returned, optional
-        An aligner of one's own text, in place of ``languages`` and ``method``.
+        An aligner trained on your own text, instead of ``languages`` and ``method``.
     threshold : float
-        The least probability of a link; by default the method's own.
+        The least probability of a link; each method has its own default.
     symmetrize : str
         "source", "target", "intersection", "union", "grow-diag" or "grow-diag-final" of each word's best partner.
 
@@ -298,7 +298,7 @@ def pack(found: Sequence[Alignment]) -> bytes:
 
 
 def unpack(data: bytes) -> list[Alignment]:
-    """What `pack` was given."""
+    """The value that `pack` was given."""
 
     def matrix(packed: str | None, *shape: int) -> Array | None:
         return None if packed is None else np.frombuffer(bytes.fromhex(packed), "f4").reshape(shape)

@@ -125,7 +125,7 @@ def _weighted(family: Family, hard: str, least: float = 1e-3) -> Family:
 
 
 _HALOS = _of_points(_halos, "Dense halos and thin tails; those that lost mass send it to others far away.")
-_SPIRAL = _of_points(_spiral, "A curve fills an area, so mass leaves it on both sides and prices are not smooth.")
+_SPIRAL = _of_points(_spiral, "A curve fills an area, so mass leaves it on both sides and potentials are not smooth.")
 _CAUCHY = _of_points(
     _cauchy, "A few points lie 1,000 times as far away as the rest, and their costs are a million times larger."
 )
@@ -187,7 +187,7 @@ def expanded(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def order(name: str) -> tuple[int, ...]:
-    """A key that sorts families as `FAMILIES` has them, drawn ones last."""
+    """A sort key: families in the order of `FAMILIES`, then the drawn ones."""
     place = exact_drawn.place(name)
     return (list(FAMILIES).index(name),) if place is None else (len(FAMILIES), *place)
 

@@ -51,7 +51,7 @@ class Beside(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Our time over POT's, nan where either has none; at most that, or at least, where one of them ran out of time."""
+        """Our time divided by POT's; nan if either is missing; an upper or lower bound if one of them ran out of time."""
         ours, pot = self.rows.get(OURS), self.rows.get(EMD)
         return ours.time / pot.time if ours and pot and ours.timed and pot.timed and ours.arrived | pot.arrived else math.nan
 

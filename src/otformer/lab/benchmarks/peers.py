@@ -43,7 +43,7 @@ def missing(*packages: str) -> str | None:
 
 @dataclass(frozen=True)
 class Peer:
-    """``counts``: effort is a number of iterations. ``points``: needs points, a cost matrix will not do."""
+    """``counts``: effort is a number of iterations. ``points``: needs points; a cost matrix is not enough."""
 
     name: str
     package: str

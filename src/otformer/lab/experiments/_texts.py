@@ -42,7 +42,7 @@ class Sentences(Formatter):
         return self.fill(self.texts[name])
 
     def fill(self, text: str) -> str:
-        """A text with the numbers in it."""
+        """Fill a text with its numbers."""
         return self.vformat(SCRIPT.sub(r"\1{{\2}}", text), (), self.numbers)
 
     def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -73,7 +73,7 @@ def joined(parts: Sequence[str], by: str = " and ") -> str:
 
 
 def constants(module: str) -> dict[str, Any]:
-    """What a module that has been imported names in capitals; nothing of another."""
+    """The constants (names in capitals) of a module if it has been imported; otherwise an empty result."""
     names = vars(sys.modules[module]) if module in sys.modules else {}
     return {name: value for name, value in names.items() if name.isupper()}
 

@@ -164,7 +164,7 @@ class Story(NamedTuple):
 
     @property
     def exact_right(self) -> int:
-        """Words of the fox pair that the permutation has right."""
+        """Words of the fox pair that the permutation matches correctly."""
         return len(set(self.exact) & examples("en-fr")[0].links)
 
     def checks(self) -> dict[str, bool]:

@@ -165,7 +165,7 @@ def rebuilt(C: Tensor, reg: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Deviation(NamedTuple):
-    """How far a network is from the construction with the λ and γ fitted, at the states that it meets itself.
+    """The distance of a network from the construction with fitted λ and γ, at the network's own states.
 
     Per loop, head and seed, [L, 2, K]: ε of the logits (up to a constant per row), ε' of the values, the largest difference
     in what is written. Per seed, [K]: the sum of γ(2 tanh(ε/2) + ε'), the sum of those differences, and the largest

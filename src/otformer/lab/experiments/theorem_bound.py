@@ -75,7 +75,7 @@ class SolvedProblem:
         return high
 
     def reached(self, level: float) -> int:
-        """The first layer that is as near to the plan."""
+        """The first layer that is at least this near to the plan."""
         near = (self.measured < level).nonzero()
         return int(near[0]) if len(near) else RUN + 1
 

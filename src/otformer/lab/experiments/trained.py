@@ -74,7 +74,7 @@ class Moved(NamedTuple):
 
 
 def moved(name: str) -> Moved:
-    """How far training carried the weights that its objective reads (all but V_out)."""
+    """The distance that training moved the weights that its objective reads (all but V_out)."""
 
     def flat(net: LearningTransformer) -> Tensor:
         return torch.cat([t.flatten(1) for t in (net.P, net.V, net.P_out)], dim=1)

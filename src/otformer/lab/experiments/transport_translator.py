@@ -208,7 +208,7 @@ def described(found: Trainings, variant: str) -> Numbers:
 
 
 def sides(found: Trainings, variant: str) -> Numbers:
-    """By which measures both seeds are better than both of softmax, and by which worse.
+    """The measures by which both seeds are better than both softmax seeds, and those by which both are worse.
 
     >>> found = sides(Trainings.read(), "online")
     >>> found["count"], found["measures"], round(found["expected"], 1)
@@ -238,7 +238,7 @@ def _draw(found: Trainings) -> figures.Figure:
 
 
 def draw_layers(row: Any, found: Trainings, titles: Sequence[str]) -> None:
-    """By layer, in three axes: Hits@1 at either reading, and the distance to the plan, with that of a uniform matrix.
+    """Draw three panels by layer: Hits@1 for both readings, and the distance to the plan beside that of a uniform matrix.
 
     ``titles`` say what each of them shows.
     """

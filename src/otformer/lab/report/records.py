@@ -50,7 +50,7 @@ def _said(values: Any) -> dict[str, str]:
 
 
 def read_table(file: Path, most: int) -> tuple[list[list[str]], int]:
-    """The header and the first rows of a CSV, and how many more rows there are; nothing of a file that cannot be read."""
+    """The header and the first rows of a CSV, and the number of further rows; empty for an unreadable file."""
     rows: list[list[str]] = []
     more = 0
     try:

@@ -31,7 +31,7 @@ ABOUT = {
     "author-clipped": "As author, gradients clipped to norm 1.",
     "author-single-adam": "As author, every parameter once in Adam's list.",
     "author-two-steps": "As author, two steps of Adam on every gradient: what the doubled list does on a CPU.",
-    "author-stable": "As author, a softmax that does not overflow.",
+    "author-stable": "As author, with a softmax that does not overflow.",
     "arxiv-literal": "Appendix A to the letter, all 1,000 samples in each of 10⁴ steps; squared error on the sorted list.",
     "arxiv-literal-attention": "As arxiv-literal, squared error on the attention.",
     "sort-draws": (

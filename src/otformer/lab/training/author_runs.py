@@ -197,9 +197,7 @@ def _parsed(words: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="author_runs", description="Train the networks of the author's notebook.")
     parser.add_argument("out", type=Path, help="folder for weights, logs and scores")
     parser.add_argument("--device", default="cuda", help="cpu or cuda")
-    parser.add_argument(
-        "--minutes", type=float, default=9.0, help="time for everything; what is not begun by then is left out"
-    )
+    parser.add_argument("--minutes", type=float, default=9.0, help="time limit in all; runs not started by then are skipped")
     parser.add_argument("--only", nargs="*", choices=list(MEMBERS), metavar="RECIPE", help=f"of {', '.join(MEMBERS)}")
     parser.add_argument("--members", type=int, help="networks of each recipe, for a trial")
     parser.add_argument("--steps", type=int, help="steps of each recipe, for a trial")

@@ -28,7 +28,7 @@ def begin_moments(adam: torch.optim.Adam) -> None:
 
 
 def count_once_more(adam: torch.optim.Adam) -> None:
-    """Move the counter of every parameter on by one."""
+    """Increase the counter of every parameter by one."""
     for moments in adam.state.values():
         moments["step"].add_(1)
 

@@ -59,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--text", type=Path, required=True, help="folder made by prepare")
     everything = [f"{variant}-{seed}" for seed in (0, 1) for variant in VARIANTS]
     run.add_argument("--runs", nargs="+", default=everything, help=f"variant-seed; default: {' '.join(everything)}")
-    run.add_argument("--seconds", type=float, default=525.0, help="in all, training, scores and start")
-    run.add_argument("--scoring", type=float, default=120.0, help="seconds of these for the scores and the end")
+    run.add_argument("--seconds", type=float, default=525.0, help="total seconds for start, training and scores")
+    run.add_argument("--scoring", type=float, default=120.0, help="seconds of the total reserved for scores and the end")
     short.add_argument("--to", type=Path, required=True, help="the file to write, .json")
     one.add_argument("--variant", choices=VARIANTS, required=True)
     one.add_argument("--seed", type=int, required=True)
@@ -70,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--least", action="store_true", help="score a few sentences only, to try the command")
     for command in (run, one):
         command.add_argument("--steps", type=int, default=STEPS, help=f"default: {STEPS}, as shipped")
-        command.add_argument("--tokens", type=int, help="default: that of the recipe")
+        command.add_argument("--tokens", type=int, help="default: the recipe's")
     return parser
 
 

@@ -60,7 +60,7 @@ def in_words(sentence: str) -> str:
 
 
 def forms(pairs: list[Pair]) -> Iterator[Pair]:
-    """Each pair as it stands, folded, and in words; once where these are the same.
+    """Each pair as written, folded, and split into words, without repetitions.
 
     >>> list(forms([Pair("Stop!", "Halt!"), Pair("No", "Nein")]))
     [Pair(source='stop!', target='halt!'), Pair(source='stop !', target='halt !'), Pair(source='no', target='nein')]

@@ -92,7 +92,7 @@ def guessed(network: Any, tokenizer: Any, pairs: Sequence[Pair]) -> float:
 
 
 def score(name: str, model: Path, text: Path, size: int = 300) -> dict[str, float]:
-    """The numbers of a model card: BLEU of a translator, masked words guessed by the encoder."""
+    """The numbers of a model card: a translator's BLEU, an encoder's share of masked words guessed."""
     import transformers
 
     if not (model / "config.json").is_file():

@@ -98,7 +98,7 @@ class Run:
         self.snapshot()  # of step 0: weights as they are made
 
     def restore(self) -> None:
-        """Go on from the checkpoint, which must be of this model and seed."""
+        """Resume from the checkpoint, which must belong to this model and seed."""
         tensors, about = read_tensors(self.path)
         shapes = {name: tuple(t.shape) for name, t in tensors.items()}
         same = all(shapes.get(f"net.{name}") == tuple(p.shape) for name, p in zip(self.names, self.parameters, strict=True))
@@ -125,7 +125,7 @@ class Run:
         torch._foreach_copy_(self.computing, self.parameters)
 
     def step(self) -> Tensor:
-        """One step; the loss stays on the device. The random numbers of a step depend on seed and step alone."""
+        """One step; the loss stays on the device. The random numbers of a step depend only on seed and step."""
         torch.manual_seed(self.seed * 1_000_003 + self.done)
         t = self.done + 1
         rate = self.task.rate * min(t / self.task.warm, 0.5 * (1 + math.cos(math.pi * t / self.steps)))

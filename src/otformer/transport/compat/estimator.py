@@ -92,12 +92,12 @@ def read_sample(name: str, given: Any, owner: str = "", features: int | None = N
     if not array.size:
         lacking = "sample" if not len(array) else "feature"
         came = f"0 {lacking}(s) (shape={array.shape}) while a minimum of 1 is required"
-        raise checks.ArgumentError(name, "have points", came, "give a point at least")
+        raise checks.ArgumentError(name, "have points", came, "have at least one point")
     if not np.isfinite(array).all():
         raise checks.ArgumentError(name, "be finite, without NaN or inf", checks.first_not_finite(array))
     if features is not None and array.shape[1] != features:
         came = f"X has {array.shape[1]} features, but {owner} is expecting {features} features as input"
-        raise checks.ArgumentError(name, "have the features of fit", advice=came)
+        raise checks.ArgumentError(name, "have as many features as in fit", advice=came)
     return np.asarray(array)
 
 

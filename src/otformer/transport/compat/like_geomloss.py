@@ -41,9 +41,9 @@ class SamplesLoss(torch.nn.Module):
 
     Parameters, with GeomLoss's names and meaning
     ---------------------------------------------
-    loss : "sinkhorn"; the kernel losses of GeomLoss are not transport, and not here.
+    loss : "sinkhorn"; the kernel losses of GeomLoss are not transport, and are not offered.
     p : cost ½‖x − y‖² (p = 2, the default) or ‖x − y‖ (p = 1), and ε = blurᵖ.
-    blur : the length below which nothing counts.
+    blur : the length below which differences are ignored.
     reach : None (balanced, equal masses) or the length of ρ = reachᵖ (unbalanced, any masses).
     cost : a function of (B, N, D) and (B, M, D) tensors that gives (B, N, M), instead of the above.
     debias : S(α, β), else OT(α, β).
@@ -52,9 +52,9 @@ class SamplesLoss(torch.nn.Module):
     tol : ours. The relative L1 error of the marginals to reach (with reach: the error of `solve_unbalanced`), by default
         1e-8 in float64 and 1e-4 in float32. The error of the loss itself is of second order in it.
     backend : "tensorized" works on matrices; "online" and "multiscale" without, in O(N + M) memory; "auto" forms none above
-        5000² entries. All agree. A cost of one's own is always a matrix.
+        5000² entries. All agree. A custom cost is always a matrix.
     diameter, scaling, truncate, cluster_scale, kernel, verbose : accepted, without effect: they trade accuracy for time,
-        and here ``tol`` is reached whatever they are.
+        but here ``tol`` is always reached.
 
     Call it with (x, y) or (α, x, β, y); points (N, D), or (B, N, D) for B losses at once; weights (N,) or (B, N).
 
@@ -129,11 +129,11 @@ def divergence(x: Any, y: Any, a: Any = None, b: Any = None, reg: float = 0.1, t
 
         D(x, y) = W(x, y) − ½ W(x, x) − ½ W(y, y),      W = min Σ P C + λ Σ P log P.
 
-    Not negative, and 0 only where the weighted points are the same, up to ``tol``. (Σ P log P or KL(P | a⊗b): the difference
-    cancels.) It is twice ``SamplesLoss(p=2, blur=√(λ/2))``. Points (n, d) and (m, d); weights of equal sum, default uniform
-    with mass 1. Tensors give a tensor, differentiable once in points and weights; arrays or lists give a float. Above 5000²
-    entries no matrix is formed: memory is O(n + m), and the divergence can be differentiated twice. ``tol`` as in
-    `SamplesLoss`.
+    It is non-negative, and 0 only if the weighted points are equal, up to ``tol``. (Σ P log P and KL(P | a⊗b) give the
+    same: their difference cancels.) It is twice ``SamplesLoss(p=2, blur=√(λ/2))``. Points (n, d) and (m, d); weights of
+    equal sum, default uniform with mass 1. Tensors give a tensor, differentiable once in points and weights; arrays or
+    lists give a float. Above 5000² entries no matrix is formed: memory is O(n + m), and the divergence can be
+    differentiated twice. ``tol`` as in `SamplesLoss`.
 
     >>> round(divergence([[0.0], [1.0]], [[1.0], [2.0]], reg=0.01), 6)
     1.0
@@ -193,7 +193,7 @@ def _nothing(x: Tensor, y: Tensor) -> bool:
     """Return whether there are no points at all; on one side only is an error."""
     n, m = x.shape[-2], y.shape[-2]
     if (n == 0) != (m == 0):
-        raise ValueError(f"x and y must have points, or neither, got {n} and {m}: mass has nowhere to go")
+        raise ValueError(f"x and y must both have points, or neither, got {n} and {m}: mass has nowhere to go")
     return n == 0
 
 

@@ -61,12 +61,14 @@ def sinkhorn(
 
     Parameters
     ----------
-    a, b : weights of equal sum; ``[]`` means uniform. With b of shape (m, k) the k losses Σ P M are returned, not plans.
-    M, reg : cost matrix, and λ > 0. Numpy arrays or lists in, numpy out; tensors in, tensors of the same dtype out.
+    a, b : weights of equal sum; ``[]`` means uniform. With b of shape (m, k) the function returns the k losses Σ P M, not
+        plans.
+    M, reg : cost matrix, and λ > 0. Numpy arrays or lists give numpy; tensors give tensors of the same dtype.
     method : any of POT's names; all run the same engine. Another name is a ValueError, as in POT.
-    numItermax, stopThr : stop after so many iterations, or when ‖Pᵀ1 − b‖₂ < stopThr.
+    numItermax, stopThr : stop after this many iterations, or when ‖Pᵀ1 − b‖₂ < stopThr.
     warn : a UserWarning if stopThr is not reached.   verbose : progress to the logger ``otformer``, level INFO.
-    warmstart : (log u, log v) of an earlier call; for the stabilized and epsilon-scaling methods reg times that, as in POT.
+    warmstart : (log u, log v) of an earlier call; for the stabilized and epsilon-scaling methods reg times these logs, as
+        in POT.
     kwargs : parameters of POT's variants (tau, epsilon0, numInnerItermax, print_period), which this engine does not need.
 
     Returns
@@ -74,11 +76,13 @@ def sinkhorn(
     The plan (n, m), or the losses (k,); with ``log=True`` also a dict: ``err`` (‖Pᵀ1 − b‖₂ after every step at the final
     λ, and last that of the returned plan), ``niter`` (index of the last iteration, from 0; a Newton step counts two), ``u``
     and ``v`` with P = diag(u) exp(−M/reg) diag(v), their logs ``log_u``, ``log_v``, reg times these ``alpha``, ``beta``,
-    and ``warmstart``. Small problems with n < m are solved from the other side: there ``err`` is, on the way, ‖P1 − a‖₁
-    before rows are made exact, a bound on ‖Pᵀ1 − b‖₂ after. Scalings are fixed up to a factor, chosen so that max u = max v.
-    Where reg is so small that they leave the range of floats, u and v hold 0 or inf; the logs, and the plan, are right.
+    and ``warmstart``. Small problems with n < m are solved from the other side. Their intermediate ``err`` is ‖P1 − a‖₁
+    before the rows are made exact, a bound on ‖Pᵀ1 − b‖₂ afterwards. Scalings are fixed up to a factor, chosen so that max
+    u = max v. If reg is so small that scalings leave the range of floats, u and v hold 0 or inf, but the logs and the plan
+    are right.
 
-    The plan and the losses are differentiable in tensors M, a, b and reg; they are tensors where one of these requires it.
+    The plan and the losses are differentiable in tensors M, a, b and reg. They are tensors if one of these requires a
+    gradient.
 
     >>> sinkhorn([0.5, 0.5], [0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]], 1).round(8).tolist()
     [[0.36552929, 0.13447071], [0.13447071, 0.36552929]]
@@ -130,7 +134,7 @@ def sinkhorn2(
     warmstart: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """POT's ``ot.sinkhorn2``: the loss Σ P M of the plan of `sinkhorn`, without the entropy; (k,) of them if b is (m, k).
+    """POT's ``ot.sinkhorn2``: the loss Σ P M of the plan of `sinkhorn`, without the entropy; shape (k,) if b is (m, k).
 
     >>> round(float(sinkhorn2([0.5, 0.5], [0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]], 1)), 8)
     0.26894142

@@ -53,16 +53,16 @@ class DomainAdapter(Estimator):
     metric : str
         ``"sqeuclidean"``, ``"euclidean"`` or ``"cosine"``.
     norm : str, optional
-        ``"max"`` or ``"median"``: costs are in units of theirs.
+        ``"max"`` or ``"median"``: costs are divided by their maximum or median.
     distribution_estimation : function, optional
         Weights (n,) of a sample (n, d); by default uniform.
     out_of_sample_map : str
-        How new points are sent, see above: ``"ferradans"``, ``"continuous"``, or ``"auto"``: as in POT, the first for an
-        exact plan and the second with entropy. Where labels forbid pairs it is the first: potentials do not know labels.
+        How new points are mapped, see above: ``"ferradans"``, ``"continuous"``, or ``"auto"``: as in POT, the first for an
+        exact plan and the second for an entropic one. If labels forbid pairs it is the first: potentials ignore labels.
     limit_max : float
-        Where source and target points have labels, the cost between two classes, in units of the largest cost; inf forbids.
+        The cost between two classes if source and target points have labels, in units of the largest cost; inf forbids.
     tol, max_iter
-        As in `solve`: the marginal error to reach, and iterations, two layers each, of an entropic plan at most.
+        As in `solve`: the marginal error to reach, and the most iterations (two layers each) for an entropic plan.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class DomainAdapter(Estimator):
     def fit(self, Xs: Any, ys: Any = None, Xt: Any = None, yt: Any = None) -> Self:
         """Solve the transport from Xs (n, d) to Xt (m, d).
 
-        Labels ys (n,) are what `predict` hands on. With labels yt (m,) too, pairs of two classes are forbidden, or cost
+        `predict` transfers the labels ys (n,). With labels yt (m,) too, pairs of different classes are forbidden or cost
         ``limit_max``; −1 marks a point without a label.
         """
         reg = self._checked()
@@ -130,19 +130,19 @@ class DomainAdapter(Estimator):
         return self
 
     def fit_transform(self, Xs: Any, ys: Any = None, Xt: Any = None, yt: Any = None) -> Array:
-        """`fit`, then where the source points go, (n, d)."""
+        """`fit`, then the images of the source points, (n, d)."""
         return self.fit(Xs, ys, Xt, yt).transform(Xs)
 
     def transform(self, Xs: Any) -> Array:
-        """Where source points go, those of `fit` or new ones, (k, d)."""
+        """The images (k, d) of source points, those of `fit` or new ones."""
         return self._moved("Xs", Xs, False)
 
     def inverse_transform(self, Xt: Any) -> Array:
-        """Where target points come from, those of `fit` or new ones, (k, d)."""
+        """The images (k, d), on the source side, of target points, those of `fit` or new ones."""
         return self._moved("Xt", Xt, True)
 
     def predict(self, Xt: Any) -> Array:
-        """Classes of target points, (k,): that of which most mass comes there; −1 where none has a label."""
+        """Classes (k,) of target points: the class that sends the most mass; −1 if no label arrives."""
         self._need_fit()
         self._same_features(Xt)
         x = read_sample("Xt", Xt, type(self).__name__, self.n_features_in_)

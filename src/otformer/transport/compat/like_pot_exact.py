@@ -53,19 +53,19 @@ def emd(
     Parameters
     ----------
     a, b : weights of equal sum; ``[]`` means uniform.
-    M : cost matrix; +inf forbids a pair. A list or numpy array in, numpy out; a tensor in, tensors of its dtype out.
-        Of a sparse matrix (scipy, or a sparse tensor) only the pairs it holds are allowed, and the plan is sparse (COO) too.
-    numItermax, numThreads : accepted and without effect: a solve always goes to the end.
+    M : cost matrix; +inf forbids a pair. A list or numpy array gives numpy; a tensor gives tensors of its dtype. A sparse
+        matrix (scipy, or a sparse tensor) allows only its stored pairs, and gives a sparse (COO) plan.
+    numItermax, numThreads : accepted and without effect: every solve runs to the end.
     log : whether to return a dict too.
     center_dual : choose the constant in the potentials so that Σ a u = Σ b v.
-    check_marginals : False scales b to the mass of a, whatever their sums are.
+    check_marginals : False scales b to the mass of a without comparing their sums.
     potentials_init : (u, v) of an earlier, similar problem: a warm start.
 
     Returns
     -------
     The plan (n, m), without derivatives; with ``log=True`` also ``cost`` Σ P M, potentials ``u`` (n,) and ``v`` (m,) with
-    u_i + v_j ≤ M_ij for all pairs, ``gap`` = Σ P (M − u − v) ≥ 0, up to which the plan is proved to be optimal, ``warning``
-    (None if it is) and ``result_code`` (1 if it is). Where no plan has these marginals, a ValueError says so.
+    u_i + v_j ≤ M_ij for all pairs, ``gap`` = Σ P (M − u − v) ≥ 0, up to which the plan is proved optimal, ``warning`` (None
+    if it is optimal) and ``result_code`` (1 if it is). If no plan has these marginals, a ValueError says so.
 
     >>> emd([0.5, 0.5], [0.5, 0.5], [[0.0, 1.0], [1.0, 0.0]]).tolist()
     [[0.5, 0.0], [0.0, 0.5]]
@@ -93,18 +93,18 @@ def emd2(
     check_marginals: bool = True,
     potentials_init: tuple[Any, Any] | None = None,
 ) -> Any:
-    """POT's ``ot.emd2``: the cost Σ P M of the optimal plan of `emd`, of which all other arguments are.
+    """POT's ``ot.emd2``: the cost Σ P M of the optimal plan. All other arguments are those of `emd`.
 
     Parameters
     ----------
-    b : (m,), or (m, k) for k problems with the same a and M: then a list of what one problem returns.
+    b : (m,), or (m, k) for k problems with the same a and M. The result is then a list with one entry per problem.
     processes : accepted and without effect.
     return_matrix : whether the log holds the plan too, as ``G``.
 
     Returns
     -------
-    The cost, a float or a tensor without axes; with ``log`` or ``return_matrix`` the pair of it and the log of `emd`. It is
-    differentiable in tensors M, a and b, which are dense or sparse, and a tensor where one of these requires it.
+    The cost, a float or a tensor without axes; with ``log`` or ``return_matrix`` the pair (cost, log of `emd`). The cost is
+    differentiable in tensors M, a and b, dense or sparse. It is a tensor if one of these requires a gradient.
 
     >>> emd2([0.5, 0.5], [0.25, 0.75], [[0.0, 1.0], [1.0, 0.0]])
     0.25

@@ -38,9 +38,9 @@ OURS_FROM = 300  # points: with fewer a call of ours costs more than the work of
 
 @needs(lambda cost, **_: of_cost(cost, instead="assignment(x, y) between points never forms it"))
 def linear_sum_assignment(cost: Any, maximize: bool = False, *, row_sizes: Any = None, col_sizes: Any = None) -> Any:
-    """scipy's ``linear_sum_assignment``: of each row, or of as many as there are columns, one column, for the least sum.
+    """scipy's ``linear_sum_assignment``: one column for each row (or a row for each column) with the least sum.
 
-        min_σ Σ_i C_iσ(i)    over one-to-one maps σ of min(n, m) rows to columns, of one matrix C or of each of many
+        min_σ Σ_i C_iσ(i)    over one-to-one maps σ of min(n, m) rows to columns, for one matrix C or for each of many
 
     Parameters
     ----------
@@ -49,21 +49,22 @@ def linear_sum_assignment(cost: Any, maximize: bool = False, *, row_sizes: Any =
     maximize : bool
         Whether the sum is to be the greatest.
     row_sizes, col_sizes : whole numbers (B,), optional, of a stack
-        How many rows and columns of each matrix there are. The rest is padding, and not read.
+        The number of rows and columns of each matrix. The rest is padding, and is ignored.
 
     Returns
     -------
     of a matrix : row_ind, col_ind : arrays (min(n, m),), or tensors on the device of a tensor
-        cost[row_ind, col_ind].sum() is the least; row_ind is sorted. Where several are as good, it need not be scipy's.
+        cost[row_ind, col_ind].sum() is the least; row_ind is sorted. If several are equally good, it may differ from
+        scipy's.
     of a list : list of such pairs (row_ind, col_ind), as matchers of detectors return them
     of a stack : col_ind, array or tensor (B, n) of whole numbers
         The column of every row, −1 for a row without one, and for padding: a shape that does not depend on the numbers.
 
     An error names the problem: ``problem 3: cost matrix is infeasible``.
 
-    Small matrices, and those with many more columns than rows or the reverse, are solved by scipy itself, unless their costs
-    are of too different size for float64: then in whole numbers (exact/digits.py). Many in one call are solved by compiled
-    shortest paths, in as many threads as torch has; hundreds of tiny ones take the least time as a stack.
+    Small matrices, and those with many more columns than rows or the reverse, are solved by scipy itself, unless their
+    costs differ too much in size for float64: then they are solved in whole numbers (exact/digits.py). Many in one call are
+    solved by compiled shortest paths, with torch's number of threads. Hundreds of tiny ones are fastest as a stack.
 
     >>> row, column = linear_sum_assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
     >>> row.tolist(), column.tolist()
@@ -235,7 +236,7 @@ def assignment(
     x, y : array (n, d) each
         Points; numpy, lists or tensors.
     metric, mask, labels, allow, max_time
-        As in `solve_sample`, of which this is ``solve_sample(x, y, reg=0).permutation``: the result there has the proof too.
+        As in `solve_sample`. This is ``solve_sample(x, y, reg=0).permutation``; the result there also has the proof.
 
     Returns
     -------

@@ -23,7 +23,7 @@ FARTHEST = 1e150  # distance whose square is still far from overflow
 
 
 class GraphCost(Cost):
-    """The costs that a sparse matrix M (n, m) of scipy or torch holds, zeros among them; it forbids every other pair.
+    """The stored entries of a sparse matrix M (n, m) of scipy or torch, zeros included; every other pair is forbidden.
 
     >>> import otformer as of
     >>> graph = GraphCost(csr_array(([1.0, 0.0, 3.0], ([0, 0, 1], [0, 1, 0])), shape=(2, 2)))
@@ -138,7 +138,7 @@ def neighbour_graph(X_a: Any, X_b: Any, k: int = 10) -> GraphCost:
     Parameters
     ----------
     X_a, X_b : array (n, d) and (m, d)
-        Points. Trees find neighbours fast in few dimensions, and by comparing nearly all pairs in many.
+        Points. Trees find neighbours fast in few dimensions; in many dimensions they compare nearly all pairs.
     k : int
         Neighbours per point, at most n and m. A plan with given marginals may need many (docs/how-to/graph.md).
 

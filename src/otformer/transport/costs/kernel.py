@@ -35,7 +35,7 @@ class Kernel:
         raise NotImplementedError
 
     def plan(self, u: Tensor, v: Tensor, reg: float) -> Any:
-        """The plan of these potentials, or the kernel that it is known by."""
+        """The plan of these potentials, or the kernel that represents it."""
         return self
 
     # Precision
@@ -81,7 +81,7 @@ class Kernel:
     # Fewer points
 
     def strides(self, reg: float, fewest: int) -> tuple[int, int]:
-        """How many neighbours of either side can be one point each at this λ."""
+        """The number of neighbours on either side that can be merged into one point at this λ."""
         return 1, 1
 
     def thinned(self, rows: int, columns: int) -> Kernel:

@@ -72,7 +72,7 @@ def golden_step(n: int) -> int:
 
 @compiled
 def offer(values: np.ndarray, places: np.ndarray, value: float, place: int) -> None:
-    """Puts a pair that is below the last into a list in order, [k]; the last falls out."""
+    """Insert a pair that is below the last into an ordered list, [k]; the last is dropped."""
     at = len(values) - 1
     while at > 0 and value < values[at - 1]:
         values[at], places[at] = values[at - 1], places[at - 1]

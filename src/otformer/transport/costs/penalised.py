@@ -60,7 +60,7 @@ def answer_penalised(problem: Problem, solved: Solved) -> Answer:
 
 
 def marginal_slope(f: Tensor, rho: float) -> Tensor:
-    """φ(f), the part of the value's gradient in a weight that its penalty has."""
+    """φ(f), the penalty's part of the value's gradient with respect to a weight."""
     return f if rho == math.inf else -rho * torch.expm1(-f / rho)
 
 

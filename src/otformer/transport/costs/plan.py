@@ -95,7 +95,7 @@ class PlanProducts:
         return self.right(torch.ones_like(v)), self.left(torch.ones_like(u))
 
     def pull(self, G: Tensor, W: Tensor, needed: tuple[bool, ...]) -> Parts:
-        raise RuntimeError("products of this plan have gradients in the vector alone")
+        raise RuntimeError("products of this plan have gradients only in the vector")
 
     def block(self, parts: Parts, low: int, high: int) -> Tensor:
         """Rows low to high, [high − low, m]."""
@@ -225,7 +225,7 @@ class StreamedPotentials(Function):
 
 def only_once() -> None:
     if torch.is_grad_enabled():  # gradients are numbers here: a derivative of them would be wrong without a word
-        raise RuntimeError("products of a streamed result, and its plan, can be differentiated once only, its value twice")
+        raise RuntimeError("a streamed result's plan and products can be differentiated only once, its value twice")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -72,7 +72,7 @@ def _moving_gradients(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of the value in a, b, x, y, p, q and λ, with derivatives of their own; None for sides not ``needed``."""
     if operator.kernel.rule.root:
-        raise RuntimeError("a streamed value of plain distances can be differentiated once only, of squared ones twice")
+        raise RuntimeError("a streamed value can be differentiated once for plain distances, twice for squared distances")
     x, y, p, q, reg = sides
     in_x, in_y, *_, in_reg = needed
     u, v = StreamedPotentials.apply(operator, a, b, *sides)

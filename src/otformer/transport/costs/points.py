@@ -123,7 +123,7 @@ class PointsCost(Cost):
         return found
 
     def pairs(self) -> Cost:
-        """A matrix, where looking its entries up takes less time than computing them."""
+        """A matrix, if reading its entries is faster than computing them."""
         few = self.formable and len(self.x) * len(self.y) <= FORMED
         if not few or self.x.shape[1] <= FEW or self.direct() is None:
             return self
@@ -235,7 +235,7 @@ def _moving_linear(operator: Operator, parts: Parts, p: Tensor, q: Tensor) -> Te
 
 @functools.cache
 def has_triton() -> bool:
-    """Whether kernels can run; says so once if they cannot."""
+    """Whether kernels can run; warns once if they cannot."""
     try:
         importlib.import_module("triton")
         return True

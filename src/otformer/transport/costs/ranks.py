@@ -72,7 +72,7 @@ class Ranks:
         return high + self.reduce((part - high).exp()).log()
 
     def texts(self, text: str) -> list[str]:
-        """What every rank has to say, in the order of ranks."""
+        """Gather the objects of all ranks, in the order of ranks."""
         table = torch.zeros(self.size, TEXT, dtype=torch.uint8, device="cpu")
         said = text.encode()[:TEXT]
         table[self.rank, : len(said)] = torch.tensor(list(said), dtype=torch.uint8, device="cpu")
@@ -81,7 +81,8 @@ class Ranks:
 
 
 class Sharded(Kernel):
-    """The problem whose rows on this rank are those of ``local``, any kernel with cost [n_r, m], log_a [n_r], log_b [m].
+    """The problem whose rows on this rank are those of ``local``, for any kernel with cost [n_r, m], log_a [n_r], log_b
+    [m].
 
     Every rank of the group makes one, with the same log_b, and makes the same calls; n_r may be 0. Potentials: u is this
     rank's [n_r], v is whole [m]. All solvers take it.

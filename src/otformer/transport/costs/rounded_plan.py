@@ -39,7 +39,7 @@ class Correction(NamedTuple):
         return _times(self.alpha, self._sums(self.in_y, _times(self.beta, w))[self.in_x])
 
     def cost(self, x: Tensor, y: Tensor, root: bool) -> Tensor:
-        """Σ_ij α_i β_j ‖x_i − y_j‖² for points [n, d] and [m, d]; of plain distances, a block of rows at a time."""
+        """Σ_ij α_i β_j ‖x_i − y_j‖² for points [n, d] and [m, d]; plain distances are computed block by block of rows."""
         if root:
             step = max(1, (ENTRIES_ON_GPU if x.is_cuda else ENTRIES) // len(y))
             blocks = ((self.rows(i, i + step) * distances(x[i : i + step], y)).sum() for i in range(0, len(x), step))

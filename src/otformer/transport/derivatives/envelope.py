@@ -77,7 +77,7 @@ class LazyEnvelope(Function):
 
 
 class NotDifferentiable(Function):
-    """Tensors found from inputs that require a gradient: asking for it is an error, not a silent zero."""
+    """Tensors computed from inputs that require a gradient: requesting the gradient is an error, not a silent zero."""
 
     @staticmethod
     def forward(ctx: Any, what: str, tensors: tuple[Tensor, ...], *inputs: Tensor) -> tuple[Tensor, ...]:

@@ -67,7 +67,7 @@ class Potentials(Function):
     def backward(ctx: Any, g_u: Tensor, g_v: Tensor) -> tuple[Tensor | None, ...]:
         if torch.is_grad_enabled():  # torch's once_differentiable would leave this part out without a word (functional.hvp)
             raise RuntimeError(
-                "value can be differentiated twice, by grad of grad (or functional.vhp), plans and what is made of them once"
+                "value can be differentiated twice, by grad of grad (or functional.vhp), plans and their products only once"
             )
         C, reg, u, v = ctx.saved_tensors
         log_P = log_plan(C, u, v, reg)

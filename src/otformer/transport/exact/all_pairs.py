@@ -81,17 +81,17 @@ class AllPairs:
 
 
 def reached(bound: float, graph: Graph) -> str:
-    """Return in words how near the plan so far is to a bound of the optimum, in units of weight."""
+    """Describe in words the distance of the current plan to a bound of the optimum, in units of weight."""
     unsent = int(graph.unsent()[0].sum())
     if unsent:
-        return f"{unsent / (unsent + int(graph.sent().units.sum())):.1%} of the mass has no way yet"
+        return f"{unsent / (unsent + int(graph.sent().units.sum())):.1%} of the mass has no path yet"
     units, cost = graph.sent()[2:]
     value = float(units @ cost)
     return f"gap at most {max(0.0, value - bound) / max(abs(value), 5e-324):.2g} of the value"
 
 
 def on_matrix(C: Floats, supply: Ints, demand: Ints, clock: Clock) -> Tree:
-    """Solve a small problem by sweeps alone; each row first sends what it has along the cheapest entries it still can."""
+    """Solve a small problem by sweeps alone; each row first sends its mass along the cheapest free entries."""
     u = C.min(1)
     v = (C - u[:, None]).min(0)
     graph = Tree(supply, demand, u, v)

@@ -101,7 +101,8 @@ def main_axes(points: Tensor) -> Tensor:
 
 
 def from_coarse(cost: PointsCost, a: Tensor, b: Tensor, clock: Clock) -> Floats | None:
-    """Return potentials of the columns, [m]; None where one side is a few points, which particles say nothing about."""
+    """Return potentials of the columns, [m]; None if one side has only a few points, since particles then carry no
+    information."""
     axes = None if cost.near else main_axes(torch.cat([cost.x, cost.y]))
     sides = [Side.build(points, weights, axes) for points, weights in ((cost.x, a), (cost.y, b))]
     one_to_one = cost.shape[0] == cost.shape[1] and all(bool((w == w[0]).all()) for w in (a, b))

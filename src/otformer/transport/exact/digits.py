@@ -35,7 +35,7 @@ ENOUGH = 4 * 10**6  # entries that tell whether costs are wide
 
 
 def is_wide(C: np.ndarray) -> bool:
-    """Return whether some costs, of a matrix or a list, are far below the largest, so that sums with it take their digits.
+    """Return whether some costs, of a matrix or a list, are far below the largest, so that sums with it lose their digits.
 
     >>> is_wide(np.array([[0.3, 0.7], [1.0, 0.0]])), is_wide(np.array([[0.3, 1e15], [1e15, 0.7]]))
     (False, True)

@@ -101,7 +101,7 @@ class Matching:
         self.i, self.column, self.cost = i[order], j[order], cost[order]
 
     def run(self, clock: Clock, far: float) -> None:
-        """Find the best flow on all edges. What cannot be sent stays; potentials there are ``far`` from the others."""
+        """Find the best flow on all edges. Unsent mass stays at its point; potentials there are ``far`` from the others."""
         edges = Edges(self.start, self.column, self.cost, self.to, self.back, self.f, self.g)
         self.g -= middle(self.g)  # most are small then, and have their digits, however far away a few points are
         if (self.to < 0).all():

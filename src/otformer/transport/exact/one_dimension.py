@@ -58,14 +58,14 @@ def wasserstein_1d(
     Parameters
     ----------
     u_values, v_values : array (n, ...) and (m, ...)
-        Numbers x and y; every column is a problem of its own.
+        Numbers x and y; every column is a separate problem.
     u_weights, v_weights : array (n,) or (n, ...) and (m,) or (m, ...), optional
-        Weights of equal sum in every column, for all columns or for each; by default uniform, with the mass of the other
-        side, or 1. The second ones are scaled to the mass of the first.
+        Weights of equal sum in every column, shared by all columns or one set per column; by default uniform, with the mass
+        of the other side, or 1. ``v_weights`` are scaled to the mass of ``u_weights``.
     p : float
         At least 1.
     require_sort : bool
-        False if values are sorted already, in every column.
+        False if every column is already sorted.
 
     Returns
     -------

@@ -96,7 +96,8 @@ def plant(
     source: Ints, target: Ints, costs: Floats, order: Ints, dual: Floats, weights: Ints, rows: int,
     tree: Span, arc: Ints, cost: Floats, flow: Ints,
 ) -> None:  # fmt: skip
-    """Build a tree of the arcs in this ``order`` that close no cycle, with its flow; what it cannot carry hangs on the root.
+    """Build a tree of the arcs in this ``order`` that close no cycle, with its flow; mass that it cannot carry is attached
+    to the root.
 
     ``weights`` [nodes] is what every node has to send or to receive, ``dual`` [nodes] its potential at the root.
     """

@@ -33,7 +33,7 @@ class Units(NamedTuple):
         return self._replace(supply=self.supply[rows], demand=self.demand[columns])
 
     def moved(self, a: np.ndarray, b: np.ndarray, f: np.ndarray, g: np.ndarray) -> float:
-        """(Σ s f + Σ t g)·unit − (Σ a f + Σ b g), summed over what rounding did to each weight.
+        """(Σ s f + Σ t g)·unit − (Σ a f + Σ b g), from the rounding error of each weight.
 
         >>> a, b, f = np.array([1.0, 1e-20]), np.array([0.5, 0.5]), np.array([0.0, 1e25])
         >>> in_units(a, b, 1.0).moved(a, b, f, np.zeros(2))

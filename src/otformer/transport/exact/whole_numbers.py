@@ -169,7 +169,7 @@ class _WholeTree(Tree):
         digits.recompute(self.tree, self.on_tree[1], self.p_digits, self.p, self.digits, self.units)
 
     def give_costs(self, c: Floats) -> None:
-        """Let what is sent cost c [E], with the tree and the potentials that there are."""
+        """Set the costs c [E] of flow, keeping the tree and the potentials."""
         _, arc, cost, _ = self.on_tree
         cost[:] = np.where(arc >= 0, np.append(c, 0.0)[arc], 0.0)
 

@@ -58,7 +58,7 @@ def read_points(
     rest: dict[str, Any] = {"potentials": potentials, "mask": mask, "penalty": penalty}
     if isinstance(metric, Features):
         if X_a is not None or X_b is not None:
-            raise checks.ArgumentError("X_a and X_b", "be None where cost is Features, which have the points")
+            raise checks.ArgumentError("X_a and X_b", "be None where cost is Features, which hold the points")
         x, y = not_low(metric).x.detach(), metric.y.detach()
         form = Form(x.device, x.dtype == torch.float32)
     elif callable(metric):

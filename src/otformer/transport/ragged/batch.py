@@ -49,7 +49,7 @@ CPU = torch.device("cpu")
 class BrokenProblems(ValueError):
     """Some problems of a batch were not valid.
 
-    ``errors``: index → what was wrong; ``results``: those of the others, None where broken.
+    ``errors`` maps an index to its error; ``results`` holds the other results, and None for the invalid problems.
     """
 
     def __init__(self, errors: dict[int, str], results: list[Result | None]) -> None:
@@ -76,19 +76,19 @@ def solve_batch(
     Parameters
     ----------
     problems : list, or stacked arrays
-        Each a cost matrix M, (M, a), (M, a, b), points (X_a, X_b) or (X_a, X_b, a, b), as in `solve` and `solve_sample`;
-        or all of them stacked: M (B, n, m), or a tuple of X_a (B, n, d) and X_b (B, m, d).
+        Each problem is a cost matrix M, (M, a), (M, a, b), points (X_a, X_b) or (X_a, X_b, a, b), as in `solve` and
+        `solve_sample`; or all of them stacked: M (B, n, m), or a tuple of X_a (B, n, d) and X_b (B, m, d).
     reg, tol, max_depth
-        As in `solve`, for all problems; with ``reg=0`` all results are `ExactResult`.
+        As in `solve`, for all problems. With ``reg=0`` every result is an `ExactResult`.
     device : str or torch.device, optional
-        Where to compute, ``"cpu"`` or ``"cuda"``; by default where a problem is. Results are always what the problem
-        was, numpy arrays or tensors on its device.
+        The device to compute on, ``"cpu"`` or ``"cuda"``; by default that of each problem. Results have the type of the
+        problem: numpy arrays, or tensors on its device.
 
     Returns
     -------
     list of Result
-        Every one has its own ``converged``, ``marginal_error`` and ``depth``. An invalid problem raises
-        `BrokenProblems`, which names its index and holds the results of all others.
+        Each has its own ``converged``, ``marginal_error`` and ``depth``. An invalid problem raises `BrokenProblems`, which
+        names its index and holds the results of all other problems.
 
     Examples
     --------

@@ -53,7 +53,7 @@ class Stack(NamedTuple):
         return int(self.matrices[0].shape[1])
 
     def costs(self, part: slice) -> Array:
-        """[b, n, n], of some of the problems."""
+        """[b, n, n], for a subset of the problems."""
         given = [t[part] for t in self.matrices]
         return given[0] if len(given) == 1 else squared_distances(*(to_double(t) for t in given))
 

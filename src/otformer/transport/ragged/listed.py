@@ -237,7 +237,7 @@ def _match(on: Rows, space: Search, source: int) -> None:
 
 @compiled
 def assign(on: Rows, space: Search) -> None:
-    """Match all rows as well as can be, from potentials g."""
+    """Find the best matching of all rows, starting from potentials g."""
     n, width, top = len(on.g), 0.0, 0.0
     for i in range(n):
         _list(on, i)

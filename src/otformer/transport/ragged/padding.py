@@ -85,7 +85,7 @@ def read(problems: Sequence[Any]) -> list[RaggedProblem]:
 def pack(items: Sequence[RaggedProblem], where: torch.device) -> tuple[PaddedProblems, NDArray[np.float64]]:
     """Problems of one kind side by side, and the range of costs of each [B]: nan where a problem is not valid.
 
-    Costs are padded with one of their own, so that their range stays what it is.
+    Costs are padded with an existing cost, so that their range does not change.
     """
     kind = items[0].kind
     n, m = np.array([item.n for item in items]), np.array([item.m for item in items])

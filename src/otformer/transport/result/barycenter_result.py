@@ -19,7 +19,7 @@ CLOUDS_DRAWN = 6
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Barycenter(Shown):
-    r"""The points of a barycenter, with everything needed to trust them.
+    r"""The points of a barycenter, with its error and convergence.
 
     Attributes
     ----------
@@ -28,15 +28,15 @@ class Barycenter(Shown):
     b : array (n,)
         The weights of the points, with sum 1.
     value : float
-        Σ_k w_k OT(x, y_k), what is minimised, at these points; debiased, Σ_k w_k D(x, y_k).
+        The minimised sum Σ_k w_k OT(x, y_k) at these points; if debiased, Σ_k w_k D(x, y_k).
     error : float
-        The distance that the next step would move the points, root mean square, in units of the radius of the clouds.
+        The root mean square distance by which the next step would move the points, in units of the clouds' radius.
     converged : bool
         error ≤ tol, and every plan has converged: no small move lowers the value. A lower value may exist elsewhere.
     steps : int
-        How often the plans to all clouds were computed.
+        The number of times the plans to all clouds were computed.
     errors : list of float
-        ``error`` of every step that lowered the value; the last is the one above.
+        ``error`` of every step that lowered the value; the last one is ``error``.
     results : list of Result
         The transport from the points to each cloud; None for a cloud whose weight is 0.
     clouds, weights : list
@@ -57,7 +57,7 @@ class Barycenter(Shown):
 
     @property
     def status(self) -> str:
-        """One line: whether it converged, and how far the next step would go."""
+        """One line: whether it converged, and the length of the next step."""
         return (
             f"{'converged' if self.converged else 'NOT converged'}: the next step moves the points by {self.error:.2g} radii"
         )
@@ -68,7 +68,7 @@ class Barycenter(Shown):
         return f"Barycenter({size} of {_counted(self.clouds)}, value {self.value:.6g}, {self.status}, {steps})"
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the points and the first cloud, or where there are more than two coordinates the error of every step.
+        """Draw the points and the first cloud; with more than two coordinates, draw the error of every step.
 
         >>> from otformer import barycenter
         >>> barycenter([[[0.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 1.0]]]).plot().get_title("left")

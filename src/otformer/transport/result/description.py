@@ -11,7 +11,7 @@ COST_NAMES = {
     "sqeuclidean": "squared Euclidean distances", "euclidean": "Euclidean distances", "cosine": "1 − cosine",
     "inner": "−x·y",
 }  # fmt: skip
-GIVEN_SUMS, PRICED_SUMS = "over plans with the given row and column sums", "and a price for every sum that is missed"
+GIVEN_SUMS, PRICED_SUMS = "over plans with the given row and column sums", "and a penalty for every inexact sum"
 
 
 class Description(NamedTuple):

@@ -15,16 +15,16 @@ from otformer.transport.result.result import Result
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ExactResult(Result):
-    r"""An optimal plan of min Σ P C, with the proof of it.
+    r"""An optimal plan of min Σ P C, with its proof.
 
     Attributes
     ----------
     plan : sparse (n, m)
-        scipy CSR, or a sparse COO tensor where tensors were given; ``dense()`` makes a matrix of it.
+        scipy CSR, or a sparse COO tensor for tensor input; ``dense()`` gives a matrix.
     pairs : (rows (E,), columns (E,), masses (E,))
-        The same as a list: E ≤ n + m − 1 unless ties were cut short.
+        The same plan as a list: E ≤ n + m − 1 unless ties were cut short.
     permutation : array (n,) or None
-        Where n = m and all weights are equal: the column of every row.
+        The column of every row, if n = m and all weights are equal.
     potentials : (f (n,), g (m,))
         f_i + g_j ≤ C_ij for *all* pairs, to the rounding of float64; −inf where a weight is 0.
     value, value_linear : number
@@ -37,7 +37,7 @@ class ExactResult(Result):
     error, converged
         The gap, and whether it is at most tol·|value| (or what rounding makes of costs that cancel).
     rounds : int
-        How often all pairs were looked at.
+        The number of scans of all pairs.
     """
 
     gap: float = 0.0
@@ -61,7 +61,7 @@ class ExactResult(Result):
 
     @property
     def status(self) -> str:
-        """One line: whether it is proved, and to what gap."""
+        """One line: whether the plan is proved optimal, and the gap."""
         return f"{'optimal' if self.converged else 'NOT proved optimal'}: gap {self.gap:.2g}"
 
     @property

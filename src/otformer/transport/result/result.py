@@ -30,34 +30,35 @@ JOINED_POINTS = "transport plan between the points"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Shown):
-    r"""A transport plan with everything needed to trust it, the same whichever way it was solved.
+    r"""A transport plan with its errors and potentials, in the same form for every solver.
 
     Attributes
     ----------
     plan : array (n, m)
         P. Arrays are numpy if the input was, tensors if it was tensors. A streamed result has a `StreamedPlan`, with
-        products, sums and rows, but no matrix; a sharded one the rows of this rank. Formed when it is read.
+        products, sums and rows, but no matrix; a sharded result has the rows of this rank. The plan is formed on first
+        access.
     potentials : (u (n,), v (m,))
-        P_ij = exp((u_i + v_j − C_ij)/λ − 1) for balanced problems; −inf where a weight is 0. In float64 whatever the input:
-        they are the plan, and the start of a similar problem.
+        P_ij = exp((u_i + v_j − C_ij)/λ − 1) for balanced problems; −inf where a weight is 0. Always in float64: they
+        determine the plan, and can start a similar problem.
     value, value_linear : number
-        Σ P C + λ Σ P log P (of a variant: what it minimises), and Σ P C alone, which is computed when it is read.
+        Σ P C + λ Σ P log P (for a variant: its own objective), and Σ P C alone, computed on first access.
     marginal_error : float
         Σ_i |Σ_j P_ij − a_i| + Σ_j |Σ_i P_ij − b_j|, computed in float64 from the plan above.
     error : float
-        What ``tol`` is compared with: the marginal error. An unbalanced or partial problem, whose marginals are not a and b
-        by design, has an error of its own instead.
+        The number compared with ``tol``: the marginal error. Unbalanced and partial problems, whose marginals differ from a
+        and b by design, have their own errors.
     converged : bool
-        error < tol (of a balanced problem times the mass, where that is below 1), and nothing else.
+        Whether error < tol (for a balanced problem of mass below 1, tol times the mass).
     mass : float
         Σ P.
     depth : int
-        Layers run, one pass over the cost each.
+        The number of layers run; each is one pass over the cost.
     method : str
-        Which layers they were.
+        The name of the solver.
 
-    What was given in float16 or bfloat16 is solved as float32, and its plan, value and products are float32: entries of a
-    plan, about 1/(nm), are below what float16 has, and in three digits they would not have the marginals reported here.
+    Input in float16 or bfloat16 is solved as float32, and its plan, value and products are float32. The entries of a plan,
+    about 1/(nm), are too small for float16, and with three digits they would not have the marginals reported here.
 
     POT's names work too: ``potential_a``, ``potential_b``, ``marginals``, ``marginal_a``, ``marginal_b``, ``status`` and
     ``log``.
@@ -120,7 +121,7 @@ class Result(Shown):
 
     @property
     def status(self) -> str:
-        """One line: whether it converged, and how far it got."""
+        """One line: whether it converged, and its error."""
         own = "" if self.error == self.marginal_error else f", mass {self.mass:.4g}"
         name = "marginal error" if not own else "error"
         return f"{'converged' if self.converged else 'NOT converged'}: {name} {self.error:.2g}{own}"
@@ -159,18 +160,18 @@ class Result(Shown):
         return checks.as_low(mapped if columns.ndim == 2 else mapped[:, 0], values)
 
     def transform(self, points: Any, values: Any = None, *, inverse: bool = False) -> Any:
-        r"""Where the plan sends new points: T(x) = Σ_j softmax_j((v_j − c(x, y_j))/λ) y_j.
+        r"""The images of new points under the plan: T(x) = Σ_j softmax_j((v_j − c(x, y_j))/λ) y_j.
 
-        Of an exact result, T(x) is the y_j of least c(x, y_j) − g_j.
+        For an exact result, T(x) is the y_j with the least c(x, y_j) − g_j.
 
         Parameters
         ----------
         points : array (k, d)
-            New points on the side of X_a. At X_a itself this is ``map(X_b)``, up to the marginal error.
+            New points on the side of X_a. At X_a itself the result is ``map(X_b)``, up to the marginal error.
         values : array (m,) or (m, c), optional
-            What is carried in place of the points X_b: labels as one-hot rows, colours.
+            Values to carry instead of the points X_b, for example labels as one-hot rows, or colours.
         inverse : bool
-            Whether the points are on the side of X_b, and go to X_a.
+            Whether the points are on the side of X_b and are mapped to X_a.
 
         `solve_sample` and `solve_streamed` give such results: balanced, without mask or labels, for a metric by name or a
         function. The result keeps the points given to them without a copy. Costs are computed in blocks: memory is O(k + m).
@@ -191,8 +192,8 @@ class Result(Shown):
     def interpolate(self, t: float) -> tuple[Any, Any]:
         """The points (k, d) and their masses (k,) on the way from X_a, at t = 0, to X_b, at t = 1.
 
-        Of an exact plan every pair with mass is a point, (1 − t) x_i + t y_j. With entropy they are the n points
-        (1 − t) x_i + t T(x_i), which come together at the means T(x_i). Results are those of `transform`.
+        For an exact plan every pair with mass is a point, (1 − t) x_i + t y_j. For an entropic plan they are the n points
+        (1 − t) x_i + t T(x_i), which contract towards the means T(x_i). The same results are supported as by `transform`.
 
         >>> from otformer import solve_sample
         >>> points, masses = solve_sample([[0.0], [1.0]], [[5.0], [7.0]], reg=0).interpolate(0.5)
@@ -221,14 +222,14 @@ class Result(Shown):
 
     @needs(lambda self, **_: self._need())
     def rounded(self) -> Rounded:
-        r"""A plan with exactly the marginals, and a certificate: how far it is from the optimum of min Σ P C at most.
+        r"""A plan with exact marginals, and a bound on its distance from the optimum of min Σ P C.
 
         Rows and columns of P that carry too much are scaled down, diag(s) P diag(t), and what is then missing,
         e = a − P1 and d = b − Pᵀ1, is added as e dᵀ/‖e‖₁. Potentials with f_i + g_j ≤ C_ij bound the optimum from below:
 
             Σ a_i f_i + Σ b_j g_j  =  bound  ≤  optimum  ≤  value  =  Σ P C,      gap = value − bound.
 
-        The gap is of the order of λ; it takes a few passes over the costs, of a streamed result in O(n + m) memory.
+        The gap is of order λ. It takes a few passes over the costs; a streamed result needs O(n + m) memory.
 
         Returns
         -------
@@ -268,8 +269,8 @@ class Result(Shown):
     def save(self, path: str | Path, x: Any = None, y: Any = None, *, labels: Any = None) -> None:
         """Write a page (.html) that shows the plan, or what `plot` draws as a picture (.png, .svg, .pdf).
 
-        Of `solve_sample` and `solve_streamed` a page shows the points as well, if they have one or two coordinates: up to
-        20,000 of each side are kept by the result; more, and those of `solve`, are drawn where they are given here.
+        Of `solve_sample` and `solve_streamed` a page shows the points as well, if they have one or two coordinates: the
+        result keeps up to 20,000 points per side. Larger clouds, and those of `solve`, are drawn if given here.
         """
         cells = PAGE_CELLS if checks.path("path", path).suffix.lower() in (".html", ".htm") else FINE
         self._save(path, x=x, y=y, labels=labels, cells=cells)

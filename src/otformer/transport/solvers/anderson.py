@@ -29,7 +29,7 @@ Step = Callable[[Tensor], tuple[Tensor, Any, Any, Tensor]]
 
 
 class Mixing(NamedTuple):
-    """How many residuals are mixed (0: none), and the ridge of the least-squares problem, relative to its diagonal."""
+    """The number of mixed residuals (0: none), and the ridge of the least-squares problem, relative to its diagonal."""
 
     memory: int = 32
     ridge: float = 1e-12
@@ -55,7 +55,7 @@ class Anderson:
         self._steps = 0
 
     def step(self, v: Tensor, f: Tensor, keep: bool | Tensor = True) -> Tensor:
-        """The next iterate after v with residual f. Where not ``keep`` [...], the past and v itself are dropped."""
+        """The next iterate after v with residual f. Where ``keep`` [...] is false, the past and v itself are dropped."""
         memory = self._moves.shape[-2]
         if self._last is not None:
             slot = self._steps % memory

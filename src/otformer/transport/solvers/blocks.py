@@ -115,7 +115,7 @@ def stages(
 def least_error(states: Iterator[State], tol: float, patience: float = math.inf, drop: float = 1.0) -> State:
     """The state of least error, of each problem of a batch, with all the layers run: until that is below ``tol``.
 
-    Given up where for ``patience`` layers no error was below ``drop`` times the least before it.
+    Abandoned if for ``patience`` layers no error fell below ``drop`` times the least earlier error.
     """
     best, least, last = None, math.inf, 0
     for u, v, error, depth in states:
@@ -162,7 +162,7 @@ def direct_then_annealed(
 def coarse_to_fine(kernel: Kernel, reg: float, tol: float, max_depth: int, mixing: Mixing = MIXING) -> Iterator[State]:
     """Yield what `annealed` does, with stages on fewer points where that is enough; the last one is on all points.
 
-    How many points a stage needs, the kernel knows (``strides``), but not under ``FEWEST_POINTS``. The u of a stage gives
+    The kernel decides how many points a stage needs (``strides``), at least ``FEWEST_POINTS``. The u of a stage gives
     the next one its first v, by a column block from the points of the one to those of the other. No stage on the way to
     an error of ``tol`` is much more precise than that.
     """

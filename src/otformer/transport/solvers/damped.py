@@ -118,7 +118,7 @@ def _gauged(
 
 
 def slack(reg: float, rho_a: float, rho_b: float) -> float:
-    """1 − d: the share of a distance to the solution by which a step is sure to come closer."""
+    """1 − d: the share of the distance to the solution that a step removes at least."""
     more = reg / rho_a + reg / rho_b + (reg / rho_a) * (reg / rho_b)  # 1/d − 1: the difference itself is 0 where ρ ≫ λ
     return more / (1 + more) if more < math.inf else 1.0
 

@@ -25,7 +25,7 @@ class Mixed:
     ridge : float
         Tikhonov term of the least-squares problem, relative to its largest diagonal entry.
     newton_after : int
-        Layers after which Newton steps take over what has not converged, ...
+        Layers after which Newton steps take over for unconverged problems, ...
     newton_up_to : int
         ... if its smaller side has no more points than this.
 

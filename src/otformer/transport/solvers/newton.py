@@ -97,7 +97,7 @@ def newton(
     """Plan of C [n, m] ≥ 0 for positive weights of equal mass, until ``size`` of the marginal violation, by default its
     L1 norm, is below tol.
 
-    ``spread`` is the greatest cost, where some are infinite the greatest of the others.
+    ``spread`` is the greatest finite cost.
 
     Two layers a step, and two more for the matrix of a step that is not plain. λ falls in stages, unless the first plan,
     that of ``start`` (u, v) or of v = 0, has three quarters of the mass in place.

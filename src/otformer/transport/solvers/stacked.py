@@ -98,7 +98,7 @@ class Stack:
 
     @property
     def state(self) -> tuple[Array, Array]:
-        """What is sought, of rows and of columns."""
+        """The target sums of rows and columns."""
         raise NotImplementedError
 
     def rows(self, step: int, last: bool) -> Array | None:

@@ -53,7 +53,7 @@ SINGLE_SPREAD = 1e5  # range of costs, in units of ε, up to which float32 leads
 
 @dataclass(frozen=True)
 class Loss:
-    """Hold which loss it is: ε; ρ or None; the error to reach; debiased or not."""
+    """Hold the settings of the loss: ε; ρ or None; the error to reach; debiased or not."""
 
     eps: float
     rho: float | None

@@ -53,15 +53,15 @@ def solve_partial(
     M, a, b, reg, max_depth
         As in `solve_unbalanced`.
     mass : float, optional
-        At most the lesser of Σ a and Σ b, which is the default.
+        At most min(Σ a, Σ b), the default.
     tol : float
-        For ``error``, the mass by which the next step would change the columns, 0 at the solution only. Rows never exceed a,
-        and the mass is exact.
+        For ``error``, the mass by which the next step would change the columns; it is 0 only at the solution. Rows never
+        exceed a, and the mass is exact.
 
     Returns
     -------
     Result
-        ``potentials`` are (f, g) with P_ij = exp((f_i + g_j − M_ij)/λ), t being part of g. The value is differentiable,
+        ``potentials`` are (f, g) with P_ij = exp((f_i + g_j − M_ij)/λ); g includes t. The value is differentiable,
         once, in tensors M and reg, where its derivatives are P and Σ P log P; other gradients are an error.
 
     Examples
@@ -80,7 +80,7 @@ def solve_partial(
     most = min(float(problem.a.sum()), float(problem.b.sum()))
     mass = most if mass is None else checks.positive("mass", mass)
     if mass > most * (1 + 1e-12):
-        raise checks.ArgumentError("mass", f"be at most the lesser sum of a and b, {most:g}", f"{mass:g}")
+        raise checks.ArgumentError("mass", f"be at most the smaller sum of a and b, {most:g}", f"{mass:g}")
     goal = Goal.read(tol, max_depth, mass)
     kernel, moved, start = Dense(C, log_a, log_b), mass, torch.zeros_like(log_b)
     rows, g, error, depth = fixed_point(

@@ -41,9 +41,9 @@ def solve_unbalanced(
     M, a, b, reg, max_depth, mask
         As in `solve`, but a and b may have any masses; by default uniform with mass 1.
     reg_m : float or pair
-        ρ or (ρ_a, ρ_b), one of which may be infinite: that marginal is then exact.
+        ρ or (ρ_a, ρ_b). One of the two may be infinite: that marginal is then exact.
     tol : float
-        For ``error``, which bounds max|g − g*|/λ, and the same for f: every entry of the plan is within a factor
+        For ``error``, which bounds max|g − g*|/λ and max|f − f*|/λ: every entry of the plan is within a factor
         exp(2·error) of the exact one.
     reg_type : str
         As in POT, ``"kl"`` (R = a bᵀ, POT's default) or ``"entropy"`` (R = 1).
@@ -52,7 +52,8 @@ def solve_unbalanced(
     -------
     Result
         ``potentials`` are (f, g) with P_ij = R_ij exp((f_i + g_j − M_ij)/λ); ``value`` is the minimum, KL with its masses.
-        It is differentiable, once, in tensors M, a, b and reg; to differentiate anything else of the result is an error.
+        The value is differentiable once in tensors M, a, b and reg; differentiating any other part of the result is an
+        error.
 
     Examples
     --------

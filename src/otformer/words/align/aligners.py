@@ -138,7 +138,7 @@ def join(forward: Iterable[Any], backward: Iterable[Any], null: float | None = N
 
 
 def links(scores: Any, rule: str = "intersection", threshold: float = 0.0) -> Links:
-    """Links of one matrix of scores [m, n], of those entries only that are above ``threshold``.
+    """Links of one matrix of scores [m, n], using only entries above ``threshold``.
 
     source: every source word's best target word; target: every target word's best source word; intersection and union of
     the two; grow-diag: the intersection, and neighbours (diagonal ones too) in the union of which a word is still alone;

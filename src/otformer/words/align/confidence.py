@@ -44,7 +44,7 @@ class Curve:
         return _from_odds(self.slope * log_odds(scores) + self.offset)
 
     def score(self, probability: float) -> float:
-        """The score of a link with this probability; 0 and 1 are those of no score and of every one.
+        """The score of a link with this probability; no score has probability 0, every score has 1.
 
         >>> curve = Curve(2.0, 1.0)
         >>> round(float(curve.probability(curve.score(0.3))), 6), curve.score(0.0), curve.score(1.0)
@@ -100,7 +100,7 @@ def curve(method: str, languages: str | LanguagePair) -> Curve:
 
 @dataclass(frozen=True)
 class Linker:
-    """Which links of a method's scores are said, and how probable they are.
+    """Choose the reported links of a method's scores, and their probabilities.
 
     threshold : the least probability of a link; by default what the method asks for, or none with a rule of ``symmetrize``.
     symmetrize : a rule of `aligners.links`, by default that of the method, or "threshold" with a threshold.
@@ -127,4 +127,4 @@ def check(threshold: float | None, symmetrize: str | None) -> None:
     if threshold is not None and not_negative("threshold", threshold) > 1:
         raise ArgumentError("threshold", "be a probability, from 0 to 1", repr(threshold))
     if symmetrize is not None and choice("symmetrize", symmetrize, RULES) == "threshold" and threshold is None:
-        raise ArgumentError("symmetrize", "have a threshold beside it", "'threshold' alone")
+        raise ArgumentError("symmetrize", "come with a threshold", "'threshold' alone")

@@ -117,7 +117,7 @@ def _tensors(found: Evidence) -> dict[str, Tensor]:
 
 
 def load_aligner(folder: str | Path) -> OwnAligner:
-    """The aligner that `train`, or ``otformer align --train``, wrote to a folder."""
+    """Load the aligner that `train`, or ``otformer align --train``, wrote to a folder."""
     return OwnAligner.of(*read_aligner(folder))
 
 
@@ -141,7 +141,7 @@ def is_aligner(folder: Path) -> bool:
 
 
 def folder_named(name: str, value: Any) -> Path:
-    """What the argument ``name`` says is a folder's name."""
+    """The folder's name given by the argument ``name``."""
     if not isinstance(value, (str, Path)) or "\0" in str(value):
         raise ArgumentError(name, "be the name of a folder", repr(value))
     return Path(value)

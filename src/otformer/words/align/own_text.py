@@ -54,26 +54,27 @@ def train(
     workers: int | None = None,
     progress: Progress = lambda done: None,
 ) -> OwnAligner:
-    """Train an aligner on sentence pairs of any two languages, and write it to a folder, the ``model`` of `otformer.align`.
+    """Train an aligner on sentence pairs of any two languages, and write it to a folder: the ``model`` of `otformer.align`.
 
-    Interrupted, the same call goes on after the last finished round; the same text gives the same files.
+    After an interruption, the same call continues after the last finished round. The same text gives the same files.
 
     Parameters
     ----------
     pairs : iterable of str or of (str, str)
-        ``source ||| target`` or (source, target), read once; those with an empty side are passed over.
+        ``source ||| target`` or (source, target), read once; pairs with an empty side are skipped.
     out : path
-        The folder; one that is there already is replaced if it is an aligner's, without other files.
+        The folder. An existing folder is replaced if it holds an aligner and no other files.
     languages : str, optional
-        Such as "fi-en". English, French and German have tables of contractions; others, and None, need none.
+        For example "fi-en". English, French and German have tables of contractions; other languages, and None, use no
+        table.
     by : str, optional
-        "words" (None) splits plain text, "spaces" takes what stands between spaces.
+        "words" (None) splits plain text into words, "spaces" splits it at spaces.
     extend : path, optional
-        The folder of an aligner: its counts are added to those of the text, and its languages and ``by`` are taken.
+        The folder of an aligner: its counts are added to those of the text, and its languages and ``by`` are used.
     engine, workers : str, int, optional
-        "local" and threads, as many as torch has where nothing is said; or "ray" and workers of a cluster.
+        "local" with a number of threads (default: torch's), or "ray" with a number of workers of a cluster.
     progress : function, optional
-        Called with the number of sentence pairs done since; each is done `ROUNDS_AND_READING` times.
+        Called with the number of sentence pairs done since the last call; each pair is done `ROUNDS_AND_READING` times.
 
     Examples
     --------

@@ -31,7 +31,9 @@ def align(
     context: typer.Context,
     text: Annotated[
         list[str] | None,
-        typer.Argument(help="'a ||| b'; a file of such lines, a TSV, or two files (gz too); - for stdin. None: examples."),
+        typer.Argument(
+            help="'a ||| b'; a file of such lines, a TSV, or two files (gz too); - for stdin. Default: examples."
+        ),
     ] = None,
     languages: Annotated[
         str, typer.Option("--languages", "-l", help="en-fr, fr-en, de-en or en-de, source first; any to train.")
@@ -48,7 +50,7 @@ def align(
     symmetrize: Annotated[
         str | None, typer.Option(help="intersection, union, grow-diag, grow-diag-final, source, target.")
     ] = None,
-    keep: Annotated[float | None, typer.Option(help="Drop pairs with a coverage below this: not translations.")] = None,
+    keep: Annotated[float | None, typer.Option(help="Drop pairs with less coverage, as not translations.")] = None,
     matrix: Annotated[str | None, typer.Option(help="npz for all scores, target words in rows; - prints them.")] = None,
     show: Annotated[bool, typer.Option("--show", help="Draw the links as lines between the words.")] = False,
     gold: GoldFile = None,
@@ -160,13 +162,13 @@ def _check_kept(context: typer.Context, keep: float | None, form: str) -> None:
     refused(context, "--keep", "matrix", "gold")
     if form == "pharaoh":
         raise ArgumentError(
-            "--keep", "be used with --format tokens, json, naacl or pairs", "pharaoh", "its lines name no pair"
+            "--keep", "be used with --format tokens, json, naacl or pairs", "pharaoh", "its lines name no language pair"
         )
 
 
 @dataclass
 class Lines:
-    """The lines of the pairs that are given, one after the other; ``pairs`` are their texts, read in step."""
+    """The lines of the pairs that are given, one after the other; ``pairs`` are their texts, read in parallel."""
 
     form: str
     scores: bool

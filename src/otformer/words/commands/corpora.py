@@ -206,7 +206,8 @@ def archive(file: Path) -> Iterator[Callable[[Any], None]]:
 
 @contextmanager
 def resumable(name: str, out: Path | None, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar, to be called with the number of pairs done since; Ctrl-C says what is kept of the work for ``out``."""
+    """Show a bar, to be called with the number of pairs done since; Ctrl-C reports the finished work that is kept for
+    ``out``."""
     from otformer.words.jobs.jobs import ChunkFolder
 
     def kept() -> str:

@@ -33,10 +33,10 @@ def probe(
     context: typer.Context,
     model: Annotated[str, typer.Argument(help="A folder (Marian, BERT, GPT-2 …), a hub name, or en-fr, de-en, bert-en-fr.")],
     text: Annotated[
-        list[str] | None, typer.Argument(help="A file, two files, - or 'a ||| b', as align; news; none: the examples.")
+        list[str] | None, typer.Argument(help="A file, two files, - or 'a ||| b', as align; news; if left out: examples.")
     ] = None,
     languages: Annotated[
-        str | None, typer.Option("--languages", "-l", help="Source and target: en-fr, …; of a shipped model its own.")
+        str | None, typer.Option("--languages", "-l", help="Source and target, as en-fr; a shipped model has its own.")
     ] = None,
     dictionary: Annotated[str | None, typer.Option(help="A file of word pairs, or muse (of OTFORMER_DATA).")] = None,
     gold: GoldFile = None,

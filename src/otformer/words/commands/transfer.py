@@ -36,7 +36,7 @@ def transfer(
     column: Annotated[
         int | None, typer.Option(help="The source is CoNLL: the column of its labels, from 1; -1 is the last.")
     ] = None,
-    links: Annotated[Path | None, typer.Option(help="Links i-j (Pharaoh), a line per pair, in place of ours.")] = None,
+    links: Annotated[Path | None, typer.Option(help="Links i-j (Pharaoh), one line per pair, instead of ours.")] = None,
     one_based: Annotated[bool, typer.Option("--one-based", help="The file of --links counts words from 1.")] = False,
     by: Annotated[str | None, typer.Option(help="Split plain text into 'words', or at 'spaces'.")] = None,
     model: Annotated[Path | None, typer.Option(help="Align with the model of this folder, made by align --train.")] = None,

@@ -185,7 +185,7 @@ class ChunkFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """The folder for one process at a time; without chunks in the end, it goes again. The lock stands beside it."""
+        """The folder for one process at a time; without chunks in the end, it goes again. The lock file lies beside it."""
         if self.folder.is_symlink():
             raise ValueError(f"{self.folder} is a link, which is not followed: remove it, or name another file")
         if self.folder.exists() and not self.folder.is_dir():

@@ -91,7 +91,7 @@ class Reading:
 
 
 def readings_of(model: Model, readings: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Those asked for, if the model has them; by default all between source and target."""
+    """The requested ones, if the model has them; by default all between source and target."""
     known = READINGS[model.kind]
     if readings is None:
         return tuple(name for name, view in known.items() if view.default)

@@ -61,8 +61,8 @@ class Model:
 def load(name: str | Path, device: str | torch.device = "cpu") -> Model:
     """Load a model so that its attention can be read (words/models/attention.py).
 
-    A folder never touches the network; a hub name goes through transformers' own download and cache. Code that comes with a
-    model is never run: a model that needs some is refused.
+    A folder needs no internet access; a hub name goes through transformers' own download and cache. Code that comes with a
+    model is never run: a model that needs its own code is refused.
 
     Parameters
     ----------

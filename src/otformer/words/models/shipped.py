@@ -49,7 +49,7 @@ def named(model: str) -> str:
 
 
 def languages_for(model: str, asked: str | None = None) -> str:
-    """The languages to give a model: those of ours by its name, of any other what is asked for, or en-fr.
+    """The languages of a model: for a shipped model those in its name, for others the given ones, or en-fr.
 
     >>> languages_for("bert-en-fr"), languages_for("path/to/marian", "fr-en"), languages_for("path/to/marian")
     ('en-fr', 'fr-en', 'en-fr')

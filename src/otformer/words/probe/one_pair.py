@@ -51,7 +51,7 @@ class ByReading(dict[str, Array]):
 
 @dataclass(frozen=True, repr=False)
 class PairProbe(Shown):
-    """What a model does with a sentence pair of n source and m target words; words without subwords are left out.
+    """A model's readings of a sentence pair of n source and m target words; words without subwords are left out.
 
     A notebook shows it, ``plot`` draws a layer or a head, and ``save`` writes a page or a picture.
 
@@ -102,7 +102,7 @@ class PairProbe(Shown):
 
     @property
     def kind(self) -> str:
-        """Whether the mean over heads is transport at any layer, that is at the nearest one; a word of `SAYS`.
+        """Whether the mean over heads is transport at the nearest layer, and so at any; a word of `SAYS`.
 
         With d its total variation to the plan P of the embeddings, and d₀ that of uniform attention: "flat" if d₀ ≤ 0.1,
         since then P itself says nothing; else "transport" if d ≤ 0.1, "towards" if d ≤ d₀/2, and "not".
@@ -189,7 +189,7 @@ class PairProbe(Shown):
 
 
 def look_at(model: Model | str | Path, pair: Given, settings: ProbeSettings | None = None, device: str = "cpu") -> PairProbe:
-    """What a model, given or loaded (`models.load`), does with a Pair or ``source ||| target``; settings.reg is λ.
+    """Read a model (given by name or loaded by `models.load`) on a Pair or ``source ||| target``; settings.reg is λ.
 
     >>> import pytest; _ = pytest.importorskip("transformers")
     >>> from otformer.words.models.shipped import folder

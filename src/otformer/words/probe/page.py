@@ -98,19 +98,19 @@ def show(
     model : Model, str or Path
         A shipped model (en-fr, de-en, bert-en-fr), a folder, or a hub name: encoder–decoder, encoder or decoder.
     pairs : str, Pair, or a list of str or (str, str)
-        ``source ||| target`` or (source, target); those of which one side has no word are left out.
+        ``source ||| target`` or (source, target); pairs with a side without words are left out.
     gold : list of Gold, optional
-        Links made by hand for each pair, outlined on the page.
+        Manual links of each pair, outlined on the page.
     settings : ProbeSettings, optional
-        How to read (`by`, `readings`, `how`, `template`) and λ.
+        The way of reading (`by`, `readings`, `how`, `template`) and λ.
     device : str
         "cpu" or "cuda".
 
     Returns
     -------
     ProbePage
-        ``save("page.html")`` writes it; in a notebook it shows itself. ValueError, before anything is computed, if it would
-        be over 20 MB.
+        ``save("page.html")`` writes it; a notebook displays it. Raises ValueError before any computation if the page would
+        exceed 20 MB.
 
     Examples
     --------

@@ -44,9 +44,10 @@ GROUP = 128  # sentences per call of `solve_batch`
 
 
 class TableRow(NamedTuple):
-    """A line of the table: a way to get a matrix of words. Attention layers count from 1, heads from 1; head 0 is the mean.
+    """A line of the table: one way to compute a matrix of words. Attention layers count from 1, heads from 1; head 0 is the
+    mean.
 
-    States of layer k are what layer k gives, and those of layer 0 what the first one takes.
+    States of layer k are the outputs of layer k; states of layer 0 are the input of the first layer.
     """
 
     method: str
@@ -122,7 +123,7 @@ class Tally:
 
     @classmethod
     def joined(cls, tallies: Iterable[Tally]) -> Tally:
-        """One tally of the sentences of all, in order."""
+        """Join the tallies of all sentences, in order."""
         every = list(tallies)
         if not every:
             raise checks.ArgumentError("tallies", "not be empty")
@@ -156,7 +157,7 @@ def probe_chunk(
     where there is ``gold``, links are scored against it. Words are folded for the dictionary, not for the model.
     """
     if dictionary is None and gold is None:
-        raise checks.ArgumentError("dictionary or gold", "be given", advice="there is nothing to score against")
+        raise checks.ArgumentError("dictionary or gold", "be given", advice="there are no links to score against")
     s = ProbeSettings() if settings is None else settings
     rows = rows_of(model, s.readings)
     scored = (_scored(rows, *found, dictionary, s) for found in read_with_plans(model, pairs, gold, s))

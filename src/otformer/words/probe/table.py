@@ -25,7 +25,7 @@ def probe(
     gold: Iterable[Gold] | None = None,
     settings: ProbeSettings | None = None,
 ) -> list[dict[str, Any]]:
-    """Score every layer and head of a model as a word aligner, and how near its attention is to transport.
+    """Score every layer and head of a model as a word aligner, and measure the distance of its attention to transport.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def tabulate(tallies: Iterable[Tally], level: float = 0.95, draws: int = 1000, s
     ``identity_cosine`` and ``matched`` (of transport alone) are means over sentences too (words/probe/identity.py).
 
     ``lost`` words have no subwords and are left out (`Tally`). ``tied`` is the share of gold pairs whose rank ties decide:
-    a word that stands twice has one embedding, and a window that ends before the source gives all of it 0.
+    a repeated word has one embedding, and a window that ends before the source gives 0 everywhere.
     """
     tally = Tally.joined(tallies)
     if not tally.pairs.any():

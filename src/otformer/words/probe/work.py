@@ -43,7 +43,7 @@ class ProbeWork:
         """Say before the work begins that the model or the dictionary cannot be used."""
         if self.dictionary == "muse" and not os.environ.get("OTFORMER_DATA"):
             raise ValueError(
-                "there is nothing to score against: give --gold FILE or --dictionary FILE, "
+                "there are no links to score against: give --gold FILE or --dictionary FILE, "
                 "or name the folder of the MUSE dictionaries in OTFORMER_DATA"
             )
         self._dictionary()

@@ -141,7 +141,7 @@ class _Reader:
         if leaf:
             return self.apart(tag)
         if len(self.open) > DEEPEST:
-            raise ArgumentError(self.name, f"have at most {DEEPEST} tags in each other", f"more at {_cut(head)}")
+            raise ArgumentError(self.name, f"have at most {DEEPEST} nested tags", f"more at {_cut(head)}")
         self.open.append(node)
         self.turns.append((self.length, node))
 

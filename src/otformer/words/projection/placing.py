@@ -49,7 +49,7 @@ class _Placer:
         self.near = Neighbours(source, target, links)
 
     def written(self, placed: Placed) -> Iterator[str]:
-        """The element with all that is in it, in pieces."""
+        """The element and its contents, in pieces."""
         yield placed.node.head
         at = placed.start
         for inner in self.children(placed):

@@ -41,10 +41,10 @@ def transfer(
 ) -> str | list[str]:
     """Put the tags (HTML, XML) of sentences around the same words of their translations.
 
-    Every tag of the source stands in the result once, in the source's tree: an element stays in its parent, and siblings do
+    Every tag of the source occurs once in the result, in the source's tree: an element stays in its parent, and siblings do
     not overlap. The text of the result is the target's, character for character; its ``&``, ``<`` and ``>`` are written as
-    entities. An element covers the target words from the first to the last that is linked with a word inside it, as far as
-    its siblings leave them; without such words it stands where its neighbours in the source are
+    entities. An element covers the target words from the first to the last one linked to a word inside it, except those
+    that its siblings cover. Without such words it is placed beside its neighbours in the source
     (words/projection/placing.py).
 
     Parameters
@@ -52,11 +52,11 @@ def transfer(
     pairs : list of str or of (str, str), or one str
         ``source ||| target`` or (source, target). Only the source has tags; the target is plain text.
     languages, method, by : str
-        As of `align`; not used with ``links``, but for ``by``; nor ``languages`` and ``method`` with ``model``.
+        As in `align`. With ``links`` only ``by`` is used; with ``model``, ``languages`` and ``method`` are not.
     links : list, one for each pair
-        `Alignment`s, sets of links, or lines of Pharaoh, that count the words of the source without its tags.
+        `Alignment`s, sets of links, or Pharaoh lines; they count the words of the source without its tags.
     model : folder or aligner, optional
-        An aligner of your own text, of any two languages, as of `align`.
+        An aligner trained on your own text, for any two languages, as in `align`.
 
     Returns
     -------
@@ -90,9 +90,10 @@ def transfer_labels(
     links: Iterable[Links] | None = None,
     model: Model | None = None,
 ) -> list[list[tuple[str, str]]]:
-    """Take the labels of words over to the words of the translations.
+    """Transfer the labels of words to the words of their translations.
 
-    Labels O, B-PER, I-PER are spans and stay contiguous; any other goes by the best link (words/projection/labels.py).
+    Labels O, B-PER, I-PER are spans and stay contiguous; any other label follows the best link
+    (words/projection/labels.py).
 
     Parameters
     ----------

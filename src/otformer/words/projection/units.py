@@ -103,7 +103,7 @@ def units(marked: Marked, source: Sentence, target: Sentence, links: Mapping[Lin
 
 
 class Neighbours:
-    """Where in the target a place between source words is: beside the best partner of the nearest linked word."""
+    """The target position of a place between source words: beside the best partner of the nearest linked word."""
 
     def __init__(self, source: Sentence, target: Sentence, links: Mapping[Link, float]) -> None:
         self.source, self.target = source, target
@@ -121,9 +121,9 @@ class Neighbours:
     def place(self, node: Node) -> int:
         """The character of the target at which a node without words of its own there stands.
 
-        Where others have taken the targets of its words, it is before that of the first. Else it is after the target of the
-        nearest linked word on the left, or before that of the nearest on the right. If they are equally near, the word that
-        the tag touches counts, or else the left one.
+        If others have taken the targets of its words, it lies before the target of the first. Else it is after the target
+        of the nearest linked word on the left, or before that of the nearest on the right. If they are equally near, the
+        word that the tag touches counts, or else the left one.
         """
         before, after = bisect_left(self.starts, node.start) - 1, bisect_left(self.starts, node.stop)
         if before >= 0 and self.stops[before] > node.start:  # the tag stands inside a word

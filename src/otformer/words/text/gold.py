@@ -56,7 +56,7 @@ def parse_links(line: str, one_based: bool = False, name: str = "the line") -> G
 def read_gold(file: str | Path, one_based: bool = False, option: str = "one_based=True") -> list[Gold]:
     """Read the sure and possible links of every line of a file (or gz); an empty line has none.
 
-    Warns where there is no index 0: such files, Hansards and RWTH among them, count from 1; ``one_based=True`` reads them.
+    Warns if index 0 never occurs: such files (Hansards and RWTH, for example) count from 1; ``one_based=True`` reads them.
     The warning names the ``option`` to use.
     """
     lines = [parse_links(line, one_based, f"{file} line {number}") for number, line in enumerate(read_lines(file), 1)]
@@ -110,7 +110,7 @@ def grid(source: Sequence[str], target: Sequence[str], scores: Any) -> list[str]
 
 @dataclass(frozen=True)
 class AlignmentScore:
-    """Scores of links A against gold S ⊆ P, sums over all sentences; each a share, not per cent.
+    """Scores of links A against gold S ⊆ P, summed over all sentences; each is a share, not a percentage.
 
     precision = |A∩P| / |A|,   recall = |A∩S| / |S|,   f1 = 2 precision recall / (precision + recall),
     aer = 1 − (|A∩S| + |A∩P|) / (|A| + |S|)         (Och and Ney 2003; lower is better).

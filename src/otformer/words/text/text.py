@@ -81,7 +81,7 @@ class Room:
 
 @contextmanager
 def opened(file: Path, name: str) -> Iterator[tuple[BinaryIO, Room]]:
-    """The bytes of a file, plain or gzip, and the room for them; ``name`` is what errors call it."""
+    """The bytes of a file, plain or gzip, and a limit on them; ``name`` is what errors call it."""
     try:
         with file.open("rb") as raw:
             packed = raw.peek(2)[:2] == GZIP or file.suffix == ".gz"

@@ -109,7 +109,7 @@ class GpuStream(Kernel):
         return found
 
     def expect(self, u: Tensor) -> None:
-        """The next steps will begin with a u near this one."""
+        """The next steps start from a u near this one."""
         self._expected = u
 
     def release(self) -> None:

@@ -49,7 +49,7 @@ class Sums(NamedTuple):
 
 
 def params(reg: float, bits: float, device: torch.device) -> Tensor:
-    """What the kernels need of λ, and how far below a row's sum a tile may be left out: a share of 2^−bits."""
+    """The kernels' constants for λ, and the threshold for skipping a tile: a share of 2^−bits of a row's sum."""
     scale = math.log2(math.e) / reg
     return torch.tensor([scale, reg, ctypes.c_float(scale).value, bits / scale], dtype=torch.float64, device=device)
 
@@ -108,7 +108,7 @@ class Passes:
         return sums
 
     def settle(self, own: Side, sums: Sums, numbers: Tensor, out: Tensor | None = None) -> tuple[Tensor, Columns]:
-        """The potential [N] that makes this side exact, λ(log w + 1) − G, and the same as a pass reads it."""
+        """The potential [N] that makes this side exact, λ(log w + 1) − G, and its form for a pass."""
         columns, n = self.new_columns(own), len(own.log_w)
         out = torch.empty_like(own.log_w) if out is None else out
         points = own.numbers(self.precision)

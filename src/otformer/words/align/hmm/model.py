@@ -61,7 +61,7 @@ class _Block(NamedTuple):
 
 @dataclass(frozen=True)
 class AlignmentModel:
-    """Both directions, source → target first; see `train_model`."""
+    """The models of both directions, source → target first; see `train_model`."""
 
     words: tuple[dict[str, int], dict[str, int]]
     pair_keys: Array  # pairs of words met, source · |target words| + target, in order

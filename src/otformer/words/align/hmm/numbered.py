@@ -67,7 +67,8 @@ class Text:
 
 @dataclass(frozen=True)
 class WordPairs:
-    """All pairs of a source and a target word that meet, by number: those of source word e stand at start[e] … start[e + 1].
+    """All pairs of a source and a target word that occur together, by number: those of source word e are at start[e] …
+    start[e + 1].
 
     >>> met = WordPairs.of(Text.of([(["a", "b"], ["x"]), (["a"], ["y", "x"])]))
     >>> met.start.tolist(), met.target.tolist()
@@ -79,7 +80,7 @@ class WordPairs:
 
     @classmethod
     def of(cls, text: Text, known: WordPairs | None = None) -> WordPairs:
-        """The pairs that meet in a text, and those that are known already, of the words with the first numbers."""
+        """The pairs that occur together in a text, and those already known, for the words with the first numbers."""
         (source, target), (starts, others) = text.tokens, text.starts
         sizes = [len(side) for side in text.words]
         more = WordPairs(np.zeros(1, np.int64), np.empty(0, np.int32)) if known is None else known

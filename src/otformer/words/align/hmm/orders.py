@@ -141,8 +141,8 @@ def first_right(j: int, m: int, n: int) -> int:
 
 
 def fit_kappa(found: float, mass: Array, kappa: float) -> float:
-    """The κ in [0.1, 30] under which the expected distance from the diagonal is the one found, Σ posterior · distance, for
-    the Σ posterior [m, n] of sentence pairs of m and n words; ``kappa`` if there are none."""
+    """The κ in [0.1, 30] for which the expected distance from the diagonal equals the observed one, Σ posterior · distance,
+    for the Σ posterior [m, n] of sentence pairs of m and n words; ``kappa`` if there are none."""
     if not mass.any():
         return kappa
     from scipy.optimize import brentq
