@@ -161,7 +161,7 @@ def test_chunks_are_packed_and_come_back(matrix):
         else:
             assert a.matrix is b.matrix is None
     if not matrix:
-        with pytest.raises(ValueError, match=r"^matrix was not kept"):
+        with pytest.raises(ValueError, match=r"^the matrix was not kept"):
             back[0].grid()
 
 

@@ -64,6 +64,7 @@ def solve(stack: LogitStack, goal: Goal, out: Plans) -> None:
         for whole, own in zip(out, (plan, u, v, off), strict=True):
             whole[k] = _back(own).to(whole)
 
+    out.error.fill_(torch.inf)  # of a problem that is not solved here
     _each_chunk(stack.logits, torch.arange(len(out.f), device="cpu"), mild)
     if max(stack.logits.shape[1:]) <= SMALL_SIDE:
         _each_chunk(stack.logits, (~(out.error <= goal.tol)).nonzero()[:, 0], small)

@@ -139,7 +139,7 @@ def test_forbidden_pairs_stay_empty(seed: int, reg: float) -> None:
 def test_forbidden_pairs_that_leave_no_way_are_an_error() -> None:
     C, a, b = half_forbidden(0)
     r = of.solve(C, a, b, reg=0.01, tol=0.1, solver=of.Mixed())
-    with pytest.raises(ValueError, match=r"^rounded needs a better plan: a mass of \S+ is missing, and forbidden pairs"):
+    with pytest.raises(ValueError, match=r"^rounded needs a better plan: a mass of \S+ is missing, and no allowed pair"):
         r.rounded()
 
 

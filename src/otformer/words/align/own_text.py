@@ -83,7 +83,7 @@ def train(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     aligner = train(text, Path(folder, "model"), languages="xx-en")
     >>> aligner
-    OwnAligner(xx-en, of 30 sentence pairs; 3 pairs of words)
+    OwnAligner(xx-en, of 30 sentence pairs; 3, 3 pairs of words)
     """
     checks.choice("engine", engine, ENGINES)
     workers = None if workers is None else checks.count("workers", workers)
