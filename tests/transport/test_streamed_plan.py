@@ -96,7 +96,7 @@ def test_second_derivatives_of_products_are_refused() -> None:
     x, y = clouds(5, 4, 2)
     result = solve_streamed(x.requires_grad_(), y, reg=0.3)
     for loss in (result.value_linear, result.apply(y).sum()):
-        with pytest.raises(RuntimeError, match="can be differentiated once only"):
+        with pytest.raises(RuntimeError, match="can be differentiated only once"):
             torch.autograd.grad(loss, x, create_graph=True)
 
 

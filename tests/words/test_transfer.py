@@ -119,7 +119,7 @@ def test_intervals_do_not_overlap_and_have_most_units():
         ("<?php a", "end every tag", "'<?php a'"),
         ("<![CDATA[ a", "end every tag", "CDATA"),
         ("<script>a", "close every tag", "'<script>' alone"),
-        ("<b>" * (DEEPEST + 1) + "</b>" * (DEEPEST + 1), f"have at most {DEEPEST} tags", "more at '<b>'"),
+        ("<b>" * (DEEPEST + 1) + "</b>" * (DEEPEST + 1), f"have at most {DEEPEST} nested tags", "more at '<b>'"),
         ("<a " + '"' * 99_999, "end every tag", "…"),
     ],
 )
