@@ -19,7 +19,7 @@ from otformer.words.text.gold import Gold, Links, grid
 from otformer.words.text.text import Given, Pair, as_pair
 
 IS_TRANSPORT = 0.1  # most total variation to the plan of an attention that is called transport
-IS_FLAT = 0.1  # most total variation from uniform of a plan with which nothing can be told apart
+IS_FLAT = 0.1  # most total variation from uniform of a plan that is too flat to compare with
 SAYS = {  # what `PairProbe.kind` means
     "transport": "The mean attention of one layer is a transport plan",
     "towards": "No layer's mean attention is a transport plan, but one goes towards it",
